@@ -1,0 +1,217 @@
+"""What the rest of Magnetar may know of the world outside the process.
+
+Everything below ``broker`` is handed an :class:`Io` and touches clock, randomness, files, threads and
+sockets through it alone, so that one seed can replay a whole run on the simulated ones.
+Coroutines, futures and tasks come from :class:`Loop`; nobody asks for "the running loop".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Cancellable(Protocol):
+    """A scheduled call that can be taken back; cancelling twice or after the call is harmless."""
+
+    def cancel(self) -> None: ...
+
+
+class Awaitable(Protocol[T]):
+    """The part of ``asyncio.Future`` that is used: one result or one exception, once."""
+
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def set_result(self, result: T) -> None: ...
+    def set_exception(self, exception: BaseException) -> None: ...
+    def result(self) -> T: ...
+    def exception(self) -> BaseException | None: ...
+    def cancel(self) -> bool: ...
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None: ...
+    def __await__(self) -> Any: ...
+
+
+class Loop(Protocol):
+    """The event loop; an ``asyncio`` loop fits as it is."""
+
+    def time(self) -> float:
+        """Seconds on the loop's own monotonic clock."""
+        ...
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> Cancellable: ...
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Cancellable: ...
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Cancellable: ...
+    def create_future(self) -> Any: ...
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> Any: ...
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds; never goes back."""
+        ...
+
+
+class Randomness(Protocol):
+    def below(self, bound: int) -> int:
+        """A whole number in [0, bound)."""
+        ...
+
+    def fraction(self) -> float:
+        """A number in [0, 1)."""
+        ...
+
+    def token(self, length: int) -> bytes:
+        """``length`` random bytes."""
+        ...
+
+
+class File(Protocol):
+    """An open file. Calls block; they are made on a :class:`Worker`, or at start and stop."""
+
+    path: str
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Up to ``length`` bytes at ``offset``; shorter only at the end of the file."""
+        ...
+
+    def read_cached(self, length: int, offset: int) -> bytes | None:
+        """Like :meth:`read` if the bytes are at hand without waiting for the device, else ``None``."""
+        ...
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Writes all of ``data`` at ``offset``; durable only after :meth:`sync`."""
+        ...
+
+    def sync(self) -> None:
+        """Makes the file's data and size durable (fdatasync). An error is final: see DiskFailed."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def size(self) -> int: ...
+    def lock(self, *, exclusive: bool) -> bool:
+        """Takes an advisory lock without waiting; False when somebody else is in the way."""
+        ...
+
+    def unlock(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system below one root; paths are relative to it, ``/`` separated. Calls block."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
+        """Opens a file; ``create`` makes it when missing, ``exclusive`` refuses one that exists.
+
+        :raises FileNotFoundError: it is missing and ``create`` is false
+        :raises FileExistsError: it exists and ``exclusive`` is true
+        """
+        ...
+
+    def exists(self, path: str) -> bool: ...
+    def names(self, directory: str) -> Sequence[str]:
+        """The names in a directory, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Makes a directory and its parents; one that exists is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces ``target``; durable only after :meth:`sync_directory`."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> None:
+        """Makes creations, renames and removals in a directory durable."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Bytes that may still be written."""
+        ...
+
+
+class Worker(Protocol):
+    """A thread of its own that runs one job after another; answers arrive in the loop, in order."""
+
+    def submit(
+        self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], object] | None = None
+    ) -> None:
+        """Runs ``job`` there, then calls ``done(result, error)`` in the loop."""
+        ...
+
+    def close(self) -> None:
+        """Runs what was submitted, then ends the thread; blocks until it has ended."""
+        ...
+
+
+class SqlConnection(Protocol):
+    """One SQLite connection with explicit transactions; used on one worker only."""
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """The sending side of a connection, as asyncio's transports have it."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+    def writelines(self, list_of_data: Sequence[bytes | bytearray | memoryview]) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+class StreamProtocol(Protocol):
+    """What a connection handler offers, as asyncio's Protocol has it."""
+
+    def connection_made(self, transport: Any) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+class Listener(Protocol):
+    host: str
+    port: int
+
+    def close(self) -> None:
+        """Stops accepting; connections that exist go on."""
+        ...
+
+
+class Network(Protocol):
+    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
+        """Accepts TCP connections on ``host``; port 0 takes a free one.
+
+        :raises OSError: the address cannot be used
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Io:
+    """Everything outside, in one hand."""
+
+    loop: Loop
+    clock: Clock
+    randomness: Randomness
+    disk: Disk
+    network: Network
+    start_worker: Callable[[str], Worker]
+    open_sqlite: Callable[[str], SqlConnection]
+    stop_process: Callable[[str], None]
+    """Ends the process at once with a message: what a failed write or fsync does. Never returns in production."""

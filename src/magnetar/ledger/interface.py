@@ -1,0 +1,159 @@
+"""The contract of ledgers: BookKeeper's, whatever stores them.
+
+A ledger is an append-only sequence of entries with ids 0, 1, 2, … written by one writer. Once somebody
+opened it for recovery, no append that was not acknowledged before can be acknowledged any more, and
+everybody who opens it afterwards sees the same entries (https://bookkeeper.apache.org/docs/development/protocol).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from magnetar.ledger.entry_run import EntryRun
+
+class LedgerError(Exception):
+    """An operation on a ledger failed; subclasses say how."""
+
+class NoSuchLedger(LedgerError):
+    """The ledger was never made, or is deleted."""
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"no such ledger: {ledger_id}")
+        self.ledger_id = ledger_id
+
+class NoSuchEntry(LedgerError):
+    """The entry id lies beyond the last entry of the ledger."""
+
+class LedgerFenced(LedgerError):
+    """Somebody else opened the ledger for recovery; this writer has ended."""
+
+class LedgerClosed(LedgerError):
+    """The writer was closed, or ended by an earlier failure."""
+
+class DataDamaged(LedgerError):
+    """Bytes that were acknowledged do not read back as written; names file, offset and ledger."""
+
+class StoreClosed(LedgerError):
+    """The store is stopping."""
+
+@dataclass(frozen=True)
+class Quorums:
+    """Copies of each entry; the embedded store keeps one and ignores the figures."""
+
+    ensemble: int = 1
+    write: int = 1
+    ack: int = 1
+
+class LedgerState(Enum):
+    OPEN = "OPEN"
+    IN_RECOVERY = "IN_RECOVERY"
+    CLOSED = "CLOSED"
+
+@dataclass(frozen=True)
+class LedgerMetadata:
+    ledger_id: int
+    state: LedgerState
+    last_entry_id: int
+    """-1 for none; of an OPEN ledger the last one known durable."""
+    length: int
+    """Bytes of all entries up to ``last_entry_id``."""
+    ctime_ms: int
+    custom: Mapping[str, bytes] = field(default_factory=dict)
+
+class LedgerListener(Protocol):
+    """The owner of a writer; called in the loop, in order."""
+
+    def on_durable(self, last_entry_id: int) -> None:
+        """All entries up to ``last_entry_id`` survive whatever the quorums promise. Once a commit."""
+        ...
+
+    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+        """Entries from ``first_entry_id`` on are not acknowledged and never will be; the writer has ended.
+
+        Whether they are stored is unknown: the owner recovers the ledger, or closes it elsewhere.
+        """
+        ...
+
+class LedgerWriter(Protocol):
+    ledger_id: int
+
+    def set_listener(self, listener: LedgerListener) -> None:
+        """Must be called before the first append."""
+        ...
+
+    def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
+        """Appends entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count); returns the first id.
+
+        Returns at once; the buffer must not change afterwards; ``starts`` and ``ends`` may be reused by the
+        caller once this returns.
+
+        :raises LedgerClosed: the writer has ended
+        """
+        ...
+
+    async def close(self) -> tuple[int, int]:
+        """Waits for the appends in flight and closes the ledger; returns (last entry id, length).
+
+        :raises LedgerFenced: somebody recovered the ledger meanwhile
+        """
+        ...
+
+    def forget_before(self, entry_id: int) -> None:
+        """Hints that entries below ``entry_id`` will not be read again."""
+        ...
+
+class LedgerReader(Protocol):
+    metadata: LedgerMetadata
+
+    async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
+        """Entries from ``first`` on, in order, without gaps, at most to ``last``.
+
+        At least one entry; stops before the entry that would exceed ``max_bytes``.
+
+        :raises NoSuchEntry: ``first`` is beyond the last entry that may be read
+        :raises NoSuchLedger: it was deleted meanwhile
+        :raises DataDamaged: what is stored does not carry its checksum
+        """
+        ...
+
+    def last_add_confirmed(self) -> int:
+        """The last entry known durable; -1 for none."""
+        ...
+
+    def close(self) -> None: ...
+
+class LedgerStore(Protocol):
+    cursor_write_interval: float | None
+    """Seconds between two writes of a dirty cursor when appends are nearly free (they ride along with the next
+    group commit); None: the owner's own rate limit holds."""
+
+    async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> LedgerWriter:
+        """Makes a ledger with an id never used before; it is known durably when this returns."""
+        ...
+
+    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
+        """Opens a ledger for reading; ``recover`` first fences its writer durably and closes it at the last entry.
+
+        Without ``recover`` an open ledger is read up to its last-add-confirmed, which goes on growing.
+
+        :raises NoSuchLedger: it does not exist
+        """
+        ...
+
+    async def delete(self, ledger_id: int) -> None:
+        """Deletes a ledger; one that does not exist is fine. Durable when this returns."""
+        ...
+
+    async def ledger_ids(self) -> Sequence[int]:
+        """All ledgers that exist, in ascending order; for the scan that removes what nothing names."""
+        ...
+
+    async def close(self) -> None:
+        """Finishes the appends in flight and releases everything. Idempotent."""
+        ...
+
+DurableCallback = Callable[[int], None]
