@@ -155,5 +155,3 @@ class LedgerStore(Protocol):
     async def close(self) -> None:
         """Finishes the appends in flight and releases everything. Idempotent."""
         ...
-
-DurableCallback = Callable[[int], None]
