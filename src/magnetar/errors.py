@@ -1,0 +1,246 @@
+"""What can go wrong in a broker, and how each of it is told to clients.
+
+Broker code raises these; only the two edges translate them: the binary protocol into a ``ServerError``
+number and the HTTP interface into a status. Both come from :data:`TRANSLATION`, the one table.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ServerErrorCode(IntEnum):
+    """``ServerError`` of the binary protocol."""
+
+    UNKNOWN = 0
+    METADATA = 1
+    PERSISTENCE = 2
+    AUTHENTICATION = 3
+    AUTHORIZATION = 4
+    CONSUMER_BUSY = 5
+    SERVICE_NOT_READY = 6
+    PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR = 7
+    PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION = 8
+    CHECKSUM = 9
+    UNSUPPORTED_VERSION = 10
+    TOPIC_NOT_FOUND = 11
+    SUBSCRIPTION_NOT_FOUND = 12
+    CONSUMER_NOT_FOUND = 13
+    TOO_MANY_REQUESTS = 14
+    TOPIC_TERMINATED = 15
+    PRODUCER_BUSY = 16
+    INVALID_TOPIC_NAME = 17
+    INCOMPATIBLE_SCHEMA = 18
+    CONSUMER_ASSIGN = 19
+    TRANSACTION_COORDINATOR_NOT_FOUND = 20
+    INVALID_TXN_STATUS = 21
+    NOT_ALLOWED = 22
+    TRANSACTION_CONFLICT = 23
+    TRANSACTION_NOT_FOUND = 24
+    PRODUCER_FENCED = 25
+
+
+class BrokerError(Exception):
+    """Something a client is told about; ``str()`` of it is a reason a person can act on."""
+
+    @property
+    def code(self) -> ServerErrorCode:
+        """The number that the binary protocol carries."""
+        return translation_of(self).code
+
+    @property
+    def http_status(self) -> int:
+        """The status that HTTP answers with."""
+        return translation_of(self).http_status
+
+
+class InternalError(BrokerError):
+    """A defect of the broker itself; details are in its log."""
+
+
+class MetadataFailure(BrokerError):
+    """The metadata store refused or could not answer."""
+
+
+class PersistenceFailure(BrokerError):
+    """A ledger could not be written or read."""
+
+
+class AuthenticationFailure(BrokerError):
+    """The client did not prove who it is."""
+
+
+class AuthorizationFailure(BrokerError):
+    """The client is known and may not do this."""
+
+
+class ConsumerBusy(BrokerError):
+    """The subscription is taken, or has consumers of another type."""
+
+
+class ServiceNotReady(BrokerError):
+    """This broker does not serve the topic now; the client looks it up again."""
+
+
+class QuotaExceededHold(BrokerError):
+    """The backlog quota is exceeded and producers are to wait."""
+
+
+class QuotaExceeded(BrokerError):
+    """The backlog quota is exceeded and producers are to fail."""
+
+
+class ChecksumMismatch(BrokerError):
+    """An entry's bytes do not match its checksum."""
+
+
+class UnsupportedVersion(BrokerError):
+    """The client speaks a version, or asks for a feature, that is not supported."""
+
+
+class TopicNotFound(BrokerError):
+    """No such topic, and it is not to be made."""
+
+
+class NamespaceNotFound(TopicNotFound):
+    """No such namespace, hence no such topic."""
+
+
+class TenantNotFound(NamespaceNotFound):
+    """No such tenant, hence no such namespace."""
+
+
+class ClusterNotFound(BrokerError):
+    """No such cluster."""
+
+
+class SubscriptionNotFound(BrokerError):
+    """No such subscription, and it is not to be made."""
+
+
+class ConsumerNotFound(BrokerError):
+    """The connection has no consumer with that id."""
+
+
+class TooManyRequests(BrokerError):
+    """A cap on requests in progress is reached; later it may work."""
+
+
+class TopicTerminated(BrokerError):
+    """The topic is terminated: nothing can be published to it any more."""
+
+
+class ProducerBusy(BrokerError):
+    """A producer of that name is connected, an exclusive one holds the topic, or a cap is reached."""
+
+
+class ProducerFenced(BrokerError):
+    """Another producer holds the topic exclusively, or took it over."""
+
+
+class InvalidTopicName(BrokerError):
+    """The name is not that of a topic."""
+
+
+class InvalidName(BrokerError):
+    """The name of a tenant, namespace or cluster breaks the rules."""
+
+
+class IncompatibleSchema(BrokerError):
+    """The schema breaks the compatibility rule in force."""
+
+
+class ConsumerAssignFailure(BrokerError):
+    """Key ranges of Key_Shared consumers overlap or are missing."""
+
+
+class TransactionCoordinatorNotFound(BrokerError):
+    """No transaction coordinator serves that id."""
+
+
+class InvalidTransactionStatus(BrokerError):
+    """The transaction's state does not allow that step."""
+
+
+class TransactionConflict(BrokerError):
+    """Another transaction holds what this one wants to acknowledge."""
+
+
+class TransactionNotFound(BrokerError):
+    """No such transaction."""
+
+
+class NotAllowed(BrokerError):
+    """Settings, policies or the kind of topic do not allow that request."""
+
+
+class AlreadyExists(BrokerError):
+    """What is to be made is there already."""
+
+
+class InUse(BrokerError):
+    """What is to be deleted has producers, consumers, subscriptions or children."""
+
+
+class InvalidRequest(BrokerError):
+    """A value in the request is missing, malformed or out of range."""
+
+
+class PartitionCountRefused(BrokerError):
+    """A number of partitions outside the limits."""
+
+
+class Translation(NamedTuple):
+    """How one kind of error leaves the process."""
+
+    code: ServerErrorCode
+    http_status: int
+
+
+TRANSLATION: dict[type[BrokerError], Translation] = {
+    BrokerError: Translation(ServerErrorCode.UNKNOWN, 500),
+    InternalError: Translation(ServerErrorCode.UNKNOWN, 500),
+    MetadataFailure: Translation(ServerErrorCode.METADATA, 500),
+    PersistenceFailure: Translation(ServerErrorCode.PERSISTENCE, 500),
+    AuthenticationFailure: Translation(ServerErrorCode.AUTHENTICATION, 401),
+    AuthorizationFailure: Translation(ServerErrorCode.AUTHORIZATION, 403),
+    ConsumerBusy: Translation(ServerErrorCode.CONSUMER_BUSY, 409),
+    ServiceNotReady: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
+    QuotaExceededHold: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR, 409),
+    QuotaExceeded: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION, 409),
+    ChecksumMismatch: Translation(ServerErrorCode.CHECKSUM, 400),
+    UnsupportedVersion: Translation(ServerErrorCode.UNSUPPORTED_VERSION, 400),
+    TopicNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),
+    NamespaceNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),
+    TenantNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),
+    ClusterNotFound: Translation(ServerErrorCode.METADATA, 404),
+    SubscriptionNotFound: Translation(ServerErrorCode.SUBSCRIPTION_NOT_FOUND, 404),
+    ConsumerNotFound: Translation(ServerErrorCode.CONSUMER_NOT_FOUND, 404),
+    TooManyRequests: Translation(ServerErrorCode.TOO_MANY_REQUESTS, 429),
+    TopicTerminated: Translation(ServerErrorCode.TOPIC_TERMINATED, 405),
+    ProducerBusy: Translation(ServerErrorCode.PRODUCER_BUSY, 409),
+    ProducerFenced: Translation(ServerErrorCode.PRODUCER_FENCED, 409),
+    InvalidTopicName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
+    InvalidName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
+    IncompatibleSchema: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 409),
+    ConsumerAssignFailure: Translation(ServerErrorCode.CONSUMER_ASSIGN, 409),
+    TransactionCoordinatorNotFound: Translation(ServerErrorCode.TRANSACTION_COORDINATOR_NOT_FOUND, 404),
+    InvalidTransactionStatus: Translation(ServerErrorCode.INVALID_TXN_STATUS, 409),
+    TransactionConflict: Translation(ServerErrorCode.TRANSACTION_CONFLICT, 409),
+    TransactionNotFound: Translation(ServerErrorCode.TRANSACTION_NOT_FOUND, 404),
+    NotAllowed: Translation(ServerErrorCode.NOT_ALLOWED, 405),
+    AlreadyExists: Translation(ServerErrorCode.UNKNOWN, 409),
+    InUse: Translation(ServerErrorCode.CONSUMER_BUSY, 412),
+    InvalidRequest: Translation(ServerErrorCode.NOT_ALLOWED, 400),
+    PartitionCountRefused: Translation(ServerErrorCode.NOT_ALLOWED, 406),
+}
+
+
+def translation_of(error: BaseException) -> Translation:
+    """How ``error`` is told to clients; what is not a :class:`BrokerError` is an internal error."""
+    for kind in type(error).__mro__:
+        found = TRANSLATION.get(kind)
+        if found is not None:
+            return found
+    return TRANSLATION[InternalError]

@@ -1,0 +1,369 @@
+"""What the HTTP interface needs of a broker: plain questions, plain answers.
+
+The broker implements :class:`BrokerServices`; HTTP knows nothing else of it. Topics are given by their full
+names (``persistent://tenant/namespace/local``, legacy ``persistent://tenant/cluster/namespace/local``,
+the local part URL-decoded), namespaces as ``tenant/namespace`` or ``tenant/cluster/namespace``.
+Whatever goes wrong is raised as a :class:`magnetar.errors.BrokerError`.
+Dictionaries are JSON objects with Pulsar's field names, null fields left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswer:
+    """Where a topic is served."""
+
+    broker_url: str
+    http_url: str
+    broker_url_tls: str | None = None
+    http_url_tls: str | None = None
+    redirect: bool = False
+    """True: another broker is to be asked, at ``http_url`` (answered with 307)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatsOptions:
+    """What to put into topic statistics; the defaults are Pulsar's."""
+
+    precise_backlog: bool = False
+    subscription_backlog_size: bool = True
+    earliest_time_in_backlog: bool = False
+    exclude_publishers: bool = False
+    exclude_consumers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIdAnswer:
+    """A position, as admin answers give it."""
+
+    ledger_id: int
+    entry_id: int
+    partition_index: int = -1
+
+
+@dataclass(slots=True)
+class Histogram:
+    """A distribution: one count per bound and one for what lies above the last.
+
+    The bounds are fixed by the metric: latencies 0.5, 1, 5, 10, 20, 50, 100, 200, 1000 ms,
+    entry sizes 128, 512, 1024, 2048, 4096, 16384, 102400, 1048576 bytes.
+    """
+
+    counts: Sequence[int]
+    """Per bucket, not cumulative; one more than there are bounds (or empty: nothing seen)."""
+    total: float = 0.0
+    """Sum of all values, in ms or bytes."""
+
+
+@dataclass(slots=True)
+class ConsumerMetrics:
+    name: str
+    consumer_id: int
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+    rate_redeliver: float = 0.0
+    ack_rate: float = 0.0
+    unacked_messages: int = 0
+    blocked_on_unacked: bool = False
+    available_permits: int = 0
+    bytes_out: int = 0
+    messages_out: int = 0
+
+
+@dataclass(slots=True)
+class ProducerMetrics:
+    name: str
+    producer_id: int
+    rate_in: float = 0.0
+    throughput_in: float = 0.0
+    average_message_size: float = 0.0
+
+
+@dataclass(slots=True)
+class SubscriptionMetrics:
+    """One subscription; rates are per second, times in milliseconds since 1970."""
+
+    name: str
+    backlog: int = 0
+    backlog_no_delayed: int = 0
+    backlog_bytes: int = -1
+    """-1: not known; printed only with ``exposeSubscriptionBacklogSizeInPrometheus``."""
+    delayed: int = 0
+    in_replay: int = 0
+    rate_redeliver: float = 0.0
+    ack_rate: float = 0.0
+    unacked_messages: int = 0
+    blocked_on_unacked: bool = False
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+    bytes_out: int = 0
+    messages_out: int = 0
+    last_expire_ms: int = 0
+    last_acked_ms: int = 0
+    last_consumed_flow_ms: int = 0
+    last_consumed_ms: int = 0
+    last_mark_delete_advanced_ms: int = 0
+    rate_expired: float = 0.0
+    total_expired: int = 0
+    consumer_count: int = 0
+    consumers: Sequence[ConsumerMetrics] = ()
+    """Empty unless ``exposeConsumerLevelMetricsInPrometheus``."""
+
+
+@dataclass(slots=True)
+class TopicMetrics:
+    """One topic (each partition is one); rates are per second, in entries for storage, else in messages."""
+
+    name: str
+    """Full name."""
+    namespace: str
+    subscriptions: Sequence[SubscriptionMetrics] = ()
+    producer_count: int = 0
+    consumer_count: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_in: float = 0.0
+    throughput_out: float = 0.0
+    average_message_size: float = 0.0
+    bytes_in: int = 0
+    messages_in: int = 0
+    storage_size: int = 0
+    """Bytes stored, all copies."""
+    storage_logical_size: int = 0
+    """Bytes stored, one copy."""
+    backlog: int = 0
+    """Entries not consumed by the slowest subscription's count summed over subscriptions, as Pulsar gives it."""
+    backlog_bytes: int = 0
+    offloaded_bytes: int = 0
+    backlog_quota_bytes: int = -1
+    backlog_quota_seconds: int = -1
+    backlog_age_seconds: int = -1
+    publish_rate_limited: int = 0
+    write_rate: float = 0.0
+    read_rate: float = 0.0
+    read_cache_misses_rate: float = 0.0
+    write_latency_ms: Histogram | None = None
+    """Queueing included."""
+    ledger_write_latency_ms: Histogram | None = None
+    entry_size_bytes: Histogram | None = None
+    producers: Sequence[ProducerMetrics] = ()
+    """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""
+
+
+@dataclass(slots=True)
+class ManagedLedgerMetrics:
+    """Managed ledgers of one namespace, summed; rates are per second, counts since the start."""
+
+    namespace: str
+    add_entry_rate: float = 0.0
+    add_entry_bytes_rate: float = 0.0
+    add_entry_succeeded: int = 0
+    add_entry_errors: int = 0
+    read_entries_rate: float = 0.0
+    read_entries_bytes_rate: float = 0.0
+    read_entries_succeeded: int = 0
+    read_entries_errors: int = 0
+    read_cache_misses_rate: float = 0.0
+    mark_delete_rate: float = 0.0
+    backlog: int = 0
+    stored_bytes: int = 0
+
+
+@dataclass(slots=True)
+class CacheMetrics:
+    """The entry cache of the broker."""
+
+    used_bytes: int = 0
+    entries: int = 0
+    inserted_total: int = 0
+    evicted_total: int = 0
+    evictions: int = 0
+    hits_rate: float = 0.0
+    hits_throughput: float = 0.0
+    misses_rate: float = 0.0
+    misses_throughput: float = 0.0
+
+
+@dataclass(slots=True)
+class ConnectionMetrics:
+    """Client connections of the binary protocol, counted since the start except ``active``."""
+
+    active: int = 0
+    created: int = 0
+    closed: int = 0
+    handshakes_succeeded: int = 0
+    handshakes_failed: int = 0
+
+
+@dataclass(slots=True)
+class TimingMetrics:
+    """Durations in milliseconds: quantile to value over the last minute, and the totals since the start."""
+
+    count: int = 0
+    total_ms: float = 0.0
+    quantiles: Mapping[float, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LookupMetrics:
+    answers: int = 0
+    failures: int = 0
+    redirects: int = 0
+    pending: int = 0
+    timing: TimingMetrics = field(default_factory=TimingMetrics)
+
+
+@dataclass(slots=True)
+class MetricsSnapshot:
+    """Everything ``/metrics`` prints, taken at one moment."""
+
+    cluster: str
+    broker: str
+    """Host and HTTP port."""
+    started_seconds: float = 0.0
+    """Seconds since 1970 when the counters began."""
+    topics: Sequence[TopicMetrics] = ()
+    managed_ledgers: Sequence[ManagedLedgerMetrics] = ()
+    managed_ledger_count: int = 0
+    cache: CacheMetrics = field(default_factory=CacheMetrics)
+    connections: ConnectionMetrics = field(default_factory=ConnectionMetrics)
+    lookups: LookupMetrics = field(default_factory=LookupMetrics)
+    publish_latency: TimingMetrics = field(default_factory=TimingMetrics)
+    topic_load: TimingMetrics = field(default_factory=TimingMetrics)
+    topic_loads_pending: int = 0
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """Gauges of Magnetar's own, by full name (``magnetar_...``), without labels."""
+
+
+class BrokerServices(Protocol):
+    """The broker as HTTP sees it."""
+
+    def is_ready(self) -> bool:
+        """True from the moment clients are served until stopping begins."""
+        ...
+
+    async def check_health(self) -> None:
+        """Publishes to and reads from a topic of the broker's own.
+
+        :raises BrokerError: it did not work; the reason says what
+        """
+        ...
+
+    def broker_ids(self) -> Sequence[str]:
+        """``host:port`` of every live broker, own first."""
+        ...
+
+    def runtime_settings(self) -> Mapping[str, str]:
+        """Every setting in effect, by Pulsar's name, as text."""
+        ...
+
+    async def clusters(self) -> Sequence[str]:
+        """Names of all clusters, ``global`` left out, sorted."""
+        ...
+
+    async def cluster(self, name: str) -> Json:
+        """ClusterData. :raises ClusterNotFound: no such cluster"""
+        ...
+
+    async def tenants(self) -> Sequence[str]: ...
+
+    async def tenant(self, name: str) -> Json:
+        """TenantInfo. :raises TenantNotFound: no such tenant"""
+        ...
+
+    async def namespaces(self, tenant: str) -> Sequence[str]:
+        """Full names of the tenant's namespaces, sorted. :raises TenantNotFound: no such tenant"""
+        ...
+
+    async def namespace_policies(self, namespace: str) -> Json:
+        """Policies. :raises NamespaceNotFound: no such namespace"""
+        ...
+
+    async def topics(self, namespace: str) -> Sequence[str]:
+        """Full names of the namespace's persistent topics, one for each partition, sorted.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        ...
+
+    async def partitioned_topics(self, namespace: str) -> Sequence[str]:
+        """Full names of the namespace's partitioned topics, sorted.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        ...
+
+    async def lookup(self, topic: str, *, authoritative: bool, listener: str | None) -> LookupAnswer:
+        """Who serves a topic; it need not exist.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        ...
+
+    async def partitions(self, topic: str, *, create: bool) -> int:
+        """The number of partitions, 0 for a topic without.
+
+        :param create: makes a topic that is missing, where the settings allow it
+        :raises TopicNotFound: no such topic
+        """
+        ...
+
+    async def create_topic(self, topic: str, properties: Mapping[str, str]) -> None:
+        """:raises AlreadyExists: there is one, or a partitioned one of that name"""
+        ...
+
+    async def create_partitioned_topic(
+        self, topic: str, partitions: int, properties: Mapping[str, str]
+    ) -> None:
+        """Makes the partitioned topic and its partitions.
+
+        :raises AlreadyExists: there is a topic of that name
+        :raises PartitionCountRefused: ``partitions`` is below 1 or above ``maxNumPartitionsPerPartitionedTopic``
+        """
+        ...
+
+    async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
+        """TopicStats. :raises TopicNotFound: no such topic"""
+        ...
+
+    async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
+        """PersistentTopicInternalStats; ``metadata`` adds that of each ledger.
+
+        :raises TopicNotFound: no such topic
+        """
+        ...
+
+    async def unload(self, topic: str) -> None:
+        """Closes a topic (or all partitions) and disconnects its clients; they come back.
+
+        :raises TopicNotFound: no such topic
+        """
+        ...
+
+    async def terminate(self, topic: str) -> MessageIdAnswer:
+        """Ends a topic for ever; answers the last message.
+
+        :raises TopicNotFound: no such topic
+        :raises NotAllowed: it is partitioned
+        """
+        ...
+
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        """:raises TopicNotFound: no such topic
+
+        :raises InUse: it has producers or subscriptions and ``force`` is false
+        """
+        ...
+
+    async def delete_partitioned_topic(self, topic: str, *, force: bool) -> None:
+        """Deletes a partitioned topic and all partitions; errors as for :meth:`delete_topic`."""
+        ...
+
+    def metrics(self) -> MetricsSnapshot: ...
