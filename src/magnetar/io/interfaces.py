@@ -214,4 +214,4 @@ class Io:
     start_worker: Callable[[str], Worker]
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
-    """Ends the process at once with a message: what a failed write or fsync does. Never returns in production."""
+    """Ends the process with a message, as a failed write or fsync does; never returns in production."""

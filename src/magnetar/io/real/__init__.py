@@ -1,0 +1,53 @@
+"""The world as it is: the operating system's clock, randomness, files, threads and sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from magnetar.io.interfaces import Io
+from magnetar.io.real.clock import SystemClock, SystemRandomness
+from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.network import TcpNetwork
+from magnetar.io.real.sqlite import SqliteConnection
+from magnetar.io.real.worker import ThreadWorker
+
+__all__ = ["EXIT_CODE_IO_FAILED", "real_io", "stop_process"]
+
+EXIT_CODE_IO_FAILED = 74
+"""The exit status of a process that could not write or sync (EX_IOERR of sysexits.h)."""
+
+
+def stop_process(message: str) -> NoReturn:
+    """Ends the process at once, without running any cleanup: what is on the disk now is what counts."""
+    sys.stderr.write(f"magnetar: {message}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_CODE_IO_FAILED)
+
+
+def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
+    """Everything outside for one event loop, with the disk's root at ``data_dir`` (made when missing).
+
+    :raises OSError: the directory cannot be made or used
+    """
+    disk = RealDisk(data_dir)
+
+    def start_worker(name: str) -> ThreadWorker:
+        return ThreadWorker(loop, name)
+
+    def open_sqlite(path: str) -> SqliteConnection:
+        return SqliteConnection(str(disk.locate(path)))
+
+    return Io(
+        loop=loop,
+        clock=SystemClock(),
+        randomness=SystemRandomness(),
+        disk=disk,
+        network=TcpNetwork(loop),
+        start_worker=start_worker,
+        open_sqlite=open_sqlite,
+        stop_process=stop_process,
+    )

@@ -1,0 +1,147 @@
+"""Files below one directory of the system's file system."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+_NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+
+
+class RealFile:
+    """A file descriptor with whole reads and whole writes."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._cached_reads = hasattr(os, "RWF_NOWAIT")
+
+    def read(self, length: int, offset: int) -> bytes:
+        data = os.pread(self._descriptor, length, offset)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        got = len(data)
+        while got < length:
+            data = os.pread(self._descriptor, length - got, offset + got)
+            if not data:
+                break
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def read_cached(self, length: int, offset: int) -> bytes | None:
+        if not self._cached_reads:
+            return None
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _NOT_AT_HAND:
+                raise
+            # Some file systems never know what is at hand: asking them again would only cost time.
+            self._cached_reads = error.errno == errno.EAGAIN
+            return None
+        return bytes(buffer) if got == length else None
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        written = os.pwrite(self._descriptor, data, offset)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            written += os.pwrite(self._descriptor, view[written:], offset + written)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def lock(self, *, exclusive: bool) -> bool:
+        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        try:
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class RealDisk:
+    """The files below ``root``, which is made when missing."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root).absolute()
+        self._make_directory(self._root)
+
+    def locate(self, path: str) -> Path:
+        """Where a path of this disk lies in the system.
+
+        :raises ValueError: the path leaves the root
+        """
+        relative = Path(path)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ValueError(f"path leaves the disk's root: {path!r}")
+        return self._root / relative
+
+    def open(
+        self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True
+    ) -> RealFile:
+        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        if create:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return RealFile(path, os.open(self.locate(path), flags, 0o640))
+
+    def exists(self, path: str) -> bool:
+        return self.locate(path).exists()
+
+    def names(self, directory: str) -> Sequence[str]:
+        return sorted(os.listdir(self.locate(directory)))
+
+    def make_directory(self, path: str) -> None:
+        self._make_directory(self.locate(path))
+
+    def _make_directory(self, directory: Path) -> None:
+        """Makes missing parents too and syncs each into its own parent."""
+        if directory.is_dir():
+            return
+        self._make_directory(directory.parent)
+        directory.mkdir(mode=0o750, exist_ok=True)
+        _sync_directory(directory.parent)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(self.locate(source), self.locate(target))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self.locate(path))
+
+    def sync_directory(self, path: str) -> None:
+        _sync_directory(self.locate(path))
+
+    def free_bytes(self) -> int:
+        figures = os.statvfs(self._root)
+        return figures.f_bavail * figures.f_frsize
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,36 @@
+"""TCP through the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from magnetar.io.interfaces import StreamProtocol
+
+_BACKLOG = 1024
+
+
+class TcpListener:
+    def __init__(self, server: asyncio.Server, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._server = server
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class TcpNetwork:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> TcpListener:
+        server = await self._loop.create_server(
+            factory,  # type: ignore[arg-type]  # the methods of asyncio.Protocol, not the class
+            host,
+            port,
+            backlog=_BACKLOG,
+            reuse_address=True,
+        )
+        address = server.sockets[0].getsockname()
+        return TcpListener(server, address[0], address[1])
