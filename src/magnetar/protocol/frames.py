@@ -1,0 +1,74 @@
+"""Frames: a total size, a command size, the command, and an entry behind it for SEND and MESSAGE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from google.protobuf.message import DecodeError
+
+from magnetar.protocol.errors import FrameError, FrameTooLarge
+from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+__all__ = [
+    "DEFAULT_MAX_MESSAGE_SIZE",
+    "FrameError",
+    "FrameTooLarge",
+    "decode_command",
+    "encode_command",
+    "encode_with_payload",
+    "max_frame_size",
+    "split",
+]
+
+DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
+"""Bytes of a payload, as brokers announce it unless configured otherwise."""
+
+_COMMAND_ROOM = 10 * 1024
+_SIZES = Struct(">II")
+
+
+def max_frame_size(max_message_size: int) -> int:
+    """The largest frame, in bytes with its size field, where payloads have at most ``max_message_size``."""
+    return max_message_size + _COMMAND_ROOM
+
+
+def encode_command(command: BaseCommand) -> bytes:
+    """A frame with a command alone."""
+    body = command.SerializeToString()
+    return _SIZES.pack(len(body) + 4, len(body)) + body
+
+
+def encode_with_payload(command: BaseCommand, entry: bytes | bytearray | memoryview) -> bytes:
+    """A frame with a command and an entry: magic, checksum, metadata size, metadata, payload."""
+    body = command.SerializeToString()
+    return b"".join((_SIZES.pack(len(body) + 4 + len(entry), len(body)), body, entry))
+
+
+def decode_command(buffer: bytes, position: int) -> BaseCommand:
+    """The command of the complete frame at ``position``.
+
+    :raises FrameError: it is not a command, or one whose required fields are missing
+    """
+    start, end = command_bounds(buffer, position)
+    command = BaseCommand()
+    try:
+        command.ParseFromString(buffer[start:end])
+    except DecodeError as error:
+        raise FrameError(f"command of {end - start} bytes cannot be parsed: {error}") from error
+    if not command.IsInitialized():
+        raise FrameError(f"command of type {command.type} lacks a required field")
+    return command
+
+
+def split(buffer: bytes, max_frame: int, position: int = 0) -> Iterator[tuple[int, int, int]]:
+    """(type, begin, end) of each complete frame from ``position`` on.
+
+    :raises FrameError: a frame is larger than ``max_frame`` bytes, or its sizes contradict each other
+    """
+    limit = len(buffer)
+    while kind := next_frame(buffer, position, limit, max_frame):
+        end = frame_end(buffer, position)
+        yield kind, position, end
+        position = end

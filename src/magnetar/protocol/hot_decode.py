@@ -1,0 +1,500 @@
+"""Reading the frames that are as frequent as messages: SEND, ACK, FLOW; no object per entry.
+
+A hot module: plain Python that also compiles, with the C types in ``hot_decode.pxd``. Buffers are ``bytes``.
+Everything here is conservative: a command that is not exactly of the frequent shape is left to the caller,
+who parses it with protobuf. Ids are unsigned 64 bit on the wire and signed here; ``_varint`` converts them.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from crc32c import crc32c
+
+from magnetar.protocol.errors import FrameError, FrameTooLarge
+
+_SEND = 6
+_ACK = 10
+_FLOW = 11
+
+# Offsets inside a frame: total size, command size, the field "type" of the command, its sub-message.
+_COMMAND = 8
+_BODY_TAG = 10
+_BODY = 12
+
+_OK = 0
+_CHECKSUM_MISMATCH = 1
+_NOT_PLAIN = 2
+_ENTRY_MALFORMED = 3
+_OTHER_PRODUCER = 4
+
+
+class SendRun:
+    """Consecutive SENDs of one producer; reused from read to read.
+
+    Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) to the end of its frame.
+    ``highest_sequence_ids`` has -1 where the producer gave none. ``error``: 0 none, 1 checksum mismatch,
+    2 not a plain SEND, 3 entry malformed; ``error_sequence_id`` is -1 where it could not be read.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_highest",
+        "_numbers",
+        "_sequences",
+        "_starts",
+        "capacity",
+        "count",
+        "ends",
+        "error",
+        "error_sequence_id",
+        "highest_sequence_ids",
+        "num_messages",
+        "producer_id",
+        "sequence_ids",
+        "starts",
+    )
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self.capacity = capacity
+        self.producer_id = 0
+        self.count = 0
+        self.error = 0
+        self.error_sequence_id = -1
+        self.sequence_ids = array("q", bytes(8 * capacity))
+        self.highest_sequence_ids = array("q", bytes(8 * capacity))
+        self.num_messages = array("i", bytes(4 * capacity))
+        self.starts = array("q", bytes(8 * capacity))
+        self.ends = array("q", bytes(8 * capacity))
+        # The same arrays once more: when compiled these are views that cost nothing to take.
+        self._sequences = self.sequence_ids
+        self._highest = self.highest_sequence_ids
+        self._numbers = self.num_messages
+        self._starts = self.starts
+        self._ends = self.ends
+
+
+class AckRun:
+    """Positions that one consumer acknowledged one by one; reused from read to read."""
+
+    __slots__ = ("_entries", "_ledgers", "capacity", "consumer_id", "count", "entry_ids", "ledger_ids")
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self.capacity = capacity
+        self.consumer_id = 0
+        self.count = 0
+        self.ledger_ids = array("q", bytes(8 * capacity))
+        self.entry_ids = array("q", bytes(8 * capacity))
+        self._ledgers = self.ledger_ids
+        self._entries = self.entry_ids
+
+
+def _size_at(buffer: bytes, position: int) -> int:
+    size = buffer[position]
+    size = (size << 8) | buffer[position + 1]
+    size = (size << 8) | buffer[position + 2]
+    return (size << 8) | buffer[position + 3]
+
+
+def _varint_end(buffer: bytes, position: int, end: int) -> int:
+    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    index = position
+    while index < end and index < position + 10:
+        if buffer[index] < 128:
+            if index == position + 9 and buffer[index] > 1:
+                return -1
+            return index + 1
+        index += 1
+    return -1
+
+
+def _varint(buffer: bytes, position: int, end: int) -> int:
+    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    value = 0
+    shift = 0
+    while position < end and shift < 63:
+        byte = buffer[position] & 127
+        value |= byte << shift
+        shift += 7
+        position += 1
+    if position < end and buffer[position] == 1:
+        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        value = value - 0x4000000000000000 - 0x4000000000000000
+    return value
+
+
+def frame_end(buffer: bytes, position: int) -> int:
+    """The position behind the frame that begins at ``position``."""
+    return position + 4 + _size_at(buffer, position)
+
+
+def command_bounds(buffer: bytes, position: int) -> tuple[int, int]:
+    """Where the command of the complete frame at ``position`` begins and ends."""
+    return position + _COMMAND, position + _COMMAND + _size_at(buffer, position + 4)
+
+
+def next_frame(buffer: bytes, position: int, limit: int, max_frame: int) -> int:
+    """The type of the complete frame at ``position``, 0 while it is incomplete in ``buffer[:limit]``.
+
+    :param max_frame: the largest frame accepted, in bytes, its size field included
+    :raises FrameTooLarge: the frame is larger
+    :raises FrameError: the sizes contradict each other, or the command has no type
+    """
+    if limit - position < 4:
+        return 0
+    total = _size_at(buffer, position)
+    if total + 4 > max_frame:
+        raise FrameTooLarge(total + 4, max_frame)
+    if total < 6:
+        raise FrameError(f"frame of {total} bytes holds no command")
+    if limit - position < 8:
+        return 0
+    command_size = _size_at(buffer, position + 4)
+    if command_size > total - 4 or command_size < 2:
+        raise FrameError(f"command of {command_size} bytes in a frame of {total}")
+    if limit - position - 4 < total:
+        return 0
+    kind = buffer[position + _COMMAND + 1]
+    if buffer[position + _COMMAND] == 8 and 0 < kind < 128:
+        return kind
+    return _scan_type(buffer, position + _COMMAND, position + _COMMAND + command_size)
+
+
+def _scan_type(buffer: bytes, position: int, end: int) -> int:
+    """The value of field 1 of a command whose fields are in no usual order."""
+    kind = 0
+    while position < end:
+        after = _varint_end(buffer, position, end)
+        if after < 0:
+            raise FrameError("command with a damaged field")
+        tag = _varint(buffer, position, after)
+        if tag == 8:
+            position = after
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                raise FrameError("command with a damaged type")
+            kind = _varint(buffer, position, after)
+            position = after
+        else:
+            position = _skip(buffer, after, end, tag)
+            if position < 0:
+                raise FrameError("command with a damaged field")
+    if kind < 1 or kind > 0xFFFF:
+        raise FrameError("command without a type")
+    return kind
+
+
+def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
+    """The position behind the value of a field with ``tag``; -1 when it does not fit."""
+    wire = tag & 7
+    if wire == 0:
+        return _varint_end(buffer, position, end)
+    if wire == 2:
+        after = _varint_end(buffer, position, end)
+        if after < 0:
+            return -1
+        size = _varint(buffer, position, after)
+        if size < 0 or size > end - after:
+            return -1
+        return after + size
+    if wire == 1:
+        return position + 8 if end - position >= 8 else -1
+    if wire == 5:
+        return position + 4 if end - position >= 4 else -1
+    return -1
+
+
+def read_sends(
+    buffer: bytes,
+    position: int,
+    limit: int,
+    max_frame: int,
+    run: SendRun,
+    verify_checksum: bool,
+    max_count: int,
+) -> int:
+    """Reads consecutive complete plain SENDs of one producer into ``run``; returns the position behind them.
+
+    Stops before a frame of another kind or producer, an incomplete one and a bad one. If the first is bad,
+    ``run.count`` is 0 and ``run.error`` says how; the position moves behind it for errors 1 and 3 and stays
+    for 2. Plain: no transaction, no marker, no message id, at least one message.
+
+    :param max_count: how many at most, besides the capacity of ``run``
+    :raises FrameError: as :func:`next_frame`, about the first frame
+    """
+    count = 0
+    run.count = 0
+    run.error = _OK
+    run.error_sequence_id = -1
+    if max_count > run.capacity:
+        max_count = run.capacity
+    while count < max_count:
+        if limit - position < _BODY + 4:
+            break
+        total = _size_at(buffer, position)
+        end = position + 4 + total
+        if (
+            end > limit
+            or total + 4 > max_frame
+            or buffer[position + _COMMAND] != 8
+            or buffer[position + _COMMAND + 1] != _SEND
+        ):
+            break
+        command_end = position + _COMMAND + _size_at(buffer, position + 4)
+        if command_end > end:
+            break
+        error = _read_send(buffer, position, command_end, run, count)
+        if error == _OK:
+            error = _check_entry(buffer, command_end, end, verify_checksum)
+        if error != _OK:
+            if count == 0:
+                run.error = error
+                run.error_sequence_id = run._sequences[0] if error != _NOT_PLAIN else -1
+                return position if error == _NOT_PLAIN else end
+            break
+        run._starts[count] = command_end
+        run._ends[count] = end
+        count += 1
+        position = end
+    run.count = count
+    if count == 0 and max_count > 0 and next_frame(buffer, position, limit, max_frame) == _SEND:
+        run.error = _NOT_PLAIN
+    return position
+
+
+def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) -> int:
+    """Reads the command of one SEND into slot ``index``."""
+    position = frame + _BODY
+    if end - position < 4 or buffer[frame + _BODY_TAG] != 0x32 or buffer[position - 1] != end - position:
+        return _NOT_PLAIN
+    producer_id = 0
+    sequence_id = 0
+    highest = -1
+    messages = 1
+    seen = 0
+    while position < end - 1:
+        tag = buffer[position]
+        position += 1
+        value = buffer[position]
+        if value < 128:
+            position += 1
+        else:
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                return _NOT_PLAIN
+            value = _varint(buffer, position, after)
+            position = after
+        if tag == 0x08:
+            producer_id = value
+            seen |= 1
+        elif tag == 0x10:
+            sequence_id = value
+            seen |= 2
+        elif tag == 0x18:
+            messages = value
+        elif tag == 0x30:
+            highest = value
+        elif tag != 0x38 and (value != 0 or (tag != 0x20 and tag != 0x28 and tag != 0x40)):
+            return _NOT_PLAIN
+    if position != end or seen != 3 or messages < 1 or messages > 0x7FFFFFFF:
+        return _NOT_PLAIN
+    if index == 0:
+        run.producer_id = producer_id
+    elif producer_id != run.producer_id:
+        return _OTHER_PRODUCER
+    run._sequences[index] = sequence_id
+    run._highest[index] = highest
+    run._numbers[index] = messages
+    return _OK
+
+
+def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:
+    """Whether ``buffer[start:end]`` is [magic checksum] metadata size, metadata, payload."""
+    position = start
+    if end - start > 2 and buffer[start] == 0x0E and buffer[start + 1] == 0x01:
+        position = start + 6
+    if end - position < 5:
+        return _ENTRY_MALFORMED
+    size = _size_at(buffer, position)
+    if size < 1 or size > end - position - 4:
+        return _ENTRY_MALFORMED
+    if not verify_checksum or position == start:
+        return _OK
+    found = crc32c(memoryview(buffer)[position:end])
+    return _OK if found == _size_at(buffer, start + 2) else _CHECKSUM_MISMATCH
+
+
+def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: AckRun) -> int:
+    """Reads consecutive complete plain individual ACKs of one consumer; returns the position behind them.
+
+    Plain: message ids without ack sets, and nothing else. ``run.count`` counts message ids, not frames; it is
+    0, and the position unchanged, when the first frame is not plain or has more ids than ``run`` can hold.
+
+    :raises FrameError: as :func:`next_frame`, about the first frame
+    """
+    count = 0
+    run.count = 0
+    start = position
+    while limit - position >= _BODY:
+        total = _size_at(buffer, position)
+        end = position + 4 + total
+        if (
+            end > limit
+            or total + 4 > max_frame
+            or buffer[position + _COMMAND] != 8
+            or buffer[position + _COMMAND + 1] != _ACK
+            or _size_at(buffer, position + 4) != total - 4
+        ):
+            break
+        after = _read_ack(buffer, position + _BODY_TAG, end, run, count)
+        if after < 0:
+            break
+        count = after
+        position = end
+    run.count = count
+    if position == start:
+        next_frame(buffer, position, limit, max_frame)
+    return position
+
+
+def _read_ack(buffer: bytes, position: int, end: int, run: AckRun, count: int) -> int:
+    """Reads one ACK behind the ``count`` ids of ``run``; the new count, or -1 when it is not plain."""
+    after = _varint_end(buffer, position + 1, end)
+    if buffer[position] != 0x52 or after < 0 or _varint(buffer, position + 1, after) != end - after:
+        return -1
+    position = after
+    # Always in this order, from every client: consumer id, type, ids. Another order is left to protobuf.
+    if end - position < 4 or buffer[position] != 0x08:
+        return -1
+    after = _varint_end(buffer, position + 1, end)
+    if after < 0 or end - after < 2 or buffer[after] != 0x10 or buffer[after + 1] != 0:
+        return -1
+    consumer_id = _varint(buffer, position + 1, after)
+    if count > 0 and consumer_id != run.consumer_id:
+        return -1
+    position = after + 2
+    if position == end:
+        return -1
+    while position < end:
+        if end - position < 2 or buffer[position] != 0x1A or count >= run.capacity:
+            return -1
+        after = position + 2 + buffer[position + 1]
+        if buffer[position + 1] > 127 or after > end:
+            return -1
+        if not _read_message_id(buffer, position + 2, after, run, count):
+            return -1
+        count += 1
+        position = after
+    run.consumer_id = consumer_id
+    return count
+
+
+def _read_message_id(buffer: bytes, position: int, end: int, run: AckRun, index: int) -> bool:
+    """Reads ledger and entry id into slot ``index``; false when there is an ack set or anything unknown."""
+    seen = 0
+    while position < end - 1:
+        tag = buffer[position]
+        position += 1
+        value = buffer[position]
+        if value < 128:
+            position += 1
+        else:
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                return False
+            value = _varint(buffer, position, after)
+            position = after
+        if tag == 0x08:
+            run._ledgers[index] = value
+            seen |= 1
+        elif tag == 0x10:
+            run._entries[index] = value
+            seen |= 2
+        elif tag != 0x18 and tag != 0x20 and tag != 0x30:  # partition, batch index, batch size
+            return False
+    return position == end and seen == 3
+
+
+def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
+    """(consumer id, permits) of the complete FLOW frame at ``position``; ``None`` when it is not plain."""
+    end = position + _COMMAND + _size_at(buffer, position + 4)
+    position += _BODY
+    if (
+        end - position < 4
+        or buffer[position - 4] != 8
+        or buffer[position - 3] != _FLOW
+        or buffer[position - 2] != 0x5A
+        or buffer[position - 1] != end - position
+        or buffer[position] != 0x08
+    ):
+        return None
+    after = _varint_end(buffer, position + 1, end)
+    if after < 0 or end - after < 2 or buffer[after] != 0x10:
+        return None
+    if _varint_end(buffer, after + 1, end) != end:
+        return None
+    permits = _varint(buffer, after + 1, end)
+    if permits < 0 or permits > 0xFFFFFFFF:
+        return None
+    return _varint(buffer, position + 1, after), permits
+
+
+def _metadata_at(buffer: bytes, start: int, end: int) -> int:
+    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    position = start
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
+        size = _size_at(buffer, position + 2)
+        if size > end - position - 6:
+            return -1
+        position += 6 + size
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x01:
+        position += 6
+    if end - position < 4 or _size_at(buffer, position) > end - position - 4:
+        return -1
+    return position
+
+
+def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: int) -> int:
+    """The first number with tag ``wanted`` in an entry's metadata; ``default`` when there is none."""
+    position = _metadata_at(buffer, start, end)
+    if position < 0:
+        return default
+    end = position + 4 + _size_at(buffer, position)
+    position += 4
+    while position < end:
+        tag = buffer[position]
+        after = position + 1
+        if tag > 127:
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                return default
+            tag = _varint(buffer, position, after)
+        position = after
+        if tag == wanted:
+            after = _varint_end(buffer, position, end)
+            return _varint(buffer, position, after) if after > 0 else default
+        position = _skip(buffer, position, end, tag)
+        if position < 0:
+            return default
+    return default
+
+
+def batch_sizes(
+    buffer: bytes, starts: array[int], ends: array[int], first: int, count: int, out: array[int]
+) -> None:
+    """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
+
+    1 for what is no batch, and for an entry whose metadata cannot be read.
+    """
+    index = 0
+    while index < count:
+        size = _metadata_number(buffer, starts[first + index], ends[first + index], 0x58, 1)
+        if size < 1 or size > 0x7FFFFFFF:
+            size = 1
+        out[index] = size
+        index += 1
+
+
+def publish_time(buffer: bytes, start: int, end: int) -> int:
+    """The publish time in the metadata of the entry ``buffer[start:end]``, in ms; 0 when unknown."""
+    return _metadata_number(buffer, start, end, 0x18, 0)
