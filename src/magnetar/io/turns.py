@@ -1,0 +1,34 @@
+"""One coroutine at a time: a lock for the loop that was handed over, not for the one that runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from magnetar.io.interfaces import Loop
+
+
+class Turns:
+    """``async with turns:`` waits for its turn, first come, first served."""
+
+    __slots__ = ("_loop", "_taken", "_waiters")
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._taken = False
+        self._waiters: deque[Any] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._taken:
+            turn = self._loop.create_future()
+            self._waiters.append(turn)
+            await turn
+        self._taken = True
+
+    async def __aexit__(self, *_exc: object) -> None:
+        while self._waiters:
+            turn = self._waiters.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False

@@ -1,0 +1,170 @@
+"""What a cursor has consumed: the mark-delete position, holes above it, and bits inside batches.
+
+Ranges are kept per ledger as two sorted lists, so that a subscription whose consumers acknowledge roughly in
+order costs a few numbers, however many messages it has behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import islice
+
+from magnetar.managed_ledger.position import Position
+
+
+class EntryRanges:
+    """Half-open ranges [start, end) of entry ids of one ledger, ascending, apart from each other."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, start: int, end: int) -> int:
+        """Adds [start, end); returns how many entries were not in it before."""
+        starts, ends = self.starts, self.ends
+        if not starts or start > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+            return end - start
+        if start == ends[-1]:
+            ends[-1] = end
+            return end - start
+        first = bisect_left(ends, start)
+        last = bisect_right(starts, end)
+        if first == last:
+            starts.insert(first, start)
+            ends.insert(first, end)
+            return end - start
+        covered = sum(ends[i] - starts[i] for i in range(first, last))
+        low, high = min(start, starts[first]), max(end, ends[last - 1])
+        starts[first:last] = [low]
+        ends[first:last] = [high]
+        return high - low - covered
+
+    def contains(self, entry_id: int) -> bool:
+        index = bisect_right(self.starts, entry_id) - 1
+        return index >= 0 and entry_id < self.ends[index]
+
+    def end_of_range_at(self, entry_id: int) -> int:
+        """The end of the range that holds ``entry_id``; ``entry_id`` itself when none does."""
+        index = bisect_right(self.starts, entry_id) - 1
+        if index >= 0 and entry_id < self.ends[index]:
+            return self.ends[index]
+        return entry_id
+
+    def start_of_next_range(self, entry_id: int) -> int | None:
+        """The first start at or above ``entry_id``."""
+        index = bisect_left(self.starts, entry_id)
+        return self.starts[index] if index < len(self.starts) else None
+
+    def forget_below(self, entry_id: int) -> None:
+        """Drops everything below ``entry_id``."""
+        index = bisect_right(self.ends, entry_id)
+        del self.starts[:index]
+        del self.ends[:index]
+        if self.starts and self.starts[0] < entry_id:
+            self.starts[0] = entry_id
+
+    def count(self) -> int:
+        return sum(self.ends) - sum(self.starts)
+
+
+class AcknowledgedState:
+    """Positions consumed by one cursor. Knows nothing of which entries exist: its owner checks that."""
+
+    __slots__ = ("batches", "mark_delete", "ranges")
+
+    def __init__(self, mark_delete: Position) -> None:
+        self.mark_delete = mark_delete
+        self.ranges: dict[int, EntryRanges] = {}
+        self.batches: dict[Position, int] = {}
+        """Bits of batches acknowledged in part: bit i set = message i is still to be delivered."""
+
+    def add_range(self, ledger_id: int, start: int, end: int) -> int:
+        """Marks entries [start, end) of a ledger as consumed; returns how many were not before."""
+        if ledger_id < self.mark_delete[0]:
+            return 0
+        if ledger_id == self.mark_delete[0]:
+            start = max(start, self.mark_delete[1] + 1)
+        if start >= end:
+            return 0
+        ranges = self.ranges.get(ledger_id)
+        if ranges is None:
+            ranges = self.ranges[ledger_id] = EntryRanges()
+        added = ranges.add(start, end)
+        if self.batches:
+            self._drop_batches(ledger_id, start, end)
+        return added
+
+    def _drop_batches(self, ledger_id: int, start: int, end: int) -> None:
+        if end - start <= len(self.batches):
+            for entry_id in range(start, end):
+                self.batches.pop((ledger_id, entry_id), None)
+            return
+        for position in [p for p in self.batches if p[0] == ledger_id and start <= p[1] < end]:
+            del self.batches[position]
+
+    def contains(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether the entry is consumed."""
+        if (ledger_id, entry_id) <= self.mark_delete:
+            return True
+        ranges = self.ranges.get(ledger_id)
+        return ranges is not None and ranges.contains(entry_id)
+
+    def move_mark_delete(self, position: Position) -> None:
+        """Sets the mark-delete position, back or forth, and drops what is at or below it."""
+        self.mark_delete = position
+        ledger_id, entry_id = position
+        for other in [i for i in self.ranges if i <= ledger_id]:
+            ranges = self.ranges[other]
+            if other == ledger_id:
+                ranges.forget_below(entry_id + 1)
+            if other < ledger_id or not ranges.starts:
+                del self.ranges[other]
+        if self.batches:
+            for found in [p for p in self.batches if p <= position]:
+                del self.batches[found]
+
+    def clear_above(self) -> None:
+        """Forgets everything above the mark-delete position."""
+        self.ranges.clear()
+        self.batches.clear()
+
+    def range_count(self) -> int:
+        return sum(len(ranges.starts) for ranges in self.ranges.values())
+
+    def individually_deleted(self) -> int:
+        """Entries consumed above the mark-delete position."""
+        return sum(ranges.count() for ranges in self.ranges.values())
+
+    def _all_ranges(self) -> Iterator[tuple[int, int, int]]:
+        for ledger_id in sorted(self.ranges):
+            ranges = self.ranges[ledger_id]
+            for start, end in zip(ranges.starts, ranges.ends, strict=True):
+                yield ledger_id, start, end
+
+    def ranges_in_order(self, limit: int) -> Iterator[tuple[int, int, int]]:
+        """The first ``limit`` ranges as (ledger id, start, end)."""
+        return islice(self._all_ranges(), limit)
+
+    def batches_in_order(self, limit: int) -> list[tuple[Position, int]]:
+        return sorted(self.batches.items())[:limit]
+
+    def copy(self) -> AcknowledgedState:
+        other = AcknowledgedState(self.mark_delete)
+        for ledger_id, ranges in self.ranges.items():
+            twin = other.ranges[ledger_id] = EntryRanges()
+            twin.starts = list(ranges.starts)
+            twin.ends = list(ranges.ends)
+        other.batches = dict(self.batches)
+        return other
+
+    def describe_ranges(self) -> str:
+        """As Pulsar prints them: ``[(3:4..3:7],(5:-1..5:0]]``."""
+        inner = ",".join(
+            f"({ledger}:{start - 1}..{ledger}:{end - 1}]" for ledger, start, end in self._all_ranges()
+        )
+        return f"[{inner}]"

@@ -1,0 +1,293 @@
+"""A cursor: what a subscription has read and what it has consumed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Protocol
+
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.cursor_storage import CursorStorage
+from magnetar.managed_ledger.entry_reader import EntryReader
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.position import Position
+
+
+class CursorOwner(Protocol):
+    """What a cursor asks of its managed ledger."""
+
+    ledgers: LedgerList
+    reader: EntryReader
+
+    @property
+    def max_read_position(self) -> Position: ...
+
+    def mark_delete_moved(self, cursor: Cursor) -> None: ...
+    def read_position_moved(self, cursor: Cursor) -> None: ...
+
+
+class Cursor:
+    """Reads forward from ``read_position``; entries at or below ``state.mark_delete`` or in its ranges are consumed.
+
+    :param storage: None for a non-durable cursor, which lives in memory only and holds no ledger
+    """
+
+    def __init__(
+        self,
+        name: str,
+        owner: CursorOwner,
+        state: AcknowledgedState,
+        storage: CursorStorage | None,
+        now_ms: int,
+    ) -> None:
+        self.name = name
+        self._owner = owner
+        self.state = state
+        self.storage = storage
+        self.read_position: Position = owner.ledgers.after(state.mark_delete)
+        self.active = False
+        self.messages_consumed = 0
+        self.created_ms = now_ms
+        if storage is not None:
+            storage.use(state)
+
+    @property
+    def durable(self) -> bool:
+        return self.storage is not None
+
+    @property
+    def mark_delete(self) -> Position:
+        return self.state.mark_delete
+
+    # Reading
+
+    def has_more(self) -> bool:
+        """Whether there is something to read now."""
+        return self._normalised() <= self._owner.max_read_position
+
+    def _normalised(self) -> Position:
+        position = self._owner.ledgers.first_at_or_after(self.read_position)
+        self.read_position = position
+        return position
+
+    def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
+        """The next entries if they are in memory; moves the read position behind them."""
+        position = self._normalised()
+        last = self._owner.max_read_position
+        if position > last:
+            return None
+        run = self._owner.reader.read_cached(position, last, max_entries, max_bytes)
+        if run is not None:
+            self._read(run)
+        return run
+
+    async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
+        """The next entries; None when there are none, or the read position was moved meanwhile.
+
+        :raises LedgerError: they cannot be read
+        """
+        position = self._normalised()
+        last = self._owner.max_read_position
+        if position > last:
+            return None
+        run = await self._owner.reader.read(position, last, max_entries, max_bytes)
+        if self.read_position != position:
+            return None
+        self._read(run)
+        return run
+
+    def _read(self, run: EntryRun) -> None:
+        self.read_position = (run.ledger_id, run.first_entry_id + run.count)
+        self._owner.read_position_moved(self)
+
+    def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
+        """Index ranges [first, end) of a run that are not consumed."""
+        ledger_id, first = run.ledger_id, run.first_entry_id
+        start = 0
+        if (ledger_id, first) <= self.state.mark_delete:
+            if ledger_id < self.state.mark_delete[0]:
+                return []
+            start = self.state.mark_delete[1] + 1 - first
+        ranges = self.state.ranges.get(ledger_id)
+        if ranges is None:
+            return [(start, run.count)] if start < run.count else []
+        parts = []
+        while start < run.count:
+            start = ranges.end_of_range_at(first + start) - first
+            if start >= run.count:
+                break
+            following = ranges.start_of_next_range(first + start)
+            end = run.count if following is None else min(run.count, following - first)
+            parts.append((start, end))
+            start = end
+        return parts
+
+    def rewind(self) -> None:
+        """Reads again from the first entry that is not consumed."""
+        self.read_position = self._owner.ledgers.after(self.state.mark_delete)
+
+    # Consuming
+
+    def is_consumed(self, ledger_id: int, entry_id: int) -> bool:
+        return self.state.contains(ledger_id, entry_id)
+
+    def delete(self, ledger_id: int, entry_id: int) -> bool:
+        """Consumes one entry; False when it was consumed already or does not exist."""
+        if not self._owner.ledgers.exists((ledger_id, entry_id)):
+            return False
+        if not self.state.add_range(ledger_id, entry_id, entry_id + 1):
+            return False
+        self.messages_consumed += 1
+        self._advance()
+        self._changed()
+        return True
+
+    def delete_run(self, ledger_ids: array[int], entry_ids: array[int], count: int) -> int:
+        """Consumes the first ``count`` positions of two arrays; returns how many were not consumed before."""
+        ledgers, state = self._owner.ledgers, self.state
+        added = 0
+        index = 0
+        while index < count:
+            ledger_id, first = ledger_ids[index], entry_ids[index]
+            end = index + 1
+            while end < count and entry_ids[end] == first + end - index and ledger_ids[end] == ledger_id:
+                end += 1
+            summary = ledgers.get(ledger_id)
+            if summary is not None and first >= 0:
+                stop = min(first + end - index, summary.entries)
+                if first < stop:
+                    added += self._consume_range(state, ledger_id, first, stop)
+            index = end
+        if added:
+            self.messages_consumed += added
+            self._advance()
+            self._changed()
+        return added
+
+    def _consume_range(self, state: AcknowledgedState, ledger_id: int, first: int, stop: int) -> int:
+        mark_ledger, mark_entry = state.mark_delete
+        if (
+            mark_ledger == ledger_id
+            and first == mark_entry + 1
+            and not state.batches
+            and ledger_id not in state.ranges
+        ):
+            state.mark_delete = (ledger_id, stop - 1)
+            self._moved()
+            return stop - first
+        return state.add_range(ledger_id, first, stop)
+
+    def _advance(self) -> None:
+        state, ledgers = self.state, self._owner.ledgers
+        if not state.ranges:
+            return
+        position = state.mark_delete
+        while True:
+            ledger_id, entry_id = ledgers.after(position)
+            ranges = state.ranges.get(ledger_id)
+            if ranges is None:
+                break
+            end = ranges.end_of_range_at(entry_id)
+            if end == entry_id:
+                break
+            position = (ledger_id, end - 1)
+        if position != state.mark_delete:
+            state.move_mark_delete(position)
+            self._moved()
+
+    def mark_delete_to(self, position: Position) -> int:
+        """Consumes everything up to ``position``; returns how many entries were not consumed before.
+
+        A position behind the last entry means the last entry; one at or below the mark-delete position changes nothing.
+        """
+        stored = self._owner.ledgers.before((position[0], min(position[1], 2**62) + 1))
+        position = min(stored, self._owner.max_read_position)
+        if position <= self.state.mark_delete:
+            return 0
+        before = self.backlog()
+        self.state.move_mark_delete(position)
+        self._advance()
+        self._moved()
+        self._changed()
+        consumed = before - self.backlog()
+        self.messages_consumed += consumed
+        return consumed
+
+    def consume_batch_indexes(
+        self, ledger_id: int, entry_id: int, remaining: int, batch_size: int
+    ) -> tuple[int, bool]:
+        """Consumes the messages of a batch whose bit in ``remaining`` is clear.
+
+        :param batch_size: 0 when it is not known
+        :return: how many messages were cleared by this call, and whether the whole entry is consumed now
+        """
+        position = (ledger_id, entry_id)
+        if not self._owner.ledgers.exists(position) or self.is_consumed(ledger_id, entry_id):
+            return 0, True
+        known = self.state.batches.get(position)
+        if known is None:
+            known = (1 << batch_size) - 1 if batch_size else remaining | 1 << remaining.bit_length()
+        left = known & remaining
+        cleared = known.bit_count() - left.bit_count()
+        if not left:
+            self.delete(ledger_id, entry_id)
+            return cleared, True
+        if cleared:
+            self.state.batches[position] = left
+            self._changed()
+        return cleared, False
+
+    def remaining_bits(self, ledger_id: int, entry_id: int) -> int | None:
+        """The messages of a batch still to be delivered, None for all of them."""
+        return self.state.batches.get((ledger_id, entry_id))
+
+    def reset(self, position: Position) -> None:
+        """Reads and delivers again from ``position`` on (inclusive), as if nothing behind it had been consumed."""
+        target = self._owner.ledgers.first_at_or_after(position)
+        last = self._owner.max_read_position
+        self.state.clear_above()
+        if target > last:
+            self.state.move_mark_delete(last)
+        else:
+            self.state.move_mark_delete(self._owner.ledgers.before(target))
+        self.read_position = target
+        self._moved()
+        self._changed()
+
+    def _moved(self) -> None:
+        if self.read_position <= self.state.mark_delete:
+            self.read_position = self._owner.ledgers.after(self.state.mark_delete)
+        self._owner.mark_delete_moved(self)
+
+    def _changed(self) -> None:
+        if self.storage is not None:
+            self.storage.changed()
+
+    # Figures
+
+    def backlog(self) -> int:
+        """Entries not consumed."""
+        count = self._owner.ledgers.entries_after(self.state.mark_delete)
+        if self.state.ranges:
+            count -= self.state.individually_deleted()
+        return max(count, 0)
+
+    def backlog_bytes(self) -> int:
+        """Bytes behind the mark-delete position, an estimate inside one ledger."""
+        return self._owner.ledgers.size_after(self.state.mark_delete)
+
+    def entries_behind(self) -> int:
+        """Entries between the read position and the end."""
+        return self._owner.ledgers.entries_after((self.read_position[0], self.read_position[1] - 1))
+
+    def first_unconsumed(self) -> Position:
+        return self._owner.ledgers.after(self.state.mark_delete)
+
+    def describe_properties(self) -> dict[str, int]:
+        return dict(self.storage.properties) if self.storage is not None else {}
+
+
+def oldest_mark_delete(cursors: Sequence[Cursor]) -> Position | None:
+    """The lowest mark-delete position; None without cursors."""
+    return min((cursor.mark_delete for cursor in cursors), default=None)

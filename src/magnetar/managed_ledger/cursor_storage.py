@@ -1,0 +1,268 @@
+"""Where a durable cursor's state survives: entries of a ledger of its own, or its metadata record.
+
+The newest entry of the cursor's ledger wins at recovery; a clean close puts the state into the metadata record
+and drops the ledger. A changed cursor is written once per interval, together with whatever else the ledger store
+commits then; a crash costs at most what was acknowledged since.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, NoSuchLedger
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
+from magnetar.managed_ledger.records import (
+    CursorRecord,
+    decode_cursor,
+    decode_position,
+    encode_cursor,
+    encode_position,
+)
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.single_entry import append_one
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    MetadataError,
+    MetadataStore,
+    NodeMissing,
+)
+
+log = logging.getLogger(__name__)
+
+_NO_LEDGER = -1
+_RETRY_SECONDS = 1.0
+
+
+class CursorStorage:
+    """Writes and recovers the state of one cursor.
+
+    :param custom: custom metadata of the ledgers made here
+    """
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        settings: ManagedLedgerSettings,
+        path: str,
+        custom: dict[str, bytes],
+    ) -> None:
+        self._io = io
+        self._wheel = wheel
+        self._store = store
+        self._metadata = metadata
+        self._settings = settings
+        self._path = path
+        self._custom = custom
+        self._state = AcknowledgedState((-1, -1))
+        self.properties: dict[str, int] = {}
+        self.cursor_properties: dict[str, str] = {}
+        self._version = MUST_NOT_EXIST
+        self._writer: LedgerWriter | None = None
+        self._ledger_id = _NO_LEDGER
+        self.entries_in_ledger = 0
+        self._ledger_made_ms = 0
+        self._timer: Cancellable | None = None
+        self._last_write = -1e9
+        self._switch: Any = None
+        self._closed = False
+        self._durable_waiters: list[tuple[int, Any]] = []
+        rate = settings.mark_delete_rate
+        own = store.cursor_write_interval
+        interval = own if own is not None else (1.0 / rate if rate > 0 else 0.0)
+        self._interval = min(interval, settings.cursor_flush_seconds)
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger the state is in; -1 when it is in the metadata record."""
+        return self._ledger_id
+
+    async def create(self, state: AcknowledgedState, cursor_properties: dict[str, str]) -> None:
+        """Makes the cursor's record; durable when this returns.
+
+        :raises BadVersion: a cursor of that name exists
+        """
+        self._state = state
+        self.cursor_properties = dict(cursor_properties)
+        await self._put(_NO_LEDGER)
+
+    async def recover(self) -> AcknowledgedState:
+        """The state as last written.
+
+        :raises ManagedLedgerError: there is no record, or it is damaged
+        """
+        node = await self._metadata.get(self._path)
+        if node is None:
+            raise ManagedLedgerError(f"{self._path}: the cursor's record is gone")
+        record = decode_cursor(node.value, self._path)
+        self._version = node.version
+        self._state = record.state
+        self.properties = record.properties
+        self.cursor_properties = record.cursor_properties
+        self._ledger_id = record.ledger_id
+        if record.ledger_id != _NO_LEDGER:
+            await self._recover_from_ledger(record.ledger_id)
+        return self._state
+
+    async def _recover_from_ledger(self, ledger_id: int) -> None:
+        try:
+            reader = await self._store.open(ledger_id, recover=True)
+        except NoSuchLedger:
+            log.warning(
+                "cursor ledger is gone, going on from the metadata record path=%s ledger=%d",
+                self._path,
+                ledger_id,
+            )
+            return
+        last = reader.last_add_confirmed()
+        if last >= 0:
+            runs = await reader.read(last, last, 1)
+            self._state, self.properties = decode_position(
+                runs[0].entry(0), f"{self._path} ledger {ledger_id}:{last}"
+            )
+        reader.close()
+
+    def changed(self) -> None:
+        """Sees to it that the state is written within the interval."""
+        if self._timer is not None or self._closed:
+            return
+        delay = self._last_write + self._interval - self._io.clock.monotonic()
+        if delay <= 0:
+            self._timer = self._io.loop.call_soon(self._write)
+        else:
+            self._timer = self._wheel.schedule(delay, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        if self._closed or self._switch is not None:
+            return
+        now = self._io.clock.wall_ms()
+        self._last_write = self._io.clock.monotonic()
+        full = self.entries_in_ledger >= self._settings.cursor_max_entries_per_ledger
+        old = now - self._ledger_made_ms >= self._settings.cursor_rollover_ms
+        if self._writer is None or full or old:
+            self._switch = self._io.loop.create_task(self._switch_ledger())
+            return
+        append_one(self._writer, self._encode())
+        self.entries_in_ledger += 1
+
+    def _encode(self) -> bytes:
+        return encode_position(
+            self._state,
+            self.properties,
+            self._settings.max_unacked_ranges_to_persist,
+            self._settings.max_batch_indexes_to_persist,
+        )
+
+    async def _switch_ledger(self) -> None:
+        """Goes on in a new ledger: made, written, then named by the record; only then the old one goes."""
+        try:
+            await self._begin_ledger()
+        except (LedgerError, MetadataError, ManagedLedgerError) as error:
+            self._switch = None
+            if not self._closed:
+                log.warning("cursor not written, trying again path=%s error=%s", self._path, error)
+                self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
+            return
+        self._switch = None
+
+    async def _begin_ledger(self) -> None:
+        writer = await self._store.create(self._settings.quorums, self._custom)
+        writer.set_listener(self)
+        self._durable_waiters.clear()
+        durable = self._io.loop.create_future()
+        self._durable_waiters.append((append_one(writer, self._encode()), durable))
+        await durable
+        old = self._ledger_id
+        await self._put(writer.ledger_id)
+        self._writer = writer
+        self.entries_in_ledger = 1
+        self._ledger_made_ms = self._io.clock.wall_ms()
+        if old != _NO_LEDGER:
+            await self._store.delete(old)
+
+    def on_durable(self, last_entry_id: int) -> None:
+        while self._durable_waiters and self._durable_waiters[0][0] <= last_entry_id:
+            future = self._durable_waiters.pop(0)[1]
+            if not future.done():
+                future.set_result(None)
+
+    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+        for _entry_id, future in self._durable_waiters:
+            if not future.done():
+                future.set_exception(reason)
+        self._durable_waiters.clear()
+        self._writer = None
+        self.changed()
+
+    async def _put(self, ledger_id: int) -> None:
+        record = CursorRecord(ledger_id, self._state, self.properties, self.cursor_properties)
+        settings = self._settings
+        value = encode_cursor(
+            record, settings.max_unacked_ranges_in_metadata, settings.max_batch_indexes_to_persist
+        )
+        try:
+            node = await self._metadata.put(self._path, value, self._version)
+        except BadVersion as error:
+            if self._version == MUST_NOT_EXIST:
+                raise
+            raise ManagedLedgerFenced(f"{self._path} was changed by somebody else") from error
+        self._version = node.version
+        self._ledger_id = ledger_id
+
+    async def set_cursor_properties(self, properties: dict[str, str]) -> None:
+        """Replaces the user's properties; durable when this returns."""
+        await self._settle()
+        self.cursor_properties = dict(properties)
+        await self._put(self._ledger_id)
+
+    async def _settle(self) -> None:
+        while self._switch is not None:
+            await self._switch
+
+    async def close(self) -> None:
+        """Writes the state and releases everything. Idempotent."""
+        if self._closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._settle()
+        self._closed = True
+        writer, ledger_id = self._writer, self._ledger_id
+        if self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata:
+            await self._put(_NO_LEDGER)
+            if ledger_id != _NO_LEDGER:
+                await self._store.delete(ledger_id)
+        elif writer is not None:
+            append_one(writer, self._encode())
+            await writer.close()
+        else:
+            await self._begin_ledger()
+            if self._writer is not None:
+                await self._writer.close()
+        self._writer = None
+
+    async def delete(self) -> None:
+        """Removes record and ledger."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._settle()
+        self._closed = True
+        try:
+            await self._metadata.delete(self._path)
+        except NodeMissing:
+            log.info("cursor record was gone already path=%s", self._path)
+        if self._ledger_id != _NO_LEDGER:
+            await self._store.delete(self._ledger_id)
+
+    def use(self, state: AcknowledgedState) -> None:
+        """The live state that is written from now on."""
+        self._state = state

@@ -1,0 +1,233 @@
+"""Entries kept in memory between publish and delivery, and between cursors that read the same ones.
+
+A cache slot is a run of entries in one buffer: the bytes that came from the socket or from one read. The cache
+counts whole buffers, because a buffer lives as long as anything in it does; so that a small run cannot hold a
+large buffer, :meth:`LedgerCache.insert` copies a run out when it makes up less than a quarter of its buffer.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+
+from magnetar.io.interfaces import Clock, Loop
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.settings import EntryCacheSettings
+
+
+class _Slot:
+    __slots__ = ("inserted", "owner", "run", "size")
+
+    def __init__(self, owner: LedgerCache, run: EntryRun, size: int, inserted: float) -> None:
+        self.owner = owner
+        self.run: EntryRun | None = run
+        self.size = size
+        self.inserted = inserted
+
+
+def compact_run(run: EntryRun) -> EntryRun:
+    """The same entries in a buffer that holds nothing else."""
+    parts = [run.buffer[run.starts[i] : run.ends[i]] for i in range(run.count)]
+    starts, ends = array("q"), array("q")
+    offset = 0
+    for part in parts:
+        starts.append(offset)
+        offset += len(part)
+        ends.append(offset)
+    return EntryRun(run.ledger_id, run.first_entry_id, run.count, b"".join(parts), starts, ends)
+
+
+class EntryCache:
+    """All cached entries of a process; bounds their bytes and age."""
+
+    def __init__(self, loop: Loop, clock: Clock, settings: EntryCacheSettings) -> None:
+        self._loop = loop
+        self._clock = clock
+        self.settings = settings
+        self._slots: deque[_Slot] = deque()
+        self._buffers: dict[int, list[int]] = {}
+        self.used_bytes = 0
+        self.entries = 0
+        self.hits = 0
+        self.hit_bytes = 0
+        self.misses = 0
+        self.missed_bytes = 0
+        self.inserted_entries = 0
+        self.evicted_entries = 0
+        self.evictions = 0
+        self._timer_set = False
+
+    def _hold(self, buffer: bytes) -> None:
+        lease = self._buffers.get(id(buffer))
+        if lease is None:
+            self._buffers[id(buffer)] = [1, len(buffer)]
+            self.used_bytes += len(buffer)
+        else:
+            lease[0] += 1
+
+    def _let_go(self, buffer: bytes) -> None:
+        lease = self._buffers[id(buffer)]
+        lease[0] -= 1
+        if not lease[0]:
+            del self._buffers[id(buffer)]
+            self.used_bytes -= lease[1]
+
+    def add(self, owner: LedgerCache, run: EntryRun, size: int) -> _Slot:
+        slot = _Slot(owner, run, size, self._clock.monotonic())
+        self._slots.append(slot)
+        self._hold(run.buffer)
+        self.entries += run.count
+        self.inserted_entries += run.count
+        if self.used_bytes > self.settings.max_bytes:
+            self.evict()
+        elif not self._timer_set:
+            self._timer_set = True
+            self._loop.call_later(self.settings.interval_seconds, self._tick)
+        return slot
+
+    def remove(self, slot: _Slot) -> None:
+        """Takes a slot out; its place in the age queue is dropped when it comes to the front."""
+        run = slot.run
+        if run is None:
+            return
+        slot.run = None
+        self._let_go(run.buffer)
+        self.entries -= run.count
+        self.evicted_entries += run.count
+
+    def _tick(self) -> None:
+        self._timer_set = False
+        self.evict()
+        if self._slots:
+            self._timer_set = True
+            # Nothing can be too old before the oldest slot is: sleep until then, not tick by tick.
+            oldest = self._slots[0].inserted + self.settings.max_age_seconds - self._clock.monotonic()
+            self._loop.call_later(max(self.settings.interval_seconds, oldest), self._tick)
+
+    def evict(self) -> None:
+        """Drops what is too old and, beyond the limit, the oldest down to the watermark."""
+        slots = self._slots
+        limit = self._clock.monotonic() - self.settings.max_age_seconds
+        target = self.settings.max_bytes
+        if self.used_bytes > target:
+            target = int(target * self.settings.watermark)
+            self.evictions += 1
+        while slots:
+            slot = slots[0]
+            if slot.run is None:
+                slots.popleft()
+            elif slot.inserted <= limit or self.used_bytes > target:
+                slots.popleft()
+                slot.owner.drop(slot)
+            else:
+                break
+
+
+class LedgerCache:
+    """The cached runs of one managed ledger, per ledger in ascending order."""
+
+    __slots__ = ("_cache", "_firsts", "_slots")
+
+    def __init__(self, cache: EntryCache) -> None:
+        self._cache = cache
+        self._slots: dict[int, list[_Slot]] = {}
+        self._firsts: dict[int, list[int]] = {}
+
+    def insert(self, run: EntryRun) -> None:
+        """Keeps a run; what is already there for some of its entries stays and the run is left out."""
+        size = run.size()
+        if size > self._cache.settings.max_bytes:
+            return
+        if size * 4 < len(run.buffer):
+            run = compact_run(run)
+        slots = self._slots.get(run.ledger_id)
+        if slots is None:
+            slots = self._slots[run.ledger_id] = []
+            firsts = self._firsts[run.ledger_id] = []
+        else:
+            firsts = self._firsts[run.ledger_id]
+        index = bisect_right(firsts, run.first_entry_id)
+        if index and self._last(slots[index - 1]) >= run.first_entry_id:
+            return
+        if index < len(firsts) and firsts[index] <= run.last_entry_id:
+            return
+        slot = self._cache.add(self, run, size)
+        if slot.run is None:
+            return
+        # The add may have evicted slots of this very cache: look the place up again.
+        slots = self._slots.setdefault(run.ledger_id, [])
+        firsts = self._firsts.setdefault(run.ledger_id, [])
+        index = bisect_right(firsts, run.first_entry_id)
+        slots.insert(index, slot)
+        firsts.insert(index, run.first_entry_id)
+
+    @staticmethod
+    def _last(slot: _Slot) -> int:
+        run = slot.run
+        return run.last_entry_id if run is not None else -1
+
+    def find(self, ledger_id: int, entry_id: int) -> EntryRun | None:
+        """The cached run that holds the entry."""
+        firsts = self._firsts.get(ledger_id)
+        if not firsts:
+            return None
+        index = bisect_right(firsts, entry_id) - 1
+        if index < 0:
+            return None
+        run = self._slots[ledger_id][index].run
+        if run is None or run.last_entry_id < entry_id:
+            return None
+        return run
+
+    def hit(self, entries: int, size: int) -> None:
+        self._cache.hits += entries
+        self._cache.hit_bytes += size
+
+    def missed(self, entries: int, size: int) -> None:
+        self._cache.misses += entries
+        self._cache.missed_bytes += size
+
+    def drop(self, slot: _Slot) -> None:
+        """Removes one slot (called by the process-wide eviction)."""
+        run = slot.run
+        if run is None:
+            return
+        slots = self._slots.get(run.ledger_id)
+        if slots is not None:
+            index = bisect_right(self._firsts[run.ledger_id], run.first_entry_id) - 1
+            if index >= 0 and slots[index] is slot:
+                self._delete(run.ledger_id, index, index + 1)
+        self._cache.remove(slot)
+
+    def _delete(self, ledger_id: int, first: int, end: int) -> None:
+        slots, firsts = self._slots[ledger_id], self._firsts[ledger_id]
+        del slots[first:end]
+        del firsts[first:end]
+        if not slots:
+            del self._slots[ledger_id], self._firsts[ledger_id]
+
+    def drop_before(self, position: Position) -> None:
+        """Removes the runs that end before ``position``."""
+        ledger_id, entry_id = position
+        for other in [i for i in self._slots if i < ledger_id]:
+            self.drop_ledger(other)
+        slots = self._slots.get(ledger_id)
+        if not slots:
+            return
+        end = 0
+        while end < len(slots) and self._last(slots[end]) < entry_id:
+            self._cache.remove(slots[end])
+            end += 1
+        if end:
+            self._delete(ledger_id, 0, end)
+
+    def drop_ledger(self, ledger_id: int) -> None:
+        for slot in self._slots.pop(ledger_id, []):
+            self._cache.remove(slot)
+        self._firsts.pop(ledger_id, None)
+
+    def clear(self) -> None:
+        for ledger_id in list(self._slots):
+            self.drop_ledger(ledger_id)

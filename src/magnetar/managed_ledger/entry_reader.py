@@ -1,0 +1,126 @@
+"""Reading entries of a managed ledger: from the cache, else from its ledgers."""
+
+from __future__ import annotations
+
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import LedgerReader, LedgerStore, NoSuchEntry, NoSuchLedger
+from magnetar.managed_ledger.entry_cache import LedgerCache
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+
+
+def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
+    """The part of a run that begins at ``first_entry_id``; shares its buffer."""
+    offset = first_entry_id - run.first_entry_id
+    count = min(count, run.count - offset)
+    if offset == 0 and count == run.count:
+        return run
+    end = offset + count
+    return EntryRun(
+        run.ledger_id, first_entry_id, count, run.buffer, run.starts[offset:end], run.ends[offset:end]
+    )
+
+
+def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
+    """The longest beginning of a run within ``max_bytes``, at least one entry."""
+    starts, ends = run.starts, run.ends
+    total = 0
+    for index in range(run.count):
+        total += ends[index] - starts[index]
+        if total > max_bytes and index:
+            return slice_run(run, run.first_entry_id, index)
+    return run
+
+
+class EntryReader:
+    """Reads positions of one managed ledger; keeps the readers of its ledgers open."""
+
+    def __init__(
+        self, store: LedgerStore, ledgers: LedgerList, cache: LedgerCache, settings: ManagedLedgerSettings
+    ) -> None:
+        self._store = store
+        self._ledgers = ledgers
+        self._cache = cache
+        self._settings = settings
+        self._readers: dict[int, LedgerReader] = {}
+        self.entries_read = 0
+        self.bytes_read = 0
+        self.read_errors = 0
+
+    def read_cached(
+        self, position: Position, last: Position, max_entries: int, max_bytes: int
+    ) -> EntryRun | None:
+        """Entries from ``position`` on, at most to ``last``, if the first of them is in the cache."""
+        ledger_id, entry_id = position
+        run = self._cache.find(ledger_id, entry_id)
+        if run is None:
+            return None
+        end = last[1] if last[0] == ledger_id else run.last_entry_id
+        count = min(max_entries, end - entry_id + 1)
+        if count < 1:
+            return None
+        part = bound_run(slice_run(run, entry_id, count), max_bytes)
+        size = part.size()
+        self._cache.hit(part.count, size)
+        self.entries_read += part.count
+        self.bytes_read += size
+        return part
+
+    async def read(self, position: Position, last: Position, max_entries: int, max_bytes: int) -> EntryRun:
+        """Like :meth:`read_cached`, from the ledger when the cache has nothing; reads ahead into the cache.
+
+        :raises NoSuchEntry: nothing stored at ``position``
+        :raises LedgerError: the ledger cannot be read
+        """
+        cached = self.read_cached(position, last, max_entries, max_bytes)
+        if cached is not None:
+            return cached
+        ledger_id, entry_id = position
+        summary = self._ledgers.get(ledger_id)
+        if summary is None:
+            raise NoSuchLedger(ledger_id)
+        end = min(summary.entries - 1, last[1]) if last[0] == ledger_id else summary.entries - 1
+        if entry_id > end:
+            raise NoSuchEntry(f"nothing is stored at {ledger_id}:{entry_id}")
+        limit = self._settings.read_max_entries
+        until = min(end, entry_id + limit - 1) if limit else end
+        try:
+            reader = await self._reader(ledger_id)
+            runs = await reader.read(entry_id, until, self._settings.read_ahead_bytes)
+        except Exception:
+            self.read_errors += 1
+            raise
+        if not runs or runs[0].first_entry_id != entry_id:
+            self.read_errors += 1
+            raise NoSuchEntry(f"the ledger store has nothing at {ledger_id}:{entry_id}")
+        for run in runs:
+            self._cache.insert(run)
+        part = bound_run(slice_run(runs[0], entry_id, max_entries), max_bytes)
+        size = part.size()
+        self._cache.missed(part.count, size)
+        self.entries_read += part.count
+        self.bytes_read += size
+        return part
+
+    async def _reader(self, ledger_id: int) -> LedgerReader:
+        reader = self._readers.get(ledger_id)
+        if reader is None:
+            reader = await self._store.open(ledger_id, recover=False)
+            twin = self._readers.setdefault(ledger_id, reader)
+            if twin is not reader:
+                reader.close()
+                reader = twin
+        return reader
+
+    def forget(self, ledger_id: int) -> None:
+        """Closes what is open of a ledger and drops its cached entries."""
+        reader = self._readers.pop(ledger_id, None)
+        if reader is not None:
+            reader.close()
+        self._cache.drop_ledger(ledger_id)
+
+    def close(self) -> None:
+        for ledger_id in list(self._readers):
+            self.forget(ledger_id)
+        self._cache.clear()

@@ -1,0 +1,537 @@
+"""A managed ledger: an endless sequence of entries, kept in one ledger after another.
+
+Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in order.
+A managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's next change
+of the metadata record fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from magnetar.io.interfaces import Io
+from magnetar.io.turns import Turns
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, LedgerWriter
+from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
+from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
+from magnetar.managed_ledger.entry_reader import EntryReader
+from magnetar.managed_ledger.errors import (
+    ManagedLedgerClosed,
+    ManagedLedgerError,
+    ManagedLedgerFenced,
+    ManagedLedgerTerminated,
+)
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.trimming import ledgers_to_trim
+from magnetar.metadata.interface import BadVersion, MetadataError, MetadataStore
+
+log = logging.getLogger(__name__)
+
+_RETRY_MS = 10_000
+
+
+class State(Enum):
+    OPEN = "LedgerOpened"
+    ROLLING = "CreatingLedger"
+    NEEDS_LEDGER = "ClosedLedger"
+    TERMINATED = "Terminated"
+    FENCED = "Fenced"
+    CLOSED = "Closed"
+
+
+class AppendListener(Protocol):
+    """The owner of a managed ledger; called in the loop."""
+
+    def on_appended(self, appends: Sequence[Append]) -> None:
+        """These are durable, in the order of their positions. Once a commit."""
+        ...
+
+    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+        """These will not be stored."""
+        ...
+
+    def on_fenced(self) -> None:
+        """Somebody else owns the managed ledger now; it takes no more appends."""
+        ...
+
+
+class ManagedLedger:
+    """Made by :class:`magnetar.managed_ledger.opening.ManagedLedgers`."""
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        io: Io,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        settings: ManagedLedgerSettings,
+        cache: EntryCache,
+        record: ManagedLedgerRecord,
+        version: int,
+    ) -> None:
+        self.name = name
+        self.path = path
+        self._io = io
+        self._store = store
+        self._metadata = metadata
+        self.settings = settings
+        self.ledgers = LedgerList(record.ledgers)
+        self.terminated: Position | None = record.terminated
+        self.properties = record.properties
+        self._version = version
+        self.cache = LedgerCache(cache)
+        self.reader = EntryReader(store, self.ledgers, self.cache, settings)
+        self.cursors: dict[str, Cursor] = {}
+        self._active: list[Cursor] = []
+        self.listener: AppendListener | None = None
+        self._writer: LedgerWriter | None = None
+        self._current: LedgerSummary | None = None
+        self._appended_entries = 0
+        self._appended_bytes = 0
+        self._pending: deque[Append] = deque()
+        self._waiting: deque[Append] = deque()
+        self._roll: Any = None
+        self._trim: Any = None
+        self._trim_again = False
+        self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
+        self.last_confirmed: Position = self._last_stored()
+        self.entries_added = 0
+        self.bytes_added = 0
+        self.append_errors = 0
+        self.mark_deletes = 0
+        self.last_ledger_made_ms = 0
+        self.last_ledger_failed_ms = 0
+        self._record_turns = Turns(io.loop)
+
+    def _last_stored(self) -> Position:
+        for summary in reversed(list(self.ledgers)):
+            if summary.entries:
+                return (summary.ledger_id, summary.entries - 1)
+        return (self.ledgers.first_id(), -1)
+
+    @property
+    def max_read_position(self) -> Position:
+        """Dispatchers, readers and everything else reads up to here."""
+        return self.last_confirmed
+
+    @property
+    def pending_count(self) -> int:
+        """Appends not yet durable."""
+        return len(self._pending) + len(self._waiting)
+
+    @property
+    def current_ledger(self) -> LedgerSummary | None:
+        return self._current
+
+    # Appending
+
+    def append(
+        self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: Any
+    ) -> None:
+        """Appends entries ``buffer[starts[i]:ends[i]]``; the listener hears of them with ``context``.
+
+        :param size: bytes of the entries together
+
+        :raises ManagedLedgerTerminated: it was ended for ever
+        :raises ManagedLedgerClosed: it is closed or lost to somebody else
+        """
+        operation = Append(buffer, starts, ends, 0, count, size, context)
+        if self.state is State.OPEN and not self._waiting:
+            self._write(operation)
+            return
+        if self.state is State.TERMINATED:
+            raise ManagedLedgerTerminated(f"{self.name} is terminated")
+        if self.state in (State.CLOSED, State.FENCED):
+            raise ManagedLedgerClosed(f"{self.name} is closed")
+        self._waiting.append(operation)
+        if self.state is State.NEEDS_LEDGER:
+            self._start_roll()
+
+    def _room(self) -> int:
+        """Entries that may still go to the current ledger."""
+        age = self._io.clock.wall_ms() - self.last_ledger_made_ms
+        if age < self.settings.min_rollover_ms:
+            return 2**62
+        if self._appended_bytes >= self.settings.max_bytes_per_ledger:
+            return 0
+        if self._appended_entries and age >= self.settings.max_rollover_ms:
+            return 0
+        return max(0, self.settings.max_entries_per_ledger - self._appended_entries)
+
+    def _write(self, operation: Append) -> None:
+        room = self._room()
+        if room == 0:
+            self._waiting.appendleft(operation)
+            self._start_roll()
+            return
+        if operation.count > room:
+            self._waiting.appendleft(operation.split(room))
+        writer = self._writer
+        if writer is None:
+            raise AssertionError("an open managed ledger has a writer")
+        try:
+            operation.first_entry_id = writer.append(
+                operation.buffer, operation.starts, operation.ends, operation.first, operation.count
+            )
+        except LedgerClosed:
+            # The writer ended and on_failed is about to say so: this one is written again with the rest.
+            self._waiting.appendleft(operation)
+            self.state = State.NEEDS_LEDGER
+            self._start_roll()
+            return
+        operation.ledger_id = writer.ledger_id
+        self._appended_entries += operation.count
+        self._appended_bytes += operation.size
+        self._pending.append(operation)
+        if self._waiting:
+            self._start_roll()
+
+    def on_durable(self, last_entry_id: int) -> None:
+        """From the current ledger's writer."""
+        pending = self._pending
+        current = self._current
+        if current is None:
+            raise AssertionError("durable entries without a current ledger")
+        done: list[Append] = []
+        while pending:
+            operation = pending[0]
+            last = operation.first_entry_id + operation.count - 1
+            if last > last_entry_id:
+                if operation.first_entry_id <= last_entry_id:
+                    pending[0] = operation.split(last_entry_id - operation.first_entry_id + 1)
+                    done.append(operation)
+                break
+            done.append(pending.popleft())
+        for operation in done:
+            current.size += operation.size
+            self.entries_added += operation.count
+            self.bytes_added += operation.size
+        current.entries = last_entry_id + 1
+        self.last_confirmed = (current.ledger_id, last_entry_id)
+        if self._active:
+            self._keep(done)
+        if self.listener is not None:
+            self.listener.on_appended(done)
+        if self._room() == 0 and self.state is State.OPEN:
+            self._start_roll()
+
+    def _keep(self, appends: Sequence[Append]) -> None:
+        """Caches what a cursor near the end is about to read."""
+        threshold = self.settings.backlogged_threshold
+        near = max(cursor.read_position for cursor in self._active)
+        if self.ledgers.entries_after((near[0], near[1] - 1)) > threshold + sum(a.count for a in appends):
+            return
+        for operation in appends:
+            self.cache.insert(
+                EntryRun(
+                    operation.ledger_id,
+                    operation.first_entry_id,
+                    operation.count,
+                    operation.buffer,
+                    operation.starts[operation.first : operation.first + operation.count],
+                    operation.ends[operation.first : operation.first + operation.count],
+                )
+            )
+
+    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+        """From the current ledger's writer: everything not durable is written again, to a new ledger."""
+        log.warning(
+            "ledger failed, going on in a new one managed_ledger=%s first_entry=%d reason=%s",
+            self.name,
+            first_entry_id,
+            reason,
+        )
+        self.append_errors += 1
+        self._writer = None
+        self._waiting.extendleft(reversed(self._pending))
+        self._pending.clear()
+        if self.state in (State.OPEN, State.NEEDS_LEDGER):
+            self.state = State.NEEDS_LEDGER
+            self._start_roll()
+
+    # Rolling over
+
+    def _start_roll(self) -> None:
+        if self._roll is None and self.state in (State.OPEN, State.NEEDS_LEDGER):
+            self.state = State.ROLLING
+            self._roll = self._io.loop.create_task(self._run_roll())
+
+    async def _run_roll(self) -> None:
+        try:
+            await self.roll()
+        except ManagedLedgerFenced:
+            self._roll = None
+            self._fenced()
+            return
+        except (LedgerError, MetadataError) as error:
+            log.error("no new ledger managed_ledger=%s error=%s", self.name, error)
+            self.last_ledger_failed_ms = self._io.clock.wall_ms()
+            self._roll = None
+            if self.state is State.ROLLING:
+                self.state = State.NEEDS_LEDGER
+            self._fail_waiting(error)
+            return
+        self._roll = None
+        self._drain()
+
+    async def roll(self) -> None:
+        """Closes the current ledger and goes on in a new one."""
+        writer = await self._store.create(self.settings.quorums, self._custom_metadata())
+        old, current = self._writer, self._current
+        if old is not None:
+            try:
+                last, length = await old.close()
+            except LedgerError as error:
+                log.warning(
+                    "ledger did not close managed_ledger=%s ledger=%d error=%s",
+                    self.name,
+                    old.ledger_id,
+                    error,
+                )
+                old = None
+            else:
+                if current is not None:
+                    current.entries, current.size = last + 1, length
+        if old is None and current is not None and not current.closed_ms:
+            # What the failed ledger holds behind the last acknowledged entry is never read: its count says so.
+            await self._store.open(current.ledger_id, recover=True)
+        now = self._io.clock.wall_ms()
+        gone: LedgerSummary | None = None
+        if current is not None:
+            current.closed_ms = max(now, 1)
+            if not current.entries:
+                gone = current
+                self.ledgers.remove(current.ledger_id)
+        summary = LedgerSummary(writer.ledger_id)
+        self.ledgers.add(summary)
+        try:
+            await self.put_record()
+        except (ManagedLedgerError, MetadataError):
+            self.ledgers.remove(summary.ledger_id)
+            self._writer = self._current = None
+            await self._store.delete(summary.ledger_id)
+            raise
+        if gone is not None:
+            self.reader.forget(gone.ledger_id)
+            await self._store.delete(gone.ledger_id)
+        writer.set_listener(self)
+        self._writer, self._current = writer, summary
+        self._appended_entries = self._appended_bytes = 0
+        self.last_ledger_made_ms = now
+        if self.state in (State.ROLLING, State.NEEDS_LEDGER):
+            self.state = State.OPEN
+        if self.last_confirmed[1] < 0:
+            self.last_confirmed = (summary.ledger_id, -1)
+        self.schedule_trim()
+
+    def _drain(self) -> None:
+        while self._waiting and self.state is State.OPEN:
+            self._write(self._waiting.popleft())
+        if self.state in (State.CLOSED, State.FENCED, State.TERMINATED):
+            self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
+
+    def _fail_waiting(self, error: Exception) -> None:
+        failed = list(self._waiting)
+        self._waiting.clear()
+        if failed and self.listener is not None:
+            self.listener.on_append_failed(failed, error)
+
+    def _fenced(self) -> None:
+        log.error("lost to another owner managed_ledger=%s", self.name)
+        self.state = State.FENCED
+        self._fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
+        if self.listener is not None:
+            self.listener.on_fenced()
+
+    def _custom_metadata(self) -> dict[str, bytes]:
+        return {
+            "component": b"managed-ledger",
+            "application": b"pulsar",
+            "pulsar/managed-ledger": self.name.encode(),
+        }
+
+    def cursor_metadata(self, cursor: str) -> dict[str, bytes]:
+        """Custom metadata of a cursor's ledgers."""
+        return {**self._custom_metadata(), "pulsar/cursor": cursor.encode()}
+
+    async def put_record(self) -> None:
+        """Writes the list of ledgers.
+
+        :raises ManagedLedgerFenced: somebody else wrote it
+        """
+        async with self._record_turns:
+            record = ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties)
+            try:
+                node = await self._metadata.put(self.path, encode_managed_ledger(record), self._version)
+            except BadVersion as error:
+                raise ManagedLedgerFenced(f"{self.path} was changed by somebody else") from error
+            self._version = node.version
+
+    async def set_properties(self, properties: dict[str, str]) -> None:
+        """Merges properties into the record; durable when this returns."""
+        while self._roll is not None:
+            await self._roll
+        self.properties = {**self.properties, **properties}
+        await self.put_record()
+
+    def check_rollover(self) -> None:
+        """Rolls a ledger that reached its age; called now and then."""
+        if self.state is State.OPEN and self._appended_entries and self._room() == 0:
+            self._start_roll()
+
+    # Cursors
+
+    def set_active(self, cursor: Cursor, active: bool) -> None:
+        """An active cursor has consumers: what it will read soon is kept in memory."""
+        cursor.active = active
+        self._active = [c for c in self.cursors.values() if c.active]
+
+    def add_cursor(self, cursor: Cursor) -> None:
+        self.cursors[cursor.name] = cursor
+
+    def remove_cursor(self, cursor: Cursor) -> None:
+        if self.cursors.get(cursor.name) is cursor:
+            del self.cursors[cursor.name]
+        self.set_active(cursor, False)
+        self.schedule_trim()
+
+    async def delete_cursor(self, name: str) -> None:
+        """Removes a cursor with its state; one that does not exist is fine."""
+        cursor = self.cursors.get(name)
+        if cursor is None:
+            return
+        if cursor.storage is not None:
+            await cursor.storage.delete()
+        self.remove_cursor(cursor)
+
+    def read_position_moved(self, cursor: Cursor) -> None:
+        if cursor.active:
+            active = self._active
+            if len(active) == 1:
+                self.cache.drop_before(cursor.read_position)
+            elif active:
+                self.cache.drop_before(min(c.read_position for c in active))
+
+    def mark_delete_moved(self, cursor: Cursor) -> None:
+        self.mark_deletes += 1
+        if cursor.storage is not None:
+            first = self.ledgers.first_id()
+            current = self._current
+            if current is not None and first != current.ledger_id:
+                self.schedule_trim()
+
+    # Trimming
+
+    def schedule_trim(self) -> None:
+        if self.state in (State.CLOSED, State.FENCED):
+            return
+        if self._trim is not None:
+            self._trim_again = True
+            return
+        if self._trimmable():
+            self._trim = self._io.loop.create_task(self._run_trim())
+
+    def _trimmable(self) -> list[LedgerSummary]:
+        slowest = oldest_mark_delete([c for c in self.cursors.values() if c.storage is not None])
+        until = self.last_confirmed if slowest is None else slowest
+        consumed = [s for s in self.ledgers.consumed_through(until) if s.closed_ms]
+        return ledgers_to_trim(
+            consumed, self.ledgers.total_size(), self.settings.retention, self._io.clock.wall_ms()
+        )
+
+    async def _run_trim(self) -> None:
+        try:
+            while True:
+                self._trim_again = False
+                while self._roll is not None:
+                    await self._roll
+                going = self._trimmable() if self.state not in (State.CLOSED, State.FENCED) else []
+                if going:
+                    await self._trim_now(going)
+                if not self._trim_again:
+                    break
+        except ManagedLedgerFenced:
+            self._fenced()
+        except (LedgerError, MetadataError) as error:
+            log.warning("trimming failed, trying again later managed_ledger=%s error=%s", self.name, error)
+        finally:
+            self._trim = None
+
+    async def _trim_now(self, going: Sequence[LedgerSummary]) -> None:
+        for summary in going:
+            self.ledgers.remove(summary.ledger_id)
+        # The new list first: a ledger that is listed exists.
+        await self.put_record()
+        for summary in going:
+            self.reader.forget(summary.ledger_id)
+            await self._store.delete(summary.ledger_id)
+
+    # Ending
+
+    async def terminate(self) -> Position:
+        """Ends it for ever; returns the last position. Idempotent."""
+        if self.terminated is not None:
+            return self.terminated
+        while self._roll is not None:
+            await self._roll
+        if self.state in (State.CLOSED, State.FENCED):
+            raise ManagedLedgerClosed(f"{self.name} is closed")
+        self.state = State.TERMINATED
+        if self._writer is not None and self._current is not None:
+            last, length = await self._writer.close()
+            self._current.entries, self._current.size = last + 1, length
+            self._current.closed_ms = self._io.clock.wall_ms()
+            self._writer = None
+        self.terminated = self.last_confirmed
+        await self.put_record()
+        return self.terminated
+
+    async def _settle(self) -> None:
+        while self._roll is not None:
+            await self._roll
+        while self._trim is not None:
+            await self._trim
+
+    async def close(self) -> None:
+        """Waits for appends in flight, writes all cursors, releases everything. Idempotent."""
+        if self.state is State.CLOSED:
+            return
+        await self._settle()
+        fenced = self.state is State.FENCED
+        self.state = State.CLOSED
+        if self._writer is not None:
+            try:
+                await self._writer.close()
+            except LedgerError as error:
+                log.warning("ledger did not close managed_ledger=%s error=%s", self.name, error)
+        self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
+        await self._settle()
+        for cursor in list(self.cursors.values()):
+            if cursor.storage is not None and not fenced:
+                await cursor.storage.close()
+        self.reader.close()
+
+    async def delete(self) -> None:
+        """Removes it with all cursors and ledgers."""
+        await self._settle()
+        self.state = State.CLOSED
+        if self._writer is not None:
+            await self._writer.close()
+        for name in list(self.cursors):
+            await self.delete_cursor(name)
+        await self._metadata.delete(self.path)
+        for summary in list(self.ledgers):
+            self.reader.forget(summary.ledger_id)
+            await self._store.delete(summary.ledger_id)
+        self.reader.close()

@@ -1,0 +1,216 @@
+"""Opening managed ledgers: recovery of the last ledger and of all cursors, and the scan for orphans."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from urllib.parse import quote_plus, unquote_plus
+
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerStore
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursor_storage import CursorStorage
+from magnetar.managed_ledger.entry_cache import EntryCache
+from magnetar.managed_ledger.errors import ManagedLedgerNotFound
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.records import (
+    ManagedLedgerRecord,
+    decode_cursor,
+    decode_managed_ledger,
+    encode_managed_ledger,
+)
+from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
+from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataStore
+
+log = logging.getLogger(__name__)
+
+ROOT = "/managed-ledgers"
+
+
+class ManagedLedgers:
+    """Opens managed ledgers by name (``tenant/namespace/persistent/topic``, the topic URL-encoded)."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        settings: ManagedLedgerSettings,
+        cache_settings: EntryCacheSettings,
+    ) -> None:
+        self._io = io
+        self._wheel = wheel
+        self._store = store
+        self._metadata = metadata
+        self._settings = settings
+        self.cache = EntryCache(io.loop, io.clock, cache_settings)
+        self.opened: dict[str, ManagedLedger] = {}
+
+    async def exists(self, name: str) -> bool:
+        return await self._metadata.exists(f"{ROOT}/{name}")
+
+    async def names(self, below: str) -> Sequence[str]:
+        """URL-encoded names below e.g. ``tenant/namespace/persistent``, sorted."""
+        return await self._metadata.children(f"{ROOT}/{below}")
+
+    async def open(
+        self, name: str, *, create: bool, settings: ManagedLedgerSettings | None = None
+    ) -> ManagedLedger:
+        """Recovers a managed ledger, or makes it.
+
+        :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
+        :raises ManagedLedgerFenced: somebody else opened it at the same time
+        :raises MetadataDamaged: its record cannot be read
+        """
+        path = f"{ROOT}/{name}"
+        node = await self._metadata.get(path)
+        if node is None:
+            if not create:
+                raise ManagedLedgerNotFound(f"there is no managed ledger {name}")
+            record = ManagedLedgerRecord()
+            node = await self._metadata.put(path, encode_managed_ledger(record), MUST_NOT_EXIST)
+        else:
+            record = decode_managed_ledger(node.value, path)
+        empty = await self._recover_last(record)
+        ledger = ManagedLedger(
+            name,
+            path,
+            self._io,
+            self._store,
+            self._metadata,
+            settings or self._settings,
+            self.cache,
+            record,
+            node.version,
+        )
+        if record.terminated is None:
+            await ledger.roll()
+        if empty is not None:
+            await self._store.delete(empty)
+        for child in await self._metadata.children(path):
+            await self._open_cursor(ledger, unquote_plus(child))
+        ledger.schedule_trim()
+        self.opened[name] = ledger
+        return ledger
+
+    async def _recover_last(self, record: ManagedLedgerRecord) -> int | None:
+        """Fences and closes the last ledger; one without entries leaves the list: its id is returned.
+
+        It is deleted only when the record no longer names it.
+        """
+        if not record.ledgers or record.ledgers[-1].closed_ms:
+            return None
+        last = record.ledgers[-1]
+        reader = await self._store.open(last.ledger_id, recover=True)
+        last.entries = reader.metadata.last_entry_id + 1
+        last.size = reader.metadata.length
+        last.closed_ms = max(self._io.clock.wall_ms(), 1)
+        reader.close()
+        if last.entries or record.terminated is not None:
+            return None
+        record.ledgers.pop()
+        return last.ledger_id
+
+    def _storage(self, ledger: ManagedLedger, name: str) -> CursorStorage:
+        return CursorStorage(
+            self._io,
+            self._wheel,
+            self._store,
+            self._metadata,
+            ledger.settings,
+            f"{ledger.path}/{quote_plus(name)}",
+            ledger.cursor_metadata(name),
+        )
+
+    async def _open_cursor(self, ledger: ManagedLedger, name: str) -> None:
+        storage = self._storage(ledger, name)
+        state = await storage.recover()
+        if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
+            # Entries that this cursor saw were never acknowledged to their producer and are gone with a crash.
+            state.move_mark_delete(ledger.last_confirmed)
+        ledger.add_cursor(Cursor(name, ledger, state, storage, self._io.clock.wall_ms()))
+
+    async def open_cursor(
+        self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]
+    ) -> Cursor:
+        """The durable cursor of that name; made at ``start`` (EARLIEST, LATEST or the first entry to read) if missing."""
+        cursor = ledger.cursors.get(name)
+        if cursor is not None:
+            return cursor
+        storage = self._storage(ledger, name)
+        state = AcknowledgedState(start_position(ledger, start))
+        await storage.create(state, properties)
+        cursor = Cursor(name, ledger, state, storage, self._io.clock.wall_ms())
+        ledger.add_cursor(cursor)
+        return cursor
+
+    def open_reader_cursor(self, ledger: ManagedLedger, name: str, start: Position) -> Cursor:
+        """A non-durable cursor; it lives as long as somebody holds it and keeps no ledger from being trimmed."""
+        state = AcknowledgedState(start_position(ledger, start))
+        cursor = Cursor(name, ledger, state, None, self._io.clock.wall_ms())
+        ledger.add_cursor(cursor)
+        return cursor
+
+    async def close(self, ledger: ManagedLedger) -> None:
+        if self.opened.get(ledger.name) is ledger:
+            del self.opened[ledger.name]
+        await ledger.close()
+
+    async def delete(self, ledger: ManagedLedger) -> None:
+        if self.opened.get(ledger.name) is ledger:
+            del self.opened[ledger.name]
+        await ledger.delete()
+
+    async def remove_orphans(self) -> int:
+        """Deletes ledgers that no record names: what a crash left between making and listing them.
+
+        Only at start, before anything is opened, and only where the ledger store belongs to this process alone.
+        """
+        named = await self._named_ledgers(ROOT)
+        orphans = [i for i in await self._store.ledger_ids() if i not in named]
+        for ledger_id in orphans:
+            log.info("removing a ledger that nothing names ledger=%d", ledger_id)
+            await self._store.delete(ledger_id)
+        return len(orphans)
+
+    async def _named_ledgers(self, path: str) -> set[int]:
+        named: set[int] = set()
+        for tenant in await self._metadata.children(path):
+            await self._collect(f"{path}/{tenant}", named)
+        return named
+
+    async def _collect(self, path: str, named: set[int]) -> None:
+        for child in await self._metadata.children(path):
+            below = f"{path}/{child}"
+            if child not in ("persistent", "non-persistent"):
+                await self._collect(below, named)
+                continue
+            for topic in await self._metadata.children(below):
+                await self._collect_topic(f"{below}/{topic}", named)
+
+    async def _collect_topic(self, path: str, named: set[int]) -> None:
+        node = await self._metadata.get(path)
+        if node is not None and node.value:
+            named.update(s.ledger_id for s in decode_managed_ledger(node.value, path).ledgers)
+        for cursor in await self._metadata.children(path):
+            node = await self._metadata.get(f"{path}/{cursor}")
+            if node is not None and node.value:
+                record = decode_cursor(node.value, f"{path}/{cursor}")
+                if record.ledger_id >= 0:
+                    named.add(record.ledger_id)
+
+
+def start_position(ledger: ManagedLedger, start: Position) -> Position:
+    """The mark-delete position of a cursor that is to read ``start`` first."""
+    if start == LATEST:
+        return ledger.last_confirmed
+    if start == EARLIEST:
+        return ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
+    target = ledger.ledgers.first_at_or_after(start)
+    if target > ledger.max_read_position:
+        return ledger.last_confirmed
+    return ledger.ledgers.before(target)

@@ -1,0 +1,17 @@
+"""Positions: where an entry stands in a managed ledger.
+
+A position is the pair (ledger id, entry id), compared as such; (l, -1) is before the first entry of l.
+Plain tuples, because they are made on the way of every batch of entries.
+"""
+
+from __future__ import annotations
+
+Position = tuple[int, int]
+
+EARLIEST: Position = (-1, -1)
+LATEST: Position = (2**63 - 1, 2**63 - 1)
+
+
+def format_position(position: Position) -> str:
+    """``ledger:entry``, as in statistics and command-line output."""
+    return f"{position[0]}:{position[1]}"

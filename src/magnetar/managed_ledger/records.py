@@ -1,0 +1,203 @@
+"""The records of managed ledgers and cursors, as Pulsar lays them out in metadata and cursor ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from magnetar.managed_ledger import records_pb2 as pb
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.errors import MetadataDamaged
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.compression import CompressionError, decompress
+
+_COMPRESSED_MAGIC = b"\x47\x78"
+_WORD = (1 << 64) - 1
+
+M = TypeVar("M", bound=Message)
+
+
+def _decode(
+    kind: type[M],
+    value: bytes,
+    path: str,
+    envelope: type[pb.ManagedLedgerInfoMetadata] | type[pb.ManagedCursorInfoMetadata] | None,
+) -> M:
+    try:
+        if envelope is not None and value[:2] == _COMPRESSED_MAGIC:
+            size = int.from_bytes(value[2:6], "big")
+            if len(value) < 6 + size:
+                raise MetadataDamaged(
+                    f"{path}: the compression header promises {size} bytes and the record ends before"
+                )
+            header = envelope.FromString(value[6 : 6 + size])
+            value = decompress(int(header.compressionType), value[6 + size :], header.uncompressedSize)
+        return kind.FromString(value)
+    except (DecodeError, CompressionError) as error:
+        raise MetadataDamaged(f"{path}: not a {kind.DESCRIPTOR.name}: {error}") from error
+
+
+@dataclass(slots=True)
+class LedgerSummary:
+    """What a managed ledger knows of one of its ledgers."""
+
+    ledger_id: int
+    entries: int = 0
+    """Of a closed ledger; of the open one what is durable."""
+    size: int = 0
+    closed_ms: int = 0
+    """When it was closed; 0 while it is open."""
+
+
+@dataclass(slots=True)
+class ManagedLedgerRecord:
+    ledgers: list[LedgerSummary] = field(default_factory=list)
+    terminated: Position | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
+    """:raises MetadataDamaged: the value is no ManagedLedgerInfo"""
+    info = _decode(pb.ManagedLedgerInfo, value, path, pb.ManagedLedgerInfoMetadata)
+    ledgers = [LedgerSummary(i.ledgerId, i.entries, i.size, i.timestamp) for i in info.ledgerInfo]
+    if any(a.ledger_id >= b.ledger_id for a, b in zip(ledgers, ledgers[1:], strict=False)):
+        raise MetadataDamaged(f"{path}: ledger ids do not ascend")
+    terminated = None
+    if info.HasField("terminatedPosition"):
+        terminated = (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
+    return ManagedLedgerRecord(ledgers, terminated, {p.key: p.value for p in info.properties})
+
+
+def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
+    info = pb.ManagedLedgerInfo()
+    for summary in record.ledgers:
+        entry = info.ledgerInfo.add(ledgerId=summary.ledger_id)
+        if summary.closed_ms:
+            entry.entries = summary.entries
+            entry.size = summary.size
+            entry.timestamp = summary.closed_ms
+    if record.terminated is not None:
+        info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = record.terminated
+    for key, value in record.properties.items():
+        info.properties.add(key=key, value=value)
+    return info.SerializeToString()
+
+
+@dataclass(slots=True)
+class CursorRecord:
+    """What the metadata store holds of a cursor; the position only when ``ledger_id`` is -1."""
+
+    ledger_id: int
+    state: AcknowledgedState
+    properties: dict[str, int] = field(default_factory=dict)
+    cursor_properties: dict[str, str] = field(default_factory=dict)
+
+
+def _ranges_from(ranges: Iterable[pb.MessageRange], state: AcknowledgedState) -> None:
+    for entry in ranges:
+        lower, upper = entry.lowerEndpoint, entry.upperEndpoint
+        if lower.ledgerId == upper.ledgerId:
+            state.add_range(upper.ledgerId, lower.entryId + 1, upper.entryId + 1)
+        else:
+            state.add_range(upper.ledgerId, 0, upper.entryId + 1)
+
+
+def _words(bits: int) -> list[int]:
+    words = []
+    while bits:
+        word = bits & _WORD
+        words.append(word - (1 << 64) if word >> 63 else word)
+        bits >>= 64
+    return words
+
+
+def bits_from_words(words: Iterable[int]) -> int:
+    """A bit set from 64-bit words, signed or unsigned, the lowest first."""
+    bits = 0
+    for index, word in enumerate(words):
+        bits |= (word & _WORD) << (64 * index)
+    return bits
+
+
+def words_from_bits(bits: int) -> list[int]:
+    """Signed 64-bit words, the lowest first, without zero words at the end."""
+    return _words(bits)
+
+
+def _fill_batches(
+    target: pb.PositionInfo | pb.ManagedCursorInfo, state: AcknowledgedState, limit: int
+) -> None:
+    for (ledger_id, entry_id), remaining in state.batches_in_order(limit):
+        info = target.batchedEntryDeletionIndexInfo.add()
+        info.position.ledgerId = ledger_id
+        info.position.entryId = entry_id
+        info.deleteSet.extend(_words(remaining))
+
+
+def _fill_ranges(
+    target: pb.PositionInfo | pb.ManagedCursorInfo, state: AcknowledgedState, limit: int
+) -> None:
+    for ledger_id, start, end in state.ranges_in_order(limit):
+        entry = target.individualDeletedMessages.add()
+        entry.lowerEndpoint.ledgerId = ledger_id
+        entry.lowerEndpoint.entryId = start - 1
+        entry.upperEndpoint.ledgerId = ledger_id
+        entry.upperEndpoint.entryId = end - 1
+
+
+def encode_position(
+    state: AcknowledgedState, properties: dict[str, int], max_ranges: int, max_batches: int
+) -> bytes:
+    """A ``PositionInfo``: one entry of a cursor ledger."""
+    info = pb.PositionInfo(ledgerId=state.mark_delete[0], entryId=state.mark_delete[1])
+    _fill_ranges(info, state, max_ranges)
+    _fill_batches(info, state, max_batches)
+    for name, value in properties.items():
+        info.properties.add(name=name, value=value)
+    return info.SerializeToString()
+
+
+def decode_position(value: bytes, path: str) -> tuple[AcknowledgedState, dict[str, int]]:
+    """:raises MetadataDamaged: the value is no PositionInfo"""
+    info = _decode(pb.PositionInfo, value, path, None)
+    state = AcknowledgedState((info.ledgerId, info.entryId))
+    _ranges_from(info.individualDeletedMessages, state)
+    for batch in info.batchedEntryDeletionIndexInfo:
+        state.batches[(batch.position.ledgerId, batch.position.entryId)] = bits_from_words(batch.deleteSet)
+    return state, {p.name: p.value for p in info.properties}
+
+
+def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> bytes:
+    """A ``ManagedCursorInfo``: with the whole state when the cursor has no ledger, else with the position it had then."""
+    state = record.state
+    info = pb.ManagedCursorInfo(
+        cursorsLedgerId=record.ledger_id,
+        markDeleteLedgerId=state.mark_delete[0],
+        markDeleteEntryId=state.mark_delete[1],
+    )
+    if record.ledger_id == -1:
+        _fill_ranges(info, state, max_ranges)
+        _fill_batches(info, state, max_batches)
+    for name, value in record.properties.items():
+        info.properties.add(name=name, value=value)
+    for name, text in record.cursor_properties.items():
+        info.cursorProperties.add(name=name, value=text)
+    return info.SerializeToString()
+
+
+def decode_cursor(value: bytes, path: str) -> CursorRecord:
+    """:raises MetadataDamaged: the value is no ManagedCursorInfo"""
+    info = _decode(pb.ManagedCursorInfo, value, path, pb.ManagedCursorInfoMetadata)
+    state = AcknowledgedState((info.markDeleteLedgerId, info.markDeleteEntryId))
+    _ranges_from(info.individualDeletedMessages, state)
+    for batch in info.batchedEntryDeletionIndexInfo:
+        state.batches[(batch.position.ledgerId, batch.position.entryId)] = bits_from_words(batch.deleteSet)
+    return CursorRecord(
+        info.cursorsLedgerId,
+        state,
+        {p.name: p.value for p in info.properties},
+        {p.name: p.value for p in info.cursorProperties},
+    )
