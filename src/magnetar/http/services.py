@@ -139,7 +139,7 @@ class TopicMetrics:
     storage_logical_size: int = 0
     """Bytes stored, one copy."""
     backlog: int = 0
-    """Entries not consumed by the slowest subscription's count summed over subscriptions, as Pulsar gives it."""
+    """Entries not consumed, summed over the subscriptions, as Pulsar gives it."""
     backlog_bytes: int = 0
     offloaded_bytes: int = 0
     backlog_quota_bytes: int = -1
@@ -325,7 +325,7 @@ class BrokerServices(Protocol):
         """Makes the partitioned topic and its partitions.
 
         :raises AlreadyExists: there is a topic of that name
-        :raises PartitionCountRefused: ``partitions`` is below 1 or above ``maxNumPartitionsPerPartitionedTopic``
+        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic``
         """
         ...
 

@@ -1,0 +1,93 @@
+"""Writes ``docs/settings.md`` from the table: ``python -m magnetar.config.document docs/settings.md``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from magnetar.config.table import Setting, SettingClass, settings_table
+
+_HEAD = """# Settings
+
+`magnetar standalone --config FILE` reads Pulsar's own property files (`broker.conf`, `standalone.conf`). Every key
+that Pulsar 4.0 knows has one of five classes. This page is made from the table that the program itself uses
+(`python -m magnetar.config.document docs/settings.md`).
+
+- A malformed value, or one out of range, stops the start with file and line, whatever the class of its key.
+- Keys that nobody knows are named in one warning.
+- An empty value is the default. Where a key comes twice, the last one counts. Files are read as ISO-8859-1, as Java
+  reads them.
+- Options of the command line win over the file.
+
+**Copies.** The embedded ledger store keeps one copy of an entry, synced before it is acknowledged. Pulsar's
+`broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`): that is a
+promise which cannot be kept here, so such a file stops the start; Pulsar's `standalone.conf` asks for one.
+"""
+
+_SECTIONS = {
+    SettingClass.HONOURED: (
+        "Honoured",
+        "Keys that begin with `magnetar` are Magnetar's own.",
+    ),
+    SettingClass.GUARDED: (
+        "Not honoured yet, and a promise of security, durability or isolation",
+        "Any other value than the one shown stops the start, with file and line, unless "
+        "`--accept-unhonoured KEY` names the key; then it is a warning.",
+    ),
+    SettingClass.LATER: (
+        "Not honoured yet",
+        "This release acts as with the value shown; another one is a warning.",
+    ),
+    SettingClass.MEANINGLESS: (
+        "Without meaning here",
+        "They size or choose something that does not exist here (Java threads, classes and archives, clients of "
+        "remote stores). Accepted without a word.",
+    ),
+    SettingClass.BOOKIE: (
+        "Keys of the bookie in standalone.conf",
+        "Pulsar's standalone file also configures a BookKeeper server; there is none here. Accepted without a "
+        "word. (`journalSyncData` too: everything acknowledged is synced, always.)",
+    ),
+}
+
+
+def settings_page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *_sections()]) + "\n"
+
+
+def _sections() -> Iterator[str]:
+    rows = settings_table().values()
+    for kind, (title, text) in _SECTIONS.items():
+        chosen = [row for row in rows if row.kind is kind]
+        yield f"## {title} ({len(chosen)})\n\n{text}\n"
+        if kind is SettingClass.BOOKIE:
+            yield ", ".join(f"`{row.name}`" for row in chosen) + "\n"
+        else:
+            yield from _table(chosen)
+
+
+def _table(rows: list[Setting]) -> Iterator[str]:
+    yield "| key | type | here | Pulsar's default | range | note |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in rows:
+        unit = f", {row.unit}" if row.unit else ""
+        pulsar = "" if row.pulsar == row.default else f"`{row.pulsar}`" if row.pulsar else "unset"
+        here = f"`{row.default}`" if row.default else ""
+        bounds = row.range.replace("..", " … ").strip()
+        yield f"| `{row.name}` | {_type_text(row.type)}{unit} | {here} | {pulsar} | {bounds} | {row.note} |"
+    yield ""
+
+
+def _type_text(kind: str) -> str:
+    kind = kind.removesuffix("?")
+    for word in ("enum", "list"):
+        if kind.startswith(word + "{"):
+            choices = kind.removeprefix(word + "{").rstrip("}").split(",")
+            return ("one of " if word == "enum" else "some of ") + ", ".join(choices)
+    return "list" if kind.startswith("list") else kind
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(settings_page(), "utf-8")

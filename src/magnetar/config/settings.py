@@ -1,0 +1,275 @@
+"""The settings in effect, typed, and how they come from a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from magnetar.config.properties import PropertyError, parse_properties
+from magnetar.config.table import Setting, SettingClass, Value, ValueRefused, settings_table
+
+COMMAND_LINE = "command line"
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be used; ``problems`` says each reason with its file and line."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def attribute_name(key: str) -> str:
+    """``managedLedgerCacheSizeMB`` becomes ``managed_ledger_cache_size_mb``."""
+    return _WORD_START.sub("_", key).lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every honoured setting, Pulsar's name in snake case; units, ranges, defaults: docs/settings.md."""
+
+    broker_service_port: int
+    web_service_port: int
+    bind_address: str
+    advertised_address: str
+    max_http_server_connections: int
+    acknowledgment_at_batch_index_level_enabled: bool
+    cluster_name: str
+    broker_shutdown_timeout_ms: int
+    topic_load_timeout_seconds: int
+    max_pending_publish_requests_per_connection: int
+    subscription_types_enabled: tuple[str, ...]
+    default_number_of_namespace_bundles: int
+    max_topics_per_namespace: int
+    broker_max_connections: int
+    broker_max_connections_per_ip: int
+    max_unacked_messages_per_consumer: int
+    max_unacked_messages_per_subscription: int
+    dispatcher_max_read_batch_size: int
+    dispatcher_max_read_size_bytes: int
+    dispatcher_max_round_robin_batch_size: int
+    max_concurrent_lookup_request: int
+    max_concurrent_topic_load_request: int
+    max_producers_per_topic: int
+    max_consumers_per_topic: int
+    max_subscriptions_per_topic: int
+    max_consumers_per_subscription: int
+    max_message_size: int
+    max_message_publish_buffer_size_in_mb: int
+    retention_check_interval_in_seconds: int
+    max_num_partitions_per_partitioned_topic: int
+    http_max_request_size: int
+    http_max_request_header_size: int
+    managed_ledger_cursor_position_flush_seconds: int
+    managed_ledger_cache_size_mb: int
+    managed_ledger_max_reads_in_flight_size_in_mb: int
+    managed_ledger_cache_eviction_watermark: float
+    managed_ledger_cache_eviction_interval_ms: int
+    managed_ledger_cache_eviction_time_threshold_millis: int
+    managed_ledger_cursor_backlogged_threshold: int
+    managed_ledger_default_mark_delete_rate_limit: float
+    allow_auto_topic_creation: bool
+    allow_auto_topic_creation_type: str
+    allow_auto_subscription_creation: bool
+    default_num_partitions: int
+    managed_ledger_max_entries_per_ledger: int
+    managed_ledger_min_ledger_rollover_time_minutes: int
+    managed_ledger_max_ledger_rollover_time_minutes: int
+    managed_ledger_max_size_per_ledger_mbytes: int
+    managed_ledger_cursor_max_entries_per_ledger: int
+    managed_ledger_cursor_rollover_time_in_seconds: int
+    managed_ledger_max_unacked_ranges_to_persist: int
+    managed_ledger_max_batch_deleted_index_to_persist: int
+    managed_ledger_max_unacked_ranges_to_persist_in_metadata_store: int
+    default_retention_time_in_minutes: int
+    default_retention_size_in_mb: int
+    keep_alive_interval_seconds: int
+    connection_liveness_check_timeout_millis: int
+    expose_topic_level_metrics_in_prometheus: bool
+    expose_consumer_level_metrics_in_prometheus: bool
+    expose_producer_level_metrics_in_prometheus: bool
+    expose_managed_ledger_metrics_in_prometheus: bool
+    expose_subscription_backlog_size_in_prometheus: bool
+    split_topic_and_partition_label_in_prometheus: bool
+    expose_publisher_stats: bool
+    stats_update_frequency_in_secs: int
+    magnetar_segment_size_bytes: int
+    magnetar_cache_size_bytes: int | None
+    magnetar_read_max_entries: int | None
+    magnetar_cursor_write_interval_ms: int
+    magnetar_min_ledger_rollover_seconds: float | None
+
+    @property
+    def cache_size_bytes(self) -> int:
+        """Bytes of the entry cache."""
+        if self.magnetar_cache_size_bytes is not None:
+            return self.magnetar_cache_size_bytes
+        return self.managed_ledger_cache_size_mb << 20
+
+    @property
+    def reads_in_flight_bytes(self) -> int:
+        """Bytes that may be being read for dispatch at a time."""
+        return (self.managed_ledger_max_reads_in_flight_size_in_mb or 32) << 20
+
+    @property
+    def publish_buffer_bytes(self) -> int | None:
+        """Bytes of publishes received and not yet durable at which reading pauses; None: never."""
+        limit = self.max_message_publish_buffer_size_in_mb
+        return limit << 20 if limit > 0 else None
+
+    @property
+    def min_ledger_rollover_seconds(self) -> float:
+        """Age below which a ledger is not rolled for its size."""
+        if self.magnetar_min_ledger_rollover_seconds is not None:
+            return self.magnetar_min_ledger_rollover_seconds
+        return self.managed_ledger_min_ledger_rollover_time_minutes * 60.0
+
+    @property
+    def http_body_limit_bytes(self) -> int:
+        """Bytes that an HTTP request's body may have."""
+        return self.http_max_request_size if self.http_max_request_size >= 0 else 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a configuration amounts to."""
+
+    settings: Settings
+    warnings: tuple[str, ...]
+    """One sentence each, for the log."""
+    texts: Mapping[str, str] = field(repr=False)
+    """Every key of the table as text, as in effect; secrets masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A key that somebody set, and where."""
+
+    setting: Setting
+    text: str
+    origin: str
+
+
+def load(
+    path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
+) -> Loaded:
+    """Reads a property file of Pulsar's; without one all defaults count.
+
+    :param accept: guarded keys that may be set although they are not honoured
+    :param overrides: keys from the command line; they win over the file
+    :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
+        is set and not accepted, or ``accept`` names something that is not a key
+    """
+    table = settings_table()
+    accepted = frozenset(accept)
+    problems = [f"{key} is not the name of a setting" for key in sorted(accepted - table.keys())]
+    warnings: list[str] = []
+    given = _read_file(Path(path), warnings) if path is not None else {}
+    for key, text in (overrides or {}).items():
+        given[key] = _Given(table[key], text, COMMAND_LINE)
+
+    values: dict[str, Value] = {}
+    for key, setting in table.items():
+        item = given.get(key)
+        if item is None:
+            values[key] = setting.parse("")
+            continue
+        try:
+            values[key] = setting.parse(item.text)
+        except ValueRefused as refusal:
+            but = "" if setting.secret else f", not {item.text.strip()!r}"
+            problems.append(f"{item.origin}: {key} {refusal}{but}")
+            values[key] = setting.parse("")
+            continue
+        _judge(item, values[key], accepted, problems, warnings)
+    _check_together(values, given, problems)
+    if problems:
+        raise ConfigurationError(problems)
+    texts = {key: _as_text(table[key], value) for key, value in values.items()}
+    return Loaded(_typed(values), tuple(warnings), texts)
+
+
+def default_settings(**changes: Any) -> Settings:
+    """The defaults, with ``changes`` by attribute name; values are not checked."""
+    values = {attribute_name(key): row.parse("") for key, row in settings_table().items()}
+    known = {entry.name: values[entry.name] for entry in fields(Settings)}
+    return Settings(**{**known, **changes})
+
+
+def _typed(values: Mapping[str, Value]) -> Settings:
+    by_attribute: dict[str, Any] = {attribute_name(key): value for key, value in values.items()}
+    return Settings(**{entry.name: by_attribute[entry.name] for entry in fields(Settings)})
+
+
+def _read_file(path: Path, warnings: list[str]) -> dict[str, _Given]:
+    try:
+        # Java reads property files as ISO-8859-1, whatever they are.
+        properties = parse_properties(path.read_text("iso-8859-1"))
+    except OSError as error:
+        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except PropertyError as error:
+        raise ConfigurationError([f"{path}:{error.line}: {error}"]) from error
+    table = settings_table()
+    given: dict[str, _Given] = {}
+    unknown: dict[str, int] = {}
+    for item in properties:
+        setting = table.get(item.key)
+        if setting is None:
+            unknown.setdefault(item.key, item.line)
+        else:
+            given[item.key] = _Given(setting, item.value, f"{path}:{item.line}")
+    if unknown:
+        named = ", ".join(f"{key} (line {line})" for key, line in unknown.items())
+        warnings.append(f"{path}: unknown settings, left aside: {named}")
+    return given
+
+
+def _judge(
+    item: _Given, value: Value, accepted: frozenset[str], problems: list[str], warnings: list[str]
+) -> None:
+    """Tells of a setting that asks for what is not given."""
+    setting = item.setting
+    if setting.kind not in (SettingClass.LATER, SettingClass.GUARDED):
+        return
+    if value == setting.parse("") or item.text.strip() in setting.same:
+        return
+    reason = f" ({setting.note})" if setting.note else ""
+    shown = setting.name if setting.secret else f"{setting.name}={item.text.strip()}"
+    if setting.kind is SettingClass.GUARDED and setting.name not in accepted:
+        problems.append(
+            f"{item.origin}: {shown} is not honoured yet{reason}; "
+            f"remove it, or start with --accept-unhonoured {setting.name}"
+        )
+    else:
+        acts = f"; this release acts as with {setting.default}" if setting.default else ""
+        warnings.append(f"{item.origin}: {shown} is not honoured yet{reason}{acts}")
+
+
+def _check_together(values: Mapping[str, Value], given: Mapping[str, _Given], problems: list[str]) -> None:
+    """Conditions between settings."""
+    low, high = "managedLedgerMinLedgerRolloverTimeMinutes", "managedLedgerMaxLedgerRolloverTimeMinutes"
+    shortest, longest = values[low], values[high]
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        item = given.get(low) or given[high]
+        problems.append(f"{item.origin}: {low} {shortest} is above {high} {longest}")
+    limit, quantity = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
+    most, usual = values[limit], values[quantity]
+    if isinstance(most, int) and isinstance(usual, int) and 0 < most < usual:
+        item = given.get(quantity) or given[limit]
+        problems.append(f"{item.origin}: {quantity} {usual} is above {limit} {most}")
+
+
+def _as_text(setting: Setting, value: Value) -> str:
+    if value is None:
+        return ""
+    if setting.secret and value:
+        return "*****"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)

@@ -1,0 +1,156 @@
+"""The table of all settings: Pulsar's names, types, defaults and ranges, and what each of them does here.
+
+``settings.tsv`` beside this module is the table; ``docs/settings.md`` is made from it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib.resources import files
+from math import isfinite
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_SECRET = re.compile(r"password|secret|params$|parameters$|tokenPublicKey", re.IGNORECASE)
+_BITS = {"int": 31, "long": 63}
+
+
+class SettingClass(Enum):
+    """What a setting does in this release."""
+
+    HONOURED = "honoured"
+    MEANINGLESS = "meaningless"
+    """Sizes something that does not exist here; accepted silently."""
+    BOOKIE = "bookie"
+    """A key of BookKeeper's server, as in Pulsar's ``standalone.conf``; accepted silently."""
+    LATER = "later"
+    """Not honoured yet; another value than the one we act by is a warning."""
+    GUARDED = "guarded"
+    """Not honoured yet and a promise of security, durability or isolation: such a value stops the start."""
+
+
+class ValueRefused(ValueError):
+    """A value that is malformed or out of range; the text says what is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    type: str
+    unit: str
+    default: str
+    """What counts here when nothing is set; empty: unset."""
+    pulsar: str
+    """Pulsar's default in code; empty: unset, or computed from cores and memory."""
+    range: str
+    """``low..high``, either may be missing."""
+    dynamic: bool
+    kind: SettingClass
+    same: tuple[str, ...]
+    """Further values that ask for nothing that is not given."""
+    note: str
+
+    @property
+    def secret(self) -> bool:
+        """True when the value must not be printed."""
+        return _SECRET.search(self.name) is not None
+
+    def parse(self, text: str) -> Value:
+        """The typed value of ``text``; an empty one is the default.
+
+        :raises ValueRefused: malformed or out of range
+        """
+        text = text.strip()
+        if text == "":
+            text = self.default
+        kind = self.type.removesuffix("?")
+        if kind == "string":
+            return text
+        if kind.startswith("list"):
+            return self._list(text)
+        if text == "":
+            return None
+        if kind == "bool":
+            return self._truth(text)
+        if kind.startswith("enum"):
+            return self._choice(text)
+        number = self._fraction(text) if kind == "double" else self._whole(text, _BITS[kind])
+        self._check_range(number)
+        return number
+
+    def _truth(self, text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueRefused("wants true or false")
+        return text.lower() == "true"
+
+    def _choice(self, text: str) -> str:
+        choices = self.type.removeprefix("enum{").rstrip("}?").split(",")
+        if text not in choices:
+            raise ValueRefused(f"wants one of {', '.join(choices)}")
+        return text
+
+    def _list(self, text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        if self.type.startswith("list{"):
+            choices = self.type.removeprefix("list{").rstrip("}").split(",")
+            if not set(parts) <= set(choices):
+                raise ValueRefused(f"wants some of {', '.join(choices)}")
+        return parts
+
+    def _whole(self, text: str, bits: int) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueRefused("wants a whole number")
+        number = int(text)
+        if not -(1 << bits) <= number < 1 << bits:
+            raise ValueRefused(f"wants a number of {bits + 1} bits")
+        return number
+
+    def _fraction(self, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise ValueRefused("wants a number") from error
+        if not isfinite(number):
+            raise ValueRefused("wants a finite number")
+        return number
+
+    def _check_range(self, number: float) -> None:
+        if not self.range:
+            return
+        low, high = self.range.split("..")
+        if (low and number < float(low)) or (high and number > float(high)):
+            raise ValueRefused(f"wants {_range_text(low, high)}")
+
+
+def _range_text(low: str, high: str) -> str:
+    if low and high:
+        return f"a value from {low} to {high}"
+    return f"at least {low}" if low else f"at most {high}"
+
+
+@cache
+def settings_table() -> dict[str, Setting]:
+    """Every known key, in the table's order."""
+    text = files("magnetar.config").joinpath("settings.tsv").read_text("utf-8")
+    table: dict[str, Setting] = {}
+    for line in text.splitlines()[1:]:
+        name, kind, unit, default, pulsar, bounds, dynamic, group, same, note = line.split("\t")
+        table[name] = Setting(
+            name=name,
+            type=kind,
+            unit=unit,
+            default=default,
+            pulsar=pulsar,
+            range=bounds,
+            dynamic=dynamic == "yes",
+            kind=SettingClass(group),
+            same=tuple(same.split("|")) if same else (),
+            note=note,
+        )
+    return table

@@ -1,0 +1,11 @@
+from pathlib import Path
+
+from magnetar.config.document import settings_page
+
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def test_the_settings_page_is_what_the_table_says() -> None:
+    assert PAGE.read_text("utf-8") == settings_page(), (
+        "run: python -m magnetar.config.document docs/settings.md"
+    )

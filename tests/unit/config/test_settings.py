@@ -1,0 +1,221 @@
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from magnetar.config.settings import (
+    ConfigurationError,
+    Settings,
+    attribute_name,
+    default_settings,
+    load,
+)
+from magnetar.config.table import SettingClass, settings_table
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "broker.conf"
+    path.write_text(text, "iso-8859-1")
+    return path
+
+
+def test_every_honoured_key_is_an_attribute_and_no_other() -> None:
+    honoured = {
+        attribute_name(key) for key, row in settings_table().items() if row.kind is SettingClass.HONOURED
+    }
+    assert {entry.name for entry in fields(Settings)} == honoured
+
+
+def test_every_attribute_has_the_type_of_its_row() -> None:
+    types = {"int": int, "long": int, "double": float, "bool": bool, "string": str}
+    settings = default_settings()
+    for key, row in settings_table().items():
+        if row.kind is not SettingClass.HONOURED:
+            continue
+        value = getattr(settings, attribute_name(key))
+        kind = row.type.removesuffix("?")
+        expected = tuple if kind.startswith("list") else str if kind.startswith("enum") else types[kind]
+        if value is None:
+            assert (row.type[-1], row.default) == ("?", ""), key
+        else:
+            assert type(value) is expected, key
+
+
+def test_every_default_and_every_default_of_pulsar_parses() -> None:
+    for row in settings_table().values():
+        row.parse(row.default)
+        row.parse(row.pulsar)
+
+
+def test_without_a_file_the_defaults_count() -> None:
+    loaded = load(None)
+    assert loaded.settings == default_settings()
+    assert loaded.warnings == ()
+    assert loaded.settings.bind_address == "127.0.0.1"
+    assert loaded.settings.cache_size_bytes == 64 << 20
+    assert loaded.settings.reads_in_flight_bytes == 32 << 20
+
+
+def test_a_file_with_every_default_of_ours_starts_without_a_word(tmp_path: Path) -> None:
+    text = "\n".join(f"{key}={row.default}" for key, row in settings_table().items())
+    loaded = load(write(tmp_path, text))
+    assert loaded.warnings == ()
+    assert loaded.settings == default_settings()
+
+
+def test_a_file_with_every_default_of_pulsar_wants_nothing_but_the_quorums(tmp_path: Path) -> None:
+    table = settings_table()
+    text = "\n".join(f"{key}={row.pulsar}" for key, row in table.items())
+    quorums = {"managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum"}
+    with pytest.raises(ConfigurationError) as caught:
+        load(write(tmp_path, text))
+    assert len(caught.value.problems) == 2
+    loaded = load(tmp_path / "broker.conf", quorums)
+    assert all("not honoured yet" in warning for warning in loaded.warnings)
+
+
+def test_values_are_read(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "brokerServicePort=0\nallowAutoTopicCreation = FALSE\nmanagedLedgerDefaultMarkDeleteRateLimit=0.5\n"
+        "subscriptionTypesEnabled=Shared, Exclusive\nallowAutoTopicCreationType=partitioned\n"
+        "magnetarCacheSizeBytes=16384\nmanagedLedgerCacheSizeMB=\n",
+    )
+    settings = load(path).settings
+    assert settings.broker_service_port == 0
+    assert settings.allow_auto_topic_creation is False
+    assert settings.managed_ledger_default_mark_delete_rate_limit == 0.5
+    assert settings.subscription_types_enabled == ("Shared", "Exclusive")
+    assert settings.allow_auto_topic_creation_type == "partitioned"
+    assert settings.cache_size_bytes == 16384
+
+
+def test_the_last_of_repeated_keys_counts(tmp_path: Path) -> None:
+    path = write(tmp_path, "brokerServicePort=nonsense\nbrokerServicePort=7000\n")
+    assert load(path).settings.broker_service_port == 7000
+
+
+def test_the_command_line_wins(tmp_path: Path) -> None:
+    path = write(tmp_path, "brokerServicePort=7000\n")
+    assert load(path, overrides={"brokerServicePort": "0"}).settings.broker_service_port == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("brokerServicePort=x", "a whole number, not 'x'"),
+        ("brokerServicePort=65536", "a value from 0 to 65535, not '65536'"),
+        ("keepAliveIntervalSeconds=0", "at least 1"),
+        ("maxMessageSize=99999999999", "a number of 32 bits"),
+        ("allowAutoTopicCreation=yes", "true or false"),
+        ("allowAutoTopicCreationType=both", "one of partitioned, non-partitioned"),
+        ("subscriptionTypesEnabled=Sharded", "some of Failover, Shared, Key_Shared, Exclusive"),
+        ("managedLedgerCacheEvictionWatermark=1.5", "a value from 0 to 1"),
+        ("managedLedgerCacheEvictionWatermark=nan", "a finite number"),
+        ("managedLedgerCacheEvictionWatermark=much", "a number"),
+        ("loadBalancerBrokerMaxTopics=many", "a whole number"),
+        ("numIOThreads=two", "a whole number"),
+    ],
+)
+def test_malformed_values_stop_the_start_with_file_and_line(tmp_path: Path, line: str, wanted: str) -> None:
+    path = write(tmp_path, f"# one\n\n{line}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(path)
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{path}:3: {line.split('=')[0]} wants {wanted}")
+
+
+GUARDED = [
+    ("authenticationEnabled", "true"),
+    ("authorizationEnabled", "true"),
+    ("superUserRoles", "admin"),
+    ("tokenSecretKey", "file:///key"),
+    ("brokerServicePortTls", "6651"),
+    ("tlsCertificateFilePath", "/cert"),
+    ("encryptionRequireOnProducer", "true"),
+    ("brokerDeduplicationEnabled", "true"),
+    ("backlogQuotaDefaultLimitBytes", "1000"),
+    ("maxPublishRatePerTopicInMessages", "10"),
+    ("managedLedgerDigestType", "MAC"),
+    ("managedLedgerDefaultWriteQuorum", "2"),
+    ("managedLedgerOffloadDriver", "aws-s3"),
+    ("metadataStoreUrl", "zk:localhost"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), GUARDED)
+def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, key: str, value: str) -> None:
+    path = write(tmp_path, f"#\n{key}={value}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(path)
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{path}:2: {key}")
+    assert f"--accept-unhonoured {key}" in problem
+
+
+@pytest.mark.parametrize(("key", "value"), GUARDED)
+def test_an_accepted_one_is_a_warning(tmp_path: Path, key: str, value: str) -> None:
+    loaded = load(write(tmp_path, f"{key}={value}\n"), [key])
+    [warning] = loaded.warnings
+    assert key in warning
+    assert loaded.settings == default_settings()
+
+
+def test_a_digest_that_promises_less_than_ours_is_fine(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "managedLedgerDigestType=CRC32\n")).warnings == ()
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "authenticationEnabled=true\nbrokerServicePort=x\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(path, ["noSuchKey"])
+    assert len(caught.value.problems) == 3
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    path = write(tmp_path, "tlsKeyStorePassword=hush\nbookkeeperClientThrottleValue=x\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(path)
+    assert "hush" not in str(caught.value)
+    loaded = load(write(tmp_path, "tlsKeyStorePassword=hush\n"), ["tlsKeyStorePassword"])
+    assert "hush" not in repr(loaded.warnings)
+    assert loaded.texts["tlsKeyStorePassword"] == "*****"
+
+
+def test_other_keys_not_honoured_yet_are_one_warning_each(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "systemTopicEnabled=true\nloadBalancerSheddingEnabled=true\nttlDurationDefaultInSeconds=60"
+    )
+    warnings = load(path).warnings
+    assert [warning.split(" ")[1] for warning in warnings] == [
+        "ttlDurationDefaultInSeconds=60",
+        "systemTopicEnabled=true",
+    ]
+
+
+def test_unknown_keys_are_named_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "what=1\njournalDirectory=/x\nwhat=2\never=3\n")
+    [warning] = load(path).warnings
+    assert warning == f"{path}: unknown settings, left aside: what (line 1), ever (line 4)"
+
+
+def test_settings_must_fit_together(tmp_path: Path) -> None:
+    path = write(tmp_path, "managedLedgerMinLedgerRolloverTimeMinutes=300\n")
+    with pytest.raises(ConfigurationError, match=r"broker\.conf:1: managedLedgerMinLedger"):
+        load(path)
+    path = write(tmp_path, "maxNumPartitionsPerPartitionedTopic=2\ndefaultNumPartitions=3\n")
+    with pytest.raises(ConfigurationError, match=r"broker\.conf:2: defaultNumPartitions 3 is above"):
+        load(path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.conf: cannot be read: No such file"):
+        load(tmp_path / "none.conf")
+    with pytest.raises(ConfigurationError, match=r"broker\.conf:1: "):
+        load(write(tmp_path, "a=\\uzzzz"))
+
+
+def test_names_turn_into_attributes() -> None:
+    assert attribute_name("managedLedgerCacheSizeMB") == "managed_ledger_cache_size_mb"
+    assert attribute_name("maxMessagePublishBufferSizeInMB") == "max_message_publish_buffer_size_in_mb"
+    assert attribute_name("brokerShutdownTimeoutMs") == "broker_shutdown_timeout_ms"
