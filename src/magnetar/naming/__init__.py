@@ -1,0 +1,29 @@
+"""Names of topics, namespaces and bundles, and the hashes over them. Knows nothing else of Magnetar."""
+
+from magnetar.naming.bundles import BundleRange, Bundles
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.hashes import (
+    bundle_hash,
+    java_string_hash,
+    murmur3_32,
+    murmur3_positive,
+    topic_list_hash,
+)
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece, encode_path_piece
+
+__all__ = [
+    "BundleRange",
+    "Bundles",
+    "Domain",
+    "InvalidName",
+    "NamespaceName",
+    "TopicName",
+    "bundle_hash",
+    "decode_path_piece",
+    "encode_path_piece",
+    "java_string_hash",
+    "murmur3_32",
+    "murmur3_positive",
+    "topic_list_hash",
+]

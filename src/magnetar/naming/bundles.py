@@ -1,0 +1,115 @@
+"""Bundles: the ranges of hashes into which a namespace is divided, each owned by one broker."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.hashes import bundle_hash
+
+FULL_LOWER = 0x00000000
+FULL_UPPER = 0xFFFFFFFF
+MAX_BUNDLES = 1 << 16
+
+_RANGE = re.compile(r"0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})")
+_BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BundleRange:
+    """Hashes from ``lower`` up to, but not with, ``upper``; the last range of a namespace includes it."""
+
+    lower: int
+    upper: int
+
+    def __post_init__(self) -> None:
+        if not FULL_LOWER <= self.lower < self.upper <= FULL_UPPER:
+            raise InvalidName(f"invalid bundle {self}: bounds must ascend within 0x00000000 … 0xffffffff")
+
+    @classmethod
+    def parse(cls, text: str) -> BundleRange:
+        """Reads ``0xSTART_0xEND``.
+
+        :raises InvalidName: it has another shape, or the bounds do not ascend
+        """
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise InvalidName(f"invalid bundle {text!r}: 0xSSSSSSSS_0xEEEEEEEE is wanted")
+        return cls(int(match[1], 16), int(match[2], 16))
+
+    def __contains__(self, value: int) -> bool:
+        return self.lower <= value < self.upper or value == self.upper == FULL_UPPER
+
+    def __str__(self) -> str:
+        return f"0x{self.lower:08x}_0x{self.upper:08x}"
+
+
+class Bundles:
+    """How one namespace is divided: n + 1 ascending boundaries from 0x00000000 to 0xffffffff."""
+
+    __slots__ = ("boundaries",)
+
+    def __init__(self, boundaries: Sequence[int]) -> None:
+        """:raises InvalidName: the boundaries do not ascend, or do not cover all hashes"""
+        ascending = all(a < b for a, b in pairwise(boundaries))
+        if (
+            len(boundaries) < 2
+            or boundaries[0] != FULL_LOWER
+            or boundaries[-1] != FULL_UPPER
+            or not ascending
+        ):
+            raise InvalidName("invalid bundle boundaries: they must ascend from 0x00000000 to 0xffffffff")
+        self.boundaries = tuple(boundaries)
+
+    @classmethod
+    def even(cls, count: int) -> Bundles:
+        """``count`` ranges of the same size.
+
+        :param count: 1 … 65536
+        :raises InvalidName: another number
+        """
+        if not 1 <= count <= MAX_BUNDLES:
+            raise InvalidName(f"invalid number of bundles {count}: 1 to {MAX_BUNDLES} are allowed")
+        size = (1 << 32) // count
+        return cls([*(size * index for index in range(count)), FULL_UPPER])
+
+    @classmethod
+    def parse(cls, boundaries: Sequence[str]) -> Bundles:
+        """Reads boundaries as policies store them, ``0x00000000`` and so on.
+
+        :raises InvalidName: one is no number, or they do not ascend over all hashes
+        """
+        for boundary in boundaries:
+            if not _BOUNDARY.fullmatch(boundary):
+                raise InvalidName(f"invalid bundle boundary {boundary!r}: 0xHHHHHHHH is wanted")
+        return cls([int(boundary, 16) for boundary in boundaries])
+
+    def find(self, value: int) -> BundleRange:
+        """The range in which a hash (0 … 0xffffffff) lies."""
+        index = min(bisect_right(self.boundaries, value), len(self.boundaries) - 1)
+        return BundleRange(self.boundaries[index - 1], self.boundaries[index])
+
+    def of_topic(self, full_name: str) -> BundleRange:
+        """The range of a topic, by its full name."""
+        return self.find(bundle_hash(full_name))
+
+    def texts(self) -> list[str]:
+        """The boundaries as policies store them."""
+        return [f"0x{boundary:08x}" for boundary in self.boundaries]
+
+    def __iter__(self) -> Iterator[BundleRange]:
+        for lower, upper in pairwise(self.boundaries):
+            yield BundleRange(lower, upper)
+
+    def __len__(self) -> int:
+        return len(self.boundaries) - 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bundles) and self.boundaries == other.boundaries
+
+    def __hash__(self) -> int:
+        return hash(self.boundaries)

@@ -1,0 +1,59 @@
+"""Hash functions that clients and brokers must agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from crc32c import crc32c
+
+_MASK = 0xFFFFFFFF
+_C1 = 0xCC9E2D51
+_C2 = 0x1B873593
+
+
+def murmur3_32(data: bytes, seed: int = 0) -> int:
+    """MurmurHash3 x86 32 bit, unsigned."""
+    value = seed & _MASK
+    whole = len(data) & ~3
+    for offset in range(0, whole, 4):
+        value ^= _scramble(int.from_bytes(data[offset : offset + 4], "little"))
+        value = ((value << 13) | (value >> 19)) & _MASK
+        value = (value * 5 + 0xE6546B64) & _MASK
+    if whole < len(data):
+        value ^= _scramble(int.from_bytes(data[whole:], "little"))
+    value ^= len(data)
+    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & _MASK
+    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & _MASK
+    return value ^ (value >> 16)
+
+
+def _scramble(block: int) -> int:
+    block = (block * _C1) & _MASK
+    block = ((block << 15) | (block >> 17)) & _MASK
+    return (block * _C2) & _MASK
+
+
+def murmur3_positive(data: bytes) -> int:
+    """:func:`murmur3_32` without the sign bit: partition routing and sticky keys."""
+    return murmur3_32(data) & 0x7FFFFFFF
+
+
+def java_string_hash(text: str) -> int:
+    """Java's ``String.hashCode`` without the sign bit: partition routing of clients that ask for it."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for offset in range(0, len(units), 2):
+        value = (value * 31 + (units[offset] << 8 | units[offset + 1])) & _MASK
+    return value & 0x7FFFFFFF
+
+
+def bundle_hash(name: str) -> int:
+    """CRC-32 of a topic's full name, unsigned: decides in which bundle of its namespace it is."""
+    return crc32(name.encode())
+
+
+def topic_list_hash(names: Iterable[str]) -> str:
+    """The hash of a set of full topic names, eight hex digits; clients send it to ask for changes only."""
+    joined = ",".join(sorted(names)).encode()
+    return crc32c(joined).to_bytes(4, "little").hex()

@@ -1,0 +1,63 @@
+"""Names of namespaces: ``tenant/namespace``, or ``tenant/cluster/namespace`` of old."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from magnetar.naming.errors import InvalidName
+
+_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+
+
+def check_part(kind: str, part: str) -> None:
+    """Checks one part of a name.
+
+    :param kind: what it names, for the message
+    :raises InvalidName: it is empty or has characters other than letters, digits and ``-=:._``
+    """
+    if not _PART.fullmatch(part):
+        raise InvalidName(f"invalid {kind} name {part!r}: letters, digits and -=:._ are allowed")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespaceName:
+    tenant: str
+    cluster: str | None
+    """Set in legacy names only."""
+    local: str
+
+    def __post_init__(self) -> None:
+        check_part("tenant", self.tenant)
+        if self.cluster is not None:
+            check_part("cluster", self.cluster)
+        check_part("namespace", self.local)
+
+    @classmethod
+    def parse(cls, text: str) -> NamespaceName:
+        """:raises InvalidName: it is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``"""
+        parts = text.split("/")
+        if len(parts) == 2:
+            return cls(parts[0], None, parts[1])
+        if len(parts) == 3:
+            return cls(parts[0], parts[1], parts[2])
+        raise InvalidName(f"invalid namespace name {text!r}: tenant/namespace is wanted")
+
+    @property
+    def legacy(self) -> bool:
+        return self.cluster is not None
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it may be replicated: all but legacy names of one cluster."""
+        return self.cluster is None or self.cluster == "global"
+
+    @property
+    def path(self) -> str:
+        """The name as a piece of a metadata path, without a leading slash."""
+        return str(self)
+
+    def __str__(self) -> str:
+        if self.cluster is None:
+            return f"{self.tenant}/{self.local}"
+        return f"{self.tenant}/{self.cluster}/{self.local}"

@@ -1,0 +1,157 @@
+"""Names of topics: ``persistent://tenant/namespace/local``, short forms, and a legacy form with a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import quote_plus, unquote_plus
+
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.hashes import bundle_hash
+from magnetar.naming.namespace_name import NamespaceName
+
+PARTITION_SUFFIX = "-partition-"
+_DEFAULT_NAMESPACE = NamespaceName("public", None, "default")
+
+
+class Domain(Enum):
+    PERSISTENT = "persistent"
+    NON_PERSISTENT = "non-persistent"
+
+
+def encode_path_piece(name: str) -> str:
+    """A local name or a cursor's as metadata paths and URLs have it: as Java's URLEncoder writes UTF-8."""
+    return quote_plus(name, safe="*").replace("~", "%7E")
+
+
+def decode_path_piece(piece: str) -> str:
+    """The inverse of :func:`encode_path_piece`."""
+    return unquote_plus(piece)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    domain: Domain
+    namespace_name: NamespaceName
+    local: str
+    """As clients write it; not encoded. In legacy names it may hold slashes."""
+
+    def __post_init__(self) -> None:
+        if not self.local or self.local.isspace():
+            raise InvalidName(f"invalid topic name '{self}': the local name is empty")
+        if "/" in self.local and not self.namespace_name.legacy:
+            raise InvalidName(f"invalid topic name '{self}': a slash in the local name")
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Reads a full, short or legacy name.
+
+        :raises InvalidName: the number of parts, the domain or a part is wrong
+        """
+        domain_text, separator, rest = text.partition("://")
+        if not separator:
+            return cls._parse_short(text)
+        try:
+            domain = Domain(domain_text)
+        except ValueError:
+            raise InvalidName(
+                f"invalid topic name {text!r}: {domain_text!r} is neither persistent nor non-persistent"
+            ) from None
+        parts = rest.split("/", 3)
+        if len(parts) == 3:
+            return cls(domain, NamespaceName(parts[0], None, parts[1]), parts[2])
+        if len(parts) == 4:
+            return cls(domain, NamespaceName(parts[0], parts[1], parts[2]), parts[3])
+        raise InvalidName(f"invalid topic name {text!r}: domain://tenant/namespace/topic is wanted")
+
+    @classmethod
+    def _parse_short(cls, text: str) -> TopicName:
+        parts = text.split("/")
+        if len(parts) == 1:
+            return cls(Domain.PERSISTENT, _DEFAULT_NAMESPACE, text)
+        if len(parts) == 3:
+            return cls(Domain.PERSISTENT, NamespaceName(parts[0], None, parts[1]), parts[2])
+        raise InvalidName(f"invalid short topic name {text!r}: topic or tenant/namespace/topic is wanted")
+
+    @property
+    def tenant(self) -> str:
+        return self.namespace_name.tenant
+
+    @property
+    def cluster(self) -> str | None:
+        """Set in legacy names only."""
+        return self.namespace_name.cluster
+
+    @property
+    def namespace(self) -> str:
+        """The local name of the namespace."""
+        return self.namespace_name.local
+
+    @property
+    def legacy(self) -> bool:
+        return self.namespace_name.legacy
+
+    @property
+    def persistent(self) -> bool:
+        return self.domain is Domain.PERSISTENT
+
+    @property
+    def encoded_local(self) -> str:
+        return encode_path_piece(self.local)
+
+    @property
+    def path(self) -> str:
+        """``tenant/[cluster/]namespace/domain/topic``, encoded: below ``/managed-ledgers/`` and the like."""
+        return f"{self.namespace_name}/{self.domain.value}/{self.encoded_local}"
+
+    @classmethod
+    def from_path(cls, path: str) -> TopicName:
+        """The inverse of :attr:`path`.
+
+        :raises InvalidName: it has another shape
+        """
+        parts = path.split("/")
+        if len(parts) not in (4, 5) or parts[-2] not in (domain.value for domain in Domain):
+            raise InvalidName(f"invalid topic path {path!r}: tenant/namespace/domain/topic is wanted")
+        namespace = NamespaceName.parse("/".join(parts[:-2]))
+        return cls(Domain(parts[-2]), namespace, decode_path_piece(parts[-1]))
+
+    @property
+    def schema_path(self) -> str:
+        """``tenant/namespace/topic``, encoded, of the partitioned topic: below ``/schemas/``."""
+        return f"{self.namespace_name}/{self.base.encoded_local}"
+
+    @property
+    def partition_index(self) -> int:
+        """N of ``…-partition-N``; -1 for another name (a sign or a leading zero makes it one)."""
+        head, suffix, digits = self.local.rpartition(PARTITION_SUFFIX)
+        if not suffix or not head or not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+            return -1
+        index = int(digits)
+        return index if str(index) == digits and index < 1 << 31 else -1
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic of a partition; the name itself for any other."""
+        if self.partition_index < 0:
+            return self
+        return TopicName(self.domain, self.namespace_name, self.local.rpartition(PARTITION_SUFFIX)[0])
+
+    def partition(self, index: int) -> TopicName:
+        """The name of partition ``index`` (0, 1, …); -1, or a name that is a partition's, gives the name."""
+        if index < 0 or self.partition_index >= 0:
+            return self
+        return TopicName(self.domain, self.namespace_name, f"{self.local}{PARTITION_SUFFIX}{index}")
+
+    @property
+    def reserved(self) -> bool:
+        """Whether it is one of the system's own topics."""
+        return self.local.startswith("__")
+
+    @property
+    def bundle_hash(self) -> int:
+        """Where in its namespace it lies: 0 … 0xffffffff."""
+        return bundle_hash(str(self))
+
+    def __str__(self) -> str:
+        return f"{self.domain.value}://{self.namespace_name}/{self.local}"
