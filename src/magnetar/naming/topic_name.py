@@ -29,6 +29,14 @@ def decode_path_piece(piece: str) -> str:
     return unquote_plus(piece)
 
 
+def _partition_index(local: str) -> int:
+    _, suffix, digits = local.rpartition(PARTITION_SUFFIX)
+    if not suffix or not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        return -1
+    index = int(digits)
+    return index if str(index) == digits and index < 1 << 31 else -1
+
+
 @dataclass(frozen=True, slots=True)
 class TopicName:
     domain: Domain
@@ -39,6 +47,8 @@ class TopicName:
     def __post_init__(self) -> None:
         if not self.local or self.local.isspace():
             raise InvalidName(f"invalid topic name '{self}': the local name is empty")
+        if self.local.startswith(PARTITION_SUFFIX) and _partition_index(self.local) >= 0:
+            raise InvalidName(f"invalid topic name '{self}': the partition of a topic with an empty name")
         if "/" in self.local and not self.namespace_name.legacy:
             raise InvalidName(f"invalid topic name '{self}': a slash in the local name")
 
@@ -118,17 +128,13 @@ class TopicName:
 
     @property
     def schema_path(self) -> str:
-        """``tenant/namespace/topic``, encoded, of the partitioned topic: below ``/schemas/``."""
-        return f"{self.namespace_name}/{self.base.encoded_local}"
+        """``tenant/namespace/topic`` of the partitioned topic, encoded, without cluster: for ``/schemas/``."""
+        return f"{self.tenant}/{self.namespace}/{self.base.encoded_local}"
 
     @property
     def partition_index(self) -> int:
         """N of ``…-partition-N``; -1 for another name (a sign or a leading zero makes it one)."""
-        head, suffix, digits = self.local.rpartition(PARTITION_SUFFIX)
-        if not suffix or not head or not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
-            return -1
-        index = int(digits)
-        return index if str(index) == digits and index < 1 << 31 else -1
+        return _partition_index(self.local)
 
     @property
     def base(self) -> TopicName:
@@ -138,8 +144,8 @@ class TopicName:
         return TopicName(self.domain, self.namespace_name, self.local.rpartition(PARTITION_SUFFIX)[0])
 
     def partition(self, index: int) -> TopicName:
-        """The name of partition ``index`` (0, 1, …); -1, or a name that is a partition's, gives the name."""
-        if index < 0 or self.partition_index >= 0:
+        """The name of partition ``index`` (0, 1, …); itself for -1, and when it is that partition."""
+        if index < 0 or self.local.endswith(f"{PARTITION_SUFFIX}{index}"):
             return self
         return TopicName(self.domain, self.namespace_name, f"{self.local}{PARTITION_SUFFIX}{index}")
 

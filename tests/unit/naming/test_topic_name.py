@@ -1,0 +1,132 @@
+"""Topic names against answers recorded from Apache Pulsar, and the rules that hold for all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.naming import (
+    Domain,
+    InvalidName,
+    NamespaceName,
+    TopicName,
+    decode_path_piece,
+    encode_path_piece,
+)
+
+_LINES = (Path(__file__).parent / "data" / "topic_names.tsv").read_text().splitlines()[1:]
+_KNOWN = [line.split("\t") for line in _LINES if "\t" in line]
+_REFUSED = [line for line in _LINES if "\t" not in line]
+
+_PART = st.from_regex(r"[-=:.\w]+", fullmatch=True).filter(str.isascii)
+_LOCAL = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda text: "/" not in text and not text.isspace() and "-partition-" not in text
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "full", "path", "index", "base", "third", "schema", "cluster"),
+    _KNOWN,
+    ids=[k[0] for k in _KNOWN],
+)
+def test_known_names(
+    name: str, full: str, path: str, index: str, base: str, third: str, schema: str, cluster: str
+) -> None:
+    topic = TopicName.parse(name)
+    assert str(topic) == full
+    assert topic.path == path
+    assert topic.partition_index == int(index)
+    assert str(topic.base) == base
+    assert str(topic.partition(3)) == third
+    assert topic.schema_path == schema
+    assert (topic.cluster or "null") == cluster
+    assert TopicName.from_path(path) == topic
+
+
+@pytest.mark.parametrize("name", _REFUSED, ids=repr)
+def test_refused_names(name: str) -> None:
+    with pytest.raises(InvalidName):
+        TopicName.parse(name)
+
+
+def test_the_recorded_answers_are_there() -> None:
+    assert len(_KNOWN) == 21
+    assert len(_REFUSED) == 14
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("kafka://a/b/c", "'kafka' is neither persistent nor non-persistent"),
+        ("persistent://a b/c/d", "invalid tenant name 'a b'"),
+        ("persistent://a/b c/d/e", "invalid cluster name 'b c'"),
+        ("persistent://a/b$/c", r"invalid namespace name 'b\$'"),
+        ("persistent://a/b/", "the local name is empty"),
+        ("a/b", "topic or tenant/namespace/topic is wanted"),
+    ],
+)
+def test_the_reason_names_the_part(name: str, reason: str) -> None:
+    with pytest.raises(InvalidName, match=reason):
+        TopicName.parse(name)
+
+
+@given(st.sampled_from(Domain), _PART, st.none() | _PART, _PART, _LOCAL)
+def test_full_names_read_back(
+    domain: Domain, tenant: str, cluster: str | None, namespace: str, local: str
+) -> None:
+    topic = TopicName(domain, NamespaceName(tenant, cluster, namespace), local)
+    assert TopicName.parse(str(topic)) == topic
+    assert TopicName.from_path(topic.path) == topic
+    assert topic.legacy is (cluster is not None)
+
+
+@given(_LOCAL, st.integers(0, 2**31 - 1))
+def test_partitions_know_their_topic(local: str, index: int) -> None:
+    topic = TopicName(Domain.PERSISTENT, NamespaceName("a", None, "b"), local)
+    partition = topic.partition(index)
+    assert partition.partition_index == index
+    assert partition.base == topic
+    assert partition.partition(index) == partition
+    assert topic.partition_index == -1
+    assert topic.base is topic
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_path_pieces_read_back(text: str) -> None:
+    piece = encode_path_piece(text)
+    assert decode_path_piece(piece) == text
+    assert "/" not in piece
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_a_name_or_refused(text: str) -> None:
+    try:
+        topic = TopicName.parse(text)
+    except InvalidName:
+        return
+    assert TopicName.parse(str(topic)) == topic
+
+
+def test_reserved_names() -> None:
+    assert TopicName.parse("a/b/__change_events").reserved
+    assert not TopicName.parse("a/b/change_events").reserved
+
+
+@pytest.mark.parametrize("path", ["a/b/c", "a/b/persistent", "a/b/other/t", "a/b/c/d/persistent/t"])
+def test_paths_of_another_shape(path: str) -> None:
+    with pytest.raises(InvalidName):
+        TopicName.from_path(path)
+
+
+def test_namespaces() -> None:
+    assert str(NamespaceName.parse("a/b")) == "a/b"
+    legacy = NamespaceName.parse("a/global/b")
+    assert (legacy.tenant, legacy.cluster, legacy.local) == ("a", "global", "b")
+    assert legacy.is_global
+    assert not NamespaceName.parse("a/c/b").is_global
+    for wrong in ("", "a", "a/", "a/b/c/d", "a/b c"):
+        with pytest.raises(InvalidName):
+            NamespaceName.parse(wrong)
