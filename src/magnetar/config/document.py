@@ -10,14 +10,14 @@ from magnetar.config.table import Setting, SettingClass, settings_table
 
 _HEAD = """# Settings
 
-`magnetar standalone --config FILE` reads Pulsar's own property files (`broker.conf`, `standalone.conf`). Every
-key that Pulsar 4.0 knows has one of five classes. This page is made from the table that the program itself
-uses (`python -m magnetar.config.document docs/settings.md`).
+`magnetar standalone --config FILE` reads Pulsar's own property files (`broker.conf`, `standalone.conf`).
+Every key that Pulsar 4.0 knows has one of five classes. This page is made from the table that the program
+itself uses (`python -m magnetar.config.document docs/settings.md`).
 
 - A malformed value, or one out of range, stops the start with file and line, whatever the class of its key.
 - Keys that nobody knows are named in one warning.
-- An empty value is the default. Where a key comes twice, the last one counts. Files are read as ISO-8859-1, as
-  Java reads them.
+- An empty value is the default. Where a key comes twice, the last one counts. Files are read as ISO-8859-1,
+  as Java reads them.
 - Options of the command line win over the file.
 
 **Copies.** The embedded ledger store keeps one copy of an entry, synced before it is acknowledged. Pulsar's

@@ -15,6 +15,9 @@ from typing import Any, Protocol
 
 Json = Mapping[str, Any]
 
+LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
+
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
@@ -50,16 +53,15 @@ class MessageIdAnswer:
 
 @dataclass(slots=True)
 class Histogram:
-    """A distribution: one count per bound and one for what lies above the last.
+    """A distribution over the last full statistics period, as Pulsar gives it.
 
-    The bounds are fixed by the metric: latencies 0.5, 1, 5, 10, 20, 50, 100, 200, 1000 ms,
-    entry sizes 128, 512, 1024, 2048, 4096, 16384, 102400, 1048576 bytes.
+    The bounds are fixed by the metric: :data:`LATENCY_BOUNDS_MS`, :data:`ENTRY_SIZE_BOUNDS_BYTES`.
     """
 
     counts: Sequence[int]
-    """Per bucket, not cumulative; one more than there are bounds (or empty: nothing seen)."""
-    total: float = 0.0
-    """Sum of all values, in ms or bytes."""
+    """Per bucket, not cumulative; one for each bound and one for what lies above the last."""
+    total: int = 0
+    """Sum of all values: microseconds for latencies (what Pulsar prints), bytes for sizes."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,7 @@ class SubscriptionMetrics:
     backlog: int = 0
     backlog_no_delayed: int = 0
     backlog_bytes: int = -1
-    """-1: not known; printed only with ``exposeSubscriptionBacklogSizeInPrometheus``."""
+    """Printed only with ``exposeSubscriptionBacklogSizeInPrometheus``; -1: not known."""
     delayed: int = 0
     in_replay: int = 0
     rate_redeliver: float = 0.0
@@ -226,7 +228,7 @@ class MetricsSnapshot:
 
     cluster: str
     broker: str
-    """Host and HTTP port."""
+    """The advertised host."""
     started_seconds: float = 0.0
     """Seconds since 1970 when the counters began."""
     topics: Sequence[TopicMetrics] = ()
@@ -366,4 +368,6 @@ class BrokerServices(Protocol):
         """Deletes a partitioned topic and all partitions; errors as for :meth:`delete_topic`."""
         ...
 
-    def metrics(self) -> MetricsSnapshot: ...
+    async def metrics(self) -> MetricsSnapshot:
+        """Everything to print, of one moment as far as possible; many topics may be gathered in slices."""
+        ...
