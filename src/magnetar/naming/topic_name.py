@@ -128,7 +128,7 @@ class TopicName:
 
     @property
     def schema_path(self) -> str:
-        """``tenant/namespace/topic`` of the partitioned topic, encoded, without cluster: for ``/schemas/``."""
+        """``tenant/namespace/topic`` of the partitioned topic, encoded, no cluster: for ``/schemas/``."""
         return f"{self.tenant}/{self.namespace}/{self.base.encoded_local}"
 
     @property
