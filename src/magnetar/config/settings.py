@@ -93,7 +93,6 @@ class Settings:
     expose_consumer_level_metrics_in_prometheus: bool
     expose_producer_level_metrics_in_prometheus: bool
     expose_managed_ledger_metrics_in_prometheus: bool
-    expose_subscription_backlog_size_in_prometheus: bool
     split_topic_and_partition_label_in_prometheus: bool
     expose_publisher_stats: bool
     stats_update_frequency_in_secs: int

@@ -95,8 +95,6 @@ class SubscriptionMetrics:
     name: str
     backlog: int = 0
     backlog_no_delayed: int = 0
-    backlog_bytes: int = -1
-    """Printed only with ``exposeSubscriptionBacklogSizeInPrometheus``; -1: not known."""
     delayed: int = 0
     in_replay: int = 0
     rate_redeliver: float = 0.0
@@ -157,6 +155,10 @@ class TopicMetrics:
     entry_size_bytes: Histogram | None = None
     producers: Sequence[ProducerMetrics] = ()
     """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""
+
+    @property
+    def subscription_count(self) -> int:
+        return len(self.subscriptions)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,61 @@
+"""The Prometheus text format, version 0.0.4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_LINES_A_PIECE = 64
+
+Number = int | float
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """``name="value"`` pairs joined by commas, without braces."""
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
+
+
+def number_text(value: Number | bool) -> str:
+    """Whole numbers as they are, others with at most three decimals, truth as 0 or 1."""
+    if isinstance(value, float):
+        return repr(round(value, 3)) if value == value else "NaN"
+    return str(int(value))
+
+
+def family(name: str, kind: str, samples: Iterable[tuple[str, Number]]) -> Iterator[str]:
+    """One metric: its TYPE line and its samples, in pieces of a few kilobytes.
+
+    :param samples: label text (see :func:`labels_text`) and value
+    """
+    lines = [f"# TYPE {name} {kind}\n"]
+    for labels, value in samples:
+        lines.append(f"{name}{{{labels}}} {number_text(value)}\n")
+        if len(lines) >= _LINES_A_PIECE:
+            yield "".join(lines)
+            lines.clear()
+    if lines:
+        yield "".join(lines)
+
+
+def counter(name: str, labels: str, value: int, created_seconds: float) -> Iterator[str]:
+    """One counter with its total and the time when it began, as Pulsar prints them."""
+    yield (
+        f"# TYPE {name} counter\n{name}_total{{{labels}}} {float(value)!r}\n"
+        f"{name}_created{{{labels}}} {created_seconds!r}\n"
+    )
+
+
+def summary(
+    name: str, labels: str, quantiles: Mapping[float, float], count: int, total: float
+) -> Iterator[str]:
+    """One summary: quantiles, count and sum."""
+    lines = [f"# TYPE {name} summary\n"]
+    lines += [
+        f'{name}{{{labels},quantile="{quantile!r}"}} {number_text(float(value))}\n'
+        for quantile, value in sorted(quantiles.items())
+    ]
+    lines.append(f"{name}_count{{{labels}}} {float(count)!r}\n")
+    lines.append(f"{name}_sum{{{labels}}} {float(round(total, 3))!r}\n")
+    yield "".join(lines)
