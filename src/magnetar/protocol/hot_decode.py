@@ -22,6 +22,9 @@ _COMMAND = 8
 _BODY_TAG = 10
 _BODY = 12
 
+# Below this many bytes a copy for the checksum costs less than a view.
+_COPY_LIMIT = 4096
+
 _OK = 0
 _CHECKSUM_MISMATCH = 1
 _NOT_PLAIN = 2
@@ -320,7 +323,10 @@ def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> 
         return _ENTRY_MALFORMED
     if not verify_checksum or position == start:
         return _OK
-    found = crc32c(memoryview(buffer)[position:end])
+    if end - position < _COPY_LIMIT:
+        found = crc32c(buffer[position:end])
+    else:
+        found = crc32c(memoryview(buffer)[position:end])
     return _OK if found == _size_at(buffer, start + 2) else _CHECKSUM_MISMATCH
 
 

@@ -1,0 +1,32 @@
+"""``python -m magnetar.hot build [--force]`` compiles the hot modules, ``status`` tells how they run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from magnetar.hot import status
+from magnetar.hot.build import build, obstacle
+
+
+def main() -> int:
+    """0 when done or nothing can be done here, 1 when a module does not compile."""
+    parser = argparse.ArgumentParser(prog="python -m magnetar.hot", description=__doc__)
+    parser.add_argument("action", choices=["build", "status"])
+    parser.add_argument("--force", action="store_true", help="compile also what is up to date")
+    arguments = parser.parse_args()
+    if arguments.action == "status":
+        for module, form in status().forms.items():
+            print(f"{module}: {form.value}")
+        return 0
+    reason = obstacle()
+    if reason is not None:
+        print(f"hot modules stay interpreted: {reason}")
+        return 0
+    build(Path(__file__).resolve().parent.parent, force=arguments.force)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
