@@ -1,0 +1,140 @@
+"""The four codecs of payloads. Libraries load when needed; decompression is bounded by what was announced."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from magnetar.protocol.errors import CompressionError
+from magnetar.protocol.pulsar_api_pb2 import CompressionType
+
+__all__ = ["DEFAULT_MAX_UNCOMPRESSED_SIZE", "compress", "decompress"]
+
+DEFAULT_MAX_UNCOMPRESSED_SIZE = 128 * 1024 * 1024
+"""Bytes a payload may announce for its uncompressed form unless the caller says otherwise."""
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Compresses a payload, of a single message or of a whole batch.
+
+    :param codec: a ``CompressionType``
+    :raises CompressionError: the codec is unknown, or its library is not installed
+    """
+    if codec == CompressionType.NONE:
+        return data
+    return _functions(codec)[0](data)
+
+
+def decompress(
+    codec: int, data: bytes, uncompressed_size: int, max_size: int = DEFAULT_MAX_UNCOMPRESSED_SIZE
+) -> bytes:
+    """Decompresses a payload to exactly ``uncompressed_size`` bytes.
+
+    :param codec: a ``CompressionType``; with NONE the size is not looked at
+    :param max_size: the largest ``uncompressed_size`` accepted
+    :raises CompressionError: the data is damaged or of another size, the size is above ``max_size``, the
+        codec is unknown, or its library is not installed
+    """
+    if codec == CompressionType.NONE:
+        return data
+    if not 0 <= uncompressed_size <= max_size:
+        raise CompressionError(f"a payload of {uncompressed_size} bytes, at most {max_size} are accepted")
+    result = _functions(codec)[1](data, uncompressed_size)
+    if len(result) != uncompressed_size:
+        raise CompressionError(f"{len(result)} bytes after decompression, {uncompressed_size} were announced")
+    return result
+
+
+_Functions = tuple[Callable[[bytes], bytes], Callable[[bytes, int], bytes]]
+
+
+def _functions(codec: int) -> _Functions:
+    load = _LOADERS.get(codec)
+    if load is None:
+        raise CompressionError(f"unknown compression type {codec}")
+    loaded = _loaded.get(codec)
+    if loaded is None:
+        try:
+            loaded = _loaded[codec] = load()
+        except ImportError as error:
+            name = CompressionType.Name(CompressionType.ValueType(codec))
+            raise CompressionError(
+                f"{name} needs the package {error.name!r} (magnetar[compression])"
+            ) from error
+    return loaded
+
+
+def _load_zlib() -> _Functions:
+    def expand(data: bytes, size: int) -> bytes:
+        stream = zlib.decompressobj()
+        try:
+            # One byte more than announced shows data that is too long; 0 would mean no bound at all.
+            result = stream.decompress(data, size + 1)
+        except zlib.error as error:
+            raise CompressionError(f"damaged ZLIB data: {error}") from error
+        if len(result) <= size and not stream.eof:
+            raise CompressionError("truncated ZLIB data")
+        return result
+
+    return zlib.compress, expand
+
+
+def _load_lz4() -> _Functions:
+    import lz4.block
+
+    def shrink(data: bytes) -> bytes:
+        return bytes(lz4.block.compress(data, store_size=False))
+
+    def expand(data: bytes, size: int) -> bytes:
+        try:
+            return bytes(lz4.block.decompress(data, uncompressed_size=size))
+        except (lz4.block.LZ4BlockError, ValueError) as error:
+            raise CompressionError(f"damaged LZ4 data: {error}") from error
+
+    return shrink, expand
+
+
+def _load_zstd() -> _Functions:
+    import zstandard
+
+    def shrink(data: bytes) -> bytes:
+        return zstandard.ZstdCompressor().compress(data)
+
+    def expand(data: bytes, size: int) -> bytes:
+        try:
+            # The size inside the frame would override the bound given to the decompressor.
+            inner = zstandard.get_frame_parameters(data).content_size
+            if inner not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR, size):
+                raise CompressionError(f"the ZSTD frame holds {inner} bytes, {size} were announced")
+            return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
+        except zstandard.ZstdError as error:
+            raise CompressionError(f"damaged ZSTD data: {error}") from error
+
+    return shrink, expand
+
+
+def _load_snappy() -> _Functions:
+    import cramjam
+
+    def shrink(data: bytes) -> bytes:
+        return bytes(cramjam.snappy.compress_raw(data))
+
+    def expand(data: bytes, size: int) -> bytes:
+        try:
+            inner = cramjam.snappy.decompress_raw_len(data)
+            if inner != size:
+                raise CompressionError(f"the SNAPPY block holds {inner} bytes, {size} were announced")
+            return bytes(cramjam.snappy.decompress_raw(data))
+        except cramjam.DecompressionError as error:
+            raise CompressionError(f"damaged SNAPPY data: {error}") from error
+
+    return shrink, expand
+
+
+_LOADERS: dict[int, Callable[[], _Functions]] = {
+    CompressionType.ZLIB: _load_zlib,
+    CompressionType.LZ4: _load_lz4,
+    CompressionType.ZSTD: _load_zstd,
+    CompressionType.SNAPPY: _load_snappy,
+}
+_loaded: dict[int, _Functions] = {}

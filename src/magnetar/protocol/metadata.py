@@ -1,0 +1,114 @@
+"""Entries: what is behind the command of SEND and MESSAGE, as it is stored.
+
+[0x0e02, size, broker metadata] [0x0e01, checksum] metadata size, metadata, payload; off the hot path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from magnetar.protocol.checksum import checksum, verify
+from magnetar.protocol.compression import DEFAULT_MAX_UNCOMPRESSED_SIZE, decompress
+from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryError
+from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType, MessageMetadata
+
+__all__ = [
+    "ChecksumMismatch",
+    "CompressionError",
+    "Entry",
+    "EntryError",
+    "build_entry",
+    "parse_entry",
+    "parse_message",
+]
+
+_MAGIC = b"\x0e\x01"
+_BROKER_MAGIC = b"\x0e\x02"
+_SIZE = Struct(">I")
+
+_Parsed = TypeVar("_Parsed", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    broker_metadata: BrokerEntryMetadata | None
+    metadata: MessageMetadata
+    payload: bytes
+    """As compressed and encrypted by the producer."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """Messages in the batch; None when the payload is one message without a batch's framing."""
+        present = self.metadata.HasField("num_messages_in_batch")
+        return self.metadata.num_messages_in_batch if present else None
+
+    def uncompressed_payload(self, max_size: int = DEFAULT_MAX_UNCOMPRESSED_SIZE) -> bytes:
+        """The payload, decompressed; at most ``max_size`` bytes.
+
+        :raises CompressionError: it is damaged, too large, or its codec is not installed
+        :raises EntryError: it is encrypted, and so cannot be decompressed here
+        """
+        if self.metadata.compression == CompressionType.NONE:
+            return self.payload
+        if self.metadata.encryption_keys:
+            raise EntryError("the payload is encrypted")
+        return decompress(self.metadata.compression, self.payload, self.metadata.uncompressed_size, max_size)
+
+
+def parse_entry(data: bytes, *, verify_checksum: bool = True) -> Entry:
+    """Takes an entry apart.
+
+    :param verify_checksum: whether to compute the checksum, where the entry has one
+    :raises ChecksumMismatch: it has another
+    :raises EntryError: sizes contradict each other, or the metadata cannot be parsed
+    """
+    position = 0
+    broker_metadata = None
+    if data[:2] == _BROKER_MAGIC:
+        raw, position = _sized(data, 2, "broker metadata")
+        broker_metadata = parse_message(BrokerEntryMetadata(), raw, "broker metadata")
+    if data[position : position + 2] == _MAGIC:
+        if len(data) - position < 6:
+            raise EntryError("the entry ends inside its checksum")
+        if verify_checksum:
+            verify(memoryview(data)[position + 6 :], _SIZE.unpack_from(data, position + 2)[0])
+        position += 6
+    raw, position = _sized(data, position, "metadata")
+    return Entry(broker_metadata, parse_message(MessageMetadata(), raw, "metadata"), data[position:])
+
+
+def build_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
+    """An entry with a checksum, as producers send it."""
+    raw = metadata.SerializeToString()
+    checked = b"".join((_SIZE.pack(len(raw)), raw, payload))
+    return b"".join((_MAGIC, _SIZE.pack(checksum(checked)), checked))
+
+
+def parse_message(message: _Parsed, raw: bytes, what: str) -> _Parsed:
+    """Fills ``message`` from ``raw``.
+
+    :param what: names it in the error
+    :raises EntryError: it cannot be parsed, or a required field is missing
+    """
+    try:
+        message.ParseFromString(raw)
+    except DecodeError as error:
+        raise EntryError(f"the {what} cannot be parsed: {error}") from error
+    if not message.IsInitialized():
+        raise EntryError(f"the {what} lacks a required field")
+    return message
+
+
+def _sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
+    """The bytes behind a size field, and the position behind them."""
+    if len(data) - position < 4:
+        raise EntryError(f"the entry ends before its {what}")
+    size = _SIZE.unpack_from(data, position)[0]
+    start = position + 4
+    if size > len(data) - start:
+        raise EntryError(f"{what} of {size} bytes in {len(data) - start}")
+    return data[start : start + size], start + size
