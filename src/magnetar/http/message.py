@@ -1,0 +1,81 @@
+"""Requests and responses, free of sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from magnetar.errors import BrokerError, InvalidRequest
+
+JSON_TYPE = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One complete request."""
+
+    method: str
+    path: str
+    """As it came, without the query."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Decoded; of repeated names the last one."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case; of repeated names the last one."""
+    body: bytes = b""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What stood in the places of the pattern's variables, decoded."""
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A query parameter that is ``true`` or not."""
+        value = self.query.get(name)
+        return default if value is None else value.lower() == "true"
+
+    def json(self) -> Any:
+        """The body, parsed.
+
+        :raises InvalidRequest: it is empty or not JSON
+        """
+        if not self.body.strip():
+            raise InvalidRequest("The request entity cannot be empty.")
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise InvalidRequest(f"The body is not JSON: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is to be sent; ``pieces`` are sent one after the other, with turns of the event loop between."""
+
+    status: int
+    body: bytes = b""
+    content_type: str | None = None
+    headers: Sequence[tuple[str, str]] = ()
+    pieces: Iterator[str] | None = None
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Response(status, text.encode(), JSON_TYPE)
+
+
+def text_response(text: str, status: int = 200, content_type: str = JSON_TYPE) -> Response:
+    """Bare text; Pulsar labels it JSON."""
+    return Response(status, text.encode(), content_type)
+
+
+def nothing() -> Response:
+    return Response(HTTPStatus.NO_CONTENT)
+
+
+def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """An error in the shape that Pulsar's admin clients read."""
+    body = json.dumps({"reason": reason}, separators=(",", ":"), ensure_ascii=False).encode()
+    return Response(status, body, JSON_TYPE, headers)
+
+
+def refusal(error: BrokerError) -> Response:
+    return error_response(error.http_status, str(error))

@@ -1,0 +1,60 @@
+"""Names of topics and namespaces, out of the variables of a path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from magnetar import errors
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName, check_part
+from magnetar.naming.topic_name import Domain, TopicName
+
+
+def tenant_of(variables: Mapping[str, str]) -> str:
+    """:raises errors.InvalidName: it breaks the rules"""
+    try:
+        check_part("tenant", variables["tenant"])
+    except InvalidName as error:
+        raise errors.InvalidName(str(error)) from error
+    return variables["tenant"]
+
+
+def namespace_of(variables: Mapping[str, str]) -> str:
+    """``tenant/namespace``, or ``tenant/cluster/namespace`` where the path has a cluster.
+
+    :raises errors.InvalidName: it breaks the rules
+    """
+    return str(_namespace(variables))
+
+
+def topic_of(variables: Mapping[str, str]) -> str:
+    """The full name; the domain is persistent where the path has none.
+
+    :raises errors.InvalidTopicName: it breaks the rules
+    """
+    try:
+        domain = Domain(variables.get("domain", Domain.PERSISTENT.value))
+    except ValueError:
+        raise errors.InvalidTopicName(f"{variables['domain']!r} is not a topic domain") from None
+    try:
+        return str(TopicName(domain, _namespace(variables), variables["topic"]))
+    except InvalidName as error:
+        raise errors.InvalidTopicName(str(error)) from error
+
+
+def partitioned_topic_of(variables: Mapping[str, str]) -> str:
+    """Like :func:`topic_of`, for a topic that is to have partitions.
+
+    :raises errors.InvalidTopicName: it breaks the rules, or is itself that of a partition
+    """
+    name = topic_of(variables)
+    if "-partition-" in variables["topic"]:
+        raise errors.InvalidTopicName("Partitioned Topic Name should not contain '-partition-'")
+    return name
+
+
+def _namespace(variables: Mapping[str, str]) -> NamespaceName:
+    try:
+        return NamespaceName(variables["tenant"], variables.get("cluster"), variables["namespace"])
+    except InvalidName as error:
+        raise errors.InvalidName(str(error)) from error

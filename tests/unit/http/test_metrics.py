@@ -1,0 +1,185 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from magnetar.http.metrics import MetricsOptions, render
+from magnetar.http.services import (
+    ConsumerMetrics,
+    Histogram,
+    LookupMetrics,
+    ManagedLedgerMetrics,
+    MetricsSnapshot,
+    ProducerMetrics,
+    SubscriptionMetrics,
+    TimingMetrics,
+    TopicMetrics,
+)
+
+SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+OPTIONS = MetricsOptions(version="9", consumer_level=True, producer_level=True)
+
+
+def topic(
+    name: str = "persistent://public/default/t-partition-1", namespace: str = "public/default"
+) -> TopicMetrics:
+    consumer = ConsumerMetrics("c", 3, unacked_messages=4, bytes_out=70)
+    subscription = SubscriptionMetrics(
+        "s", backlog=5, bytes_out=70, messages_out=7, consumer_count=1, consumers=[consumer]
+    )
+    return TopicMetrics(
+        name=name,
+        namespace=namespace,
+        subscriptions=[subscription],
+        producer_count=1,
+        consumer_count=1,
+        rate_in=40.77407668903617,
+        bytes_in=1000,
+        messages_in=10,
+        storage_size=1000,
+        storage_logical_size=1000,
+        backlog=5,
+        write_latency_ms=Histogram([0, 1, 2, 0, 0, 0, 0, 0, 0, 0], 4321),
+        ledger_write_latency_ms=Histogram([0, 1, 2, 0, 0, 0, 0, 0, 0, 0], 4000),
+        entry_size_bytes=Histogram([3, 0, 0, 0, 0, 0, 0, 0, 0], 300),
+        producers=[ProducerMetrics("p", 0, rate_in=40.0)],
+    )
+
+
+def snapshot(*topics: TopicMetrics) -> MetricsSnapshot:
+    return MetricsSnapshot(
+        cluster="standalone",
+        broker="127.0.0.1",
+        started_seconds=1795253396.5,
+        topics=topics,
+        managed_ledgers=[ManagedLedgerMetrics("public/default", add_entry_rate=1.5)],
+        lookups=LookupMetrics(answers=23, timing=TimingMetrics(23, 12.0, {0.5: 0.115, 1.0: 0.302})),
+    )
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], str]:
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match is not None, line
+        key = (match.group(1), tuple(LABEL.findall(match.group(2))))
+        assert key not in found, f"printed twice: {line}"
+        float(match.group(3))
+        found[key] = match.group(3)
+    return found
+
+
+def printed(taken: MetricsSnapshot, options: MetricsOptions = OPTIONS) -> str:
+    return "".join(render(taken, options))
+
+
+def of_pulsar() -> dict[tuple[str, str], str]:
+    path = Path(__file__).parent / "data" / "pulsar_metrics.tsv"
+    rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    return {(name, labels): kind for name, labels, kind in rows}
+
+
+@pytest.mark.parametrize("topic_level", [True, False])
+def test_names_labels_and_types_are_those_of_pulsar(topic_level: bool) -> None:
+    text = printed(snapshot(topic()), replace(OPTIONS, topic_level=topic_level))
+    known = of_pulsar()
+    strange = {
+        (name, ",".join(key for key, _ in labels))
+        for name, labels in samples(text)
+        if (name, ",".join(key for key, _ in labels)) not in known
+    }
+    assert strange == set()
+    kinds = {name: kind for (name, _), kind in known.items()}
+    for name, kind in re.findall(r"# TYPE (\S+) (\S+)", text):
+        if kind == "gauge":
+            assert kinds[name] == "gauge"
+        else:
+            assert any(kinds.get(name + end) == kind for end in ("", "_total", "_count"))
+
+
+@pytest.mark.parametrize("topic_level", [True, False])
+def test_one_type_line_for_each_metric_and_its_samples_behind_it(topic_level: bool) -> None:
+    text = printed(snapshot(topic(), topic("b", "n/b")), replace(OPTIONS, topic_level=topic_level))
+    names = re.findall(r"# TYPE (\S+)", text)
+    assert len(names) == len(set(names))
+    current = ""
+    for line in text.splitlines():
+        if line.startswith("# TYPE"):
+            current = line.split(" ")[2]
+        else:
+            assert re.match(rf"{current}(_total|_created|_count|_sum)?{{", line), line
+
+
+def test_figures_of_a_topic() -> None:
+    found = samples(printed(snapshot(topic())))
+    of_topic = (
+        ("cluster", "standalone"),
+        ("namespace", "public/default"),
+        ("topic", "persistent://public/default/t-partition-1"),
+    )
+    of_subscription = (*of_topic, ("subscription", "s"))
+    of_consumer = (*of_subscription, ("consumer_name", "c"), ("consumer_id", "3"))
+    assert found["pulsar_rate_in", of_topic] == "40.774"
+    assert found["pulsar_in_messages_total", of_topic] == "10"
+    assert found["pulsar_storage_write_latency_le_5", of_topic] == "2"
+    assert found["pulsar_storage_write_latency_count", of_topic] == "3"
+    assert found["pulsar_storage_write_latency_sum", of_topic] == "4321"
+    assert found["pulsar_entry_size_le_overflow", of_topic] == "0"
+    assert found["pulsar_subscription_back_log", of_subscription] == "5"
+    assert found["pulsar_out_bytes_total", of_subscription] == "70"
+    assert found["pulsar_out_bytes_total", of_consumer] == "70"
+    assert found["pulsar_consumer_unacked_messages", of_consumer] == "4"
+    cluster = (("cluster", "standalone"),)
+    assert found["pulsar_broker_topics_count", cluster] == "1"
+    assert found["pulsar_broker_lookup_answers_total", cluster] == "23.0"
+    assert found["pulsar_broker_lookup", (*cluster, ("quantile", "0.5"))] == "0.115"
+    assert found["pulsar_broker_in_bytes_total", (*cluster, ("system_topic", "false"))] == "1000"
+
+
+def test_figures_of_a_namespace() -> None:
+    taken = snapshot(topic(), topic("persistent://public/default/u"), topic("x", "n/b"))
+    found = samples(printed(taken, replace(OPTIONS, topic_level=False)))
+    labels = (("cluster", "standalone"), ("namespace", "public/default"))
+    assert found["pulsar_in_messages_total", labels] == "20"
+    assert found["pulsar_subscriptions_count", labels] == "2"
+    assert found["pulsar_out_messages_total", labels] == "14"
+    assert found["pulsar_entry_size_le_128", labels] == "6"
+    assert found["pulsar_msg_backlog", (*labels, ("remote_cluster", "local"))] == "10"
+    assert not any("topic" in dict(keys) for _, keys in found)
+
+
+def test_levels_can_be_left_out() -> None:
+    text = printed(snapshot(topic()), MetricsOptions(version="9", managed_ledger_level=False))
+    for absent in ("pulsar_consumer_", "pulsar_producer_", "pulsar_ml_AddEntry", "consumer_name"):
+        assert absent not in text
+
+
+def test_the_partition_can_have_a_label_of_its_own() -> None:
+    taken = snapshot(topic(), topic("persistent://public/default/t"))
+    found = samples(printed(taken, replace(OPTIONS, split_partition=True)))
+    labels = [dict(keys) for name, keys in found if name == "pulsar_rate_in"]
+    assert [(item["topic"], item["partition"]) for item in labels] == [
+        ("persistent://public/default/t", "1"),
+        ("persistent://public/default/t", "-1"),
+    ]
+
+
+def test_names_with_odd_characters_are_escaped() -> None:
+    name = 'persistent://public/default/"a\\b\nc"'
+    found = samples(printed(snapshot(topic(name))))
+    assert any('\\"a\\\\b\\nc\\"' in dict(keys).get("topic", "") for _, keys in found)
+
+
+def test_own_gauges_are_printed() -> None:
+    taken = snapshot()
+    taken.extra = {"magnetar_longest_slice_seconds": 0.001}
+    assert 'magnetar_longest_slice_seconds{cluster="standalone"} 0.001\n' in printed(taken)
+
+
+def test_pieces_stay_small_with_many_topics() -> None:
+    taken = snapshot(*(topic(f"persistent://public/default/t{index}") for index in range(500)))
+    assert max(len(piece) for piece in render(taken, OPTIONS)) < 64 * 1024
