@@ -148,6 +148,10 @@ class HttpConnection:
     def _accept_head(self, head: h11.Request) -> bool:
         self._head = head
         self._body.clear()
+        size = len(head.target) + sum(len(name) + len(value) + 4 for name, value in head.headers)
+        if size > self._owner.limits.head_bytes:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large")
+            return False
         for name, value in head.headers:
             if name == b"content-length" and int(value) > self._owner.limits.body_bytes:
                 self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")

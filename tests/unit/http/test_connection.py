@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from stand_in_broker import StandInBroker
+
+from magnetar.http.connection import HttpLimits, http_date
+from magnetar.http.metrics import MetricsOptions
+from magnetar.http.routing import Application
+from magnetar.http.server import HttpServer
+from magnetar.http.services import Json, TopicMetrics
+from magnetar.io.real import real_io
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
+LIMITS = HttpLimits(body_bytes=1000, head_bytes=500, connections=3)
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Test = Callable[[HttpServer, StandInBroker], Awaitable[None]]
+
+
+def serve(test: Test, limits: HttpLimits = LIMITS) -> None:
+    async def run() -> None:
+        broker = StandInBroker()
+        io = real_io(asyncio.get_running_loop(), "/")
+        server = HttpServer(io, Application(broker, MetricsOptions("0"), "1"), limits)
+        await server.start("127.0.0.1", 0)
+        try:
+            await asyncio.wait_for(test(server, broker), 20)
+        finally:
+            await server.stop(1.0)
+
+    asyncio.run(run())
+
+
+async def connect(server: HttpServer) -> Client:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def one_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in head[1:] if line)}
+    body = b""
+    if "content-length" in headers:
+        body = await reader.readexactly(int(headers["content-length"]))
+    elif headers.get("transfer-encoding") == "chunked":
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+    return int(head[0].split(" ")[1]), headers, body
+
+
+async def exchange(server: HttpServer, data: bytes) -> tuple[int, dict[str, str], bytes, bool]:
+    """Sends ``data``; answers the response and whether the server closed the connection after it."""
+    reader, writer = await connect(server)
+    writer.write(data)
+    status, headers, body = await one_answer(reader)
+    try:
+        closed = await asyncio.wait_for(reader.read(1), 0.05) == b""
+    except TimeoutError:
+        closed = False
+    writer.close()
+    return status, headers, body, closed
+
+
+def test_a_connection_serves_one_request_after_another() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        for _ in range(3):
+            writer.write(GET)
+            status, headers, body = await one_answer(reader)
+            assert (status, body) == (200, b'["standalone"]')
+            assert headers["content-type"] == "application/json"
+        writer.close()
+
+    serve(test)
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        writer.write(GET + GET.replace(b"clusters", b"tenants") + GET[:20])
+        assert (await one_answer(reader))[2] == b'["standalone"]'
+        assert (await one_answer(reader))[2] == b'["public","sample"]'
+        writer.write(GET[20:])
+        assert (await one_answer(reader))[2] == b'["standalone"]'
+        writer.close()
+
+    serve(test)
+
+
+def test_a_request_may_come_byte_by_byte() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        for index in range(len(GET)):
+            writer.write(GET[index : index + 1])
+            await asyncio.sleep(0)
+        assert (await one_answer(reader))[0] == 200
+        writer.close()
+
+    serve(test)
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "closed"),
+    [
+        (GET, 200, False),
+        (GET.replace(b"x\r\n", b"x\r\nConnection: close\r\n"), 200, True),
+        (GET.replace(b"HTTP/1.1", b"HTTP/1.0"), 200, True),
+        (GET.replace(b"/admin", b"http://x/admin"), 200, False),
+        (b"nonsense\r\n\r\n", 400, True),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, True),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 600 + b"\r\n\r\n", 431, True),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 600, 431, True),
+        (b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n", 413, True),
+        (b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, True),
+        (
+            b"PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n"
+            + b"a" * 1001
+            + b"\r\n",
+            413,
+            True,
+        ),
+        (b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab", 404, False),
+    ],
+)
+def test_each_kind_of_request_and_what_becomes_of_the_connection(
+    data: bytes, status: int, closed: bool
+) -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        found, _, body, ended = await exchange(server, data)
+        assert (found, ended) == (status, closed)
+        if status >= 400:
+            assert body.startswith(b'{"reason":')
+
+    serve(test)
+
+
+def test_head_has_the_headers_of_get_and_no_body() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        writer.write(GET.replace(b"GET", b"HEAD") + GET)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"Content-Length: 14" in head
+        assert (await one_answer(reader))[2] == b'["standalone"]'
+        writer.close()
+
+    serve(test)
+
+
+def test_clients_may_wait_for_leave_to_send() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        path = b"/admin/v2/persistent/public/default/p/partitions"
+        writer.write(
+            b"PUT " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert b"100" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"4")
+        assert (await one_answer(reader))[0] == 204
+        assert broker.asked[0][2] == 4
+        writer.close()
+
+    serve(test)
+
+
+def test_connections_are_limited() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        clients = [await connect(server) for _ in range(3)]
+        for reader, writer in clients:
+            writer.write(GET)
+            await one_answer(reader)
+        reader, writer = await connect(server)
+        assert (await one_answer(reader))[0] == 503
+        assert await reader.read() == b""
+        clients[0][1].close()
+        await asyncio.sleep(0.05)
+        assert (await exchange(server, GET))[0] == 200
+        for _, open_writer in clients[1:]:
+            open_writer.close()
+
+    serve(test)
+
+
+def test_slow_and_silent_clients_are_sent_away() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        assert await reader.read() == b""
+        writer.close()
+        reader, writer = await connect(server)
+        writer.write(GET[:10])
+        assert (await one_answer(reader))[0] == 408
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(test, replace(LIMITS, request_seconds=0.1, idle_seconds=0.1))
+
+
+def test_metrics_come_in_pieces_while_other_requests_are_served() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        broker.snapshot.topics = [
+            TopicMetrics(f"persistent://public/default/t{index}", "public/default") for index in range(2000)
+        ]
+        reader, writer = await connect(server)
+        writer.write(b"GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n")
+        other_reader, other_writer = await connect(server)
+        other_writer.write(GET)
+        assert (await one_answer(other_reader))[0] == 200
+        status, headers, body = await one_answer(reader)
+        assert status == 200
+        assert headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert body.count(b"\npulsar_rate_in{") == 2000
+        for open_writer in (writer, other_writer):
+            open_writer.close()
+
+    serve(test)
+
+
+def test_a_client_that_takes_nothing_is_cut_off() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        broker.snapshot.topics = [
+            TopicMetrics(f"persistent://public/default/t{index}", "public/default") for index in range(20_000)
+        ]
+        reader, writer = await connect(server)
+        transport = cast(asyncio.Transport, writer.transport)
+        transport.pause_reading()
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(0.7)
+        transport.resume_reading()
+        with contextlib.suppress(ConnectionResetError):
+            assert not (await reader.read()).endswith(b"\r\n0\r\n\r\n")
+        writer.close()
+
+    serve(test, replace(LIMITS, stalled_seconds=0.2))
+
+
+def test_stopping_waits_for_the_request_in_progress() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        may_answer = asyncio.Event()
+
+        async def slow_cluster(name: str) -> Json:
+            await may_answer.wait()
+            return {"name": name}
+
+        broker.cluster = slow_cluster  # type: ignore[method-assign]
+        idle_reader, idle_writer = await connect(server)
+        reader, writer = await connect(server)
+        writer.write(GET.replace(b"clusters", b"clusters/c"))
+        await asyncio.sleep(0.05)
+        stopping = asyncio.ensure_future(server.stop(5.0))
+        assert await idle_reader.read() == b""
+        assert not stopping.done()
+        may_answer.set()
+        status, headers, body = await one_answer(reader)
+        assert (status, headers["connection"], body) == (200, "close", b'{"name":"c"}')
+        await stopping
+        for open_writer in (writer, idle_writer):
+            open_writer.close()
+
+    serve(test)
+
+
+def test_a_half_closed_client_gets_its_answer() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        writer.write(GET)
+        writer.write_eof()
+        assert (await one_answer(reader))[0] == 200
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(test)
+
+
+def test_dates_are_as_http_wants_them() -> None:
+    assert http_date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT"
