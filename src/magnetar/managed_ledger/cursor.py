@@ -264,6 +264,11 @@ class Cursor:
         if self.storage is not None:
             self.storage.changed()
 
+    async def flush(self) -> None:
+        """Returns when the state as it is now is durable."""
+        if self.storage is not None:
+            await self.storage.flush()
+
     # Figures
 
     def backlog(self) -> int:

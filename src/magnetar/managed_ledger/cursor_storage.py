@@ -223,6 +223,27 @@ class CursorStorage:
         self.cursor_properties = dict(properties)
         await self._put(self._ledger_id)
 
+    async def flush(self) -> None:
+        """Writes the state now; durable when this returns.
+
+        :raises LedgerError: the cursor's ledger failed
+        :raises ManagedLedgerError: there is no ledger to write to
+        """
+        await self._settle()
+        if self._closed:
+            return
+        writer = self._writer
+        if writer is None:
+            self._write()
+            await self._settle()
+            if self._writer is None:
+                raise ManagedLedgerError(f"{self._path}: the cursor cannot be written now")
+            return
+        durable = self._io.loop.create_future()
+        self._durable_waiters.append((append_one(writer, self._encode()), durable))
+        self.entries_in_ledger += 1
+        await durable
+
     async def _settle(self) -> None:
         while self._switch is not None:
             await self._switch

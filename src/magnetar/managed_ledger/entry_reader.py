@@ -46,6 +46,7 @@ class EntryReader:
         self._readers: dict[int, LedgerReader] = {}
         self.entries_read = 0
         self.bytes_read = 0
+        self.entries_missed = 0
         self.read_errors = 0
 
     def read_cached(
@@ -99,6 +100,7 @@ class EntryReader:
         part = bound_run(slice_run(runs[0], entry_id, max_entries), max_bytes)
         size = part.size()
         self._cache.missed(part.count, size)
+        self.entries_missed += part.count
         self.entries_read += part.count
         self.bytes_read += size
         return part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -12,7 +13,8 @@ from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.compression import CompressionError, decompress
+from magnetar.protocol.compression import decompress
+from magnetar.protocol.errors import CompressionError
 
 _COMPRESSED_MAGIC = b"\x47\x78"
 _WORD = (1 << 64) - 1
@@ -63,7 +65,7 @@ def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
     """:raises MetadataDamaged: the value is no ManagedLedgerInfo"""
     info = _decode(pb.ManagedLedgerInfo, value, path, pb.ManagedLedgerInfoMetadata)
     ledgers = [LedgerSummary(i.ledgerId, i.entries, i.size, i.timestamp) for i in info.ledgerInfo]
-    if any(a.ledger_id >= b.ledger_id for a, b in zip(ledgers, ledgers[1:], strict=False)):
+    if any(a.ledger_id >= b.ledger_id for a, b in pairwise(ledgers)):
         raise MetadataDamaged(f"{path}: ledger ids do not ascend")
     terminated = None
     if info.HasField("terminatedPosition"):

@@ -1,0 +1,474 @@
+"""One client connection: frames in, frames out, and what belongs to it.
+
+Reading stops, and nothing else, when the client has too many publishes in flight, when all clients together have,
+or when the broker holds too many partial frames. Frames going out are gathered over one turn of the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker import handlers
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.producer import Producer, Publish
+from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.frames import decode_command, encode_command
+from magnetar.protocol.hot_codec import (
+    AckRun,
+    SendRun,
+    encode_receipts,
+    frame_end,
+    next_frame,
+    read_acks,
+    read_flow,
+    read_sends,
+)
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from magnetar.broker.service import BrokerService
+
+log = logging.getLogger(__name__)
+
+SERVER_REQUEST_ID = 2**64 - 1
+"""Request id of what the broker itself asks (CLOSE_PRODUCER, CLOSE_CONSUMER)."""
+
+WRITE_HIGH_WATER = 1024 * 1024
+"""Unsent bytes beyond which no messages are written to a connection."""
+
+_SEND = BaseCommand.SEND
+_ACK = BaseCommand.ACK
+_FLOW = BaseCommand.FLOW
+_CHECKSUM_MISMATCH = 1
+_NOT_PLAIN = 2
+_CLOSED_IDS_KEPT = 1000
+
+
+class Connection:
+    """A protocol for :class:`magnetar.io.interfaces.Network`."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self.broker = broker
+        self.transport: Any = None
+        self.address = ""
+        self.host = ""
+        self.client_version = ""
+        self.protocol_version = 0
+        self.connected = False
+        self.closed = False
+        self.writable = True
+        self.supports_partial_producer = False
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.opening_producers: dict[int, Producer | None] = {}
+        self.opening_consumers: set[int] = set()
+        self._closed_producers: dict[int, None] = {}
+        self.pending_publishes = 0
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._partial_needed = 0
+        self._held: tuple[bytes, int] | None = None
+        self._pauses = 0
+        self._paused_by_own = False
+        self._out: list[bytes | bytearray] = []
+        self._flush_planned = False
+        self._traffic = False
+        self._ping_sent = False
+        self._keep_alive: Any = None
+        self._liveness: list[Any] = []
+
+    # The transport's side
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=WRITE_HIGH_WATER // 2)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.host = str(peer[0])
+            self.address = f"{peer[0]}:{peer[1]}"
+        refusal = self.broker.connections.opened(self)
+        if refusal is not None:
+            self.send_error(SERVER_REQUEST_ID, refusal)
+            self.close()
+            return
+        self._keep_alive = self.broker.wheel.schedule(self.broker.keep_alive_seconds, self._check_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.closed and self.transport is None:
+            return
+        self.closed = True
+        self.transport = None
+        self._drop_partial()
+        self._held = None
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        self._answer_liveness(alive=False)
+        for producer in [
+            *self.producers.values(),
+            *(p for p in self.opening_producers.values() if p is not None),
+        ]:
+            producer.topic.remove_producer(producer)
+        self.producers.clear()
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.remove(consumer)
+        self.consumers.clear()
+        self.broker.connections.closed(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.read_more()
+
+    def data_received(self, data: bytes) -> None:
+        self._traffic = True
+        if self._liveness:
+            self._answer_liveness(alive=True)
+        if self._held is not None:
+            buffer, position = self._held
+            self._held = (buffer[position:] + data, 0)
+            return
+        if self._partial:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            self.broker.partial_frames.grew(self, len(data))
+            if self._partial_size < self._partial_needed:
+                return
+            data = b"".join(self._partial)
+            self._drop_partial()
+        self._parse(data, 0)
+
+    # Reading
+
+    def _parse(self, buffer: bytes, position: int) -> None:
+        limit = len(buffer)
+        max_frame = self.broker.max_frame
+        try:
+            while position < limit and not self.closed:
+                if self._pauses:
+                    self._held = (buffer, position)
+                    return
+                kind = next_frame(buffer, position, limit, max_frame)
+                if kind == 0:
+                    self._keep_partial(buffer, position)
+                    return
+                position = self._take(kind, buffer, position, limit, max_frame)
+        except FrameError as error:
+            log.warning(
+                "closing a connection that breaks the protocol peer=%s reason=%s", self.address, error
+            )
+            self.close()
+
+    def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
+        if not self.connected and kind != BaseCommand.CONNECT:
+            raise FrameError(f"the first command is {kind}, not CONNECT")
+        if kind == _SEND:
+            sends = self.broker.send_run
+            room = self.broker.max_pending_publishes - self.pending_publishes
+            after = read_sends(buffer, position, limit, max_frame, sends, True, max(1, room))
+            if sends.count:
+                self._publish(buffer, sends)
+                return after
+            if sends.error != _NOT_PLAIN:
+                self._refuse_send(sends)
+                return after
+        elif kind == _ACK:
+            acks = self.broker.ack_run
+            after = read_acks(buffer, position, limit, max_frame, acks)
+            if acks.count:
+                self._acknowledge(acks)
+                return after
+        elif kind == _FLOW:
+            flow = read_flow(buffer, position)
+            if flow is not None:
+                consumer = self.consumers.get(flow[0])
+                if consumer is not None:
+                    consumer.subscription.flow(consumer, flow[1])
+                return frame_end(buffer, position)
+        end = frame_end(buffer, position)
+        handlers.handle(self, decode_command(buffer, position))
+        return end
+
+    def _keep_partial(self, buffer: bytes, position: int) -> None:
+        rest = buffer[position:] if position else buffer
+        if len(rest) >= 4:
+            self._partial_needed = 4 + int.from_bytes(rest[:4], "big")
+        else:
+            self._partial_needed = 4
+        self._partial = [rest]
+        self._partial_size = len(rest)
+        self.broker.partial_frames.grew(self, len(rest))
+
+    def _drop_partial(self) -> None:
+        if self._partial:
+            self.broker.partial_frames.gone(self)
+            self._partial = []
+            self._partial_size = 0
+
+    def pause_reading(self) -> None:
+        """Stops reading until :meth:`resume_reading` was called as often."""
+        self._pauses += 1
+        if self._pauses == 1 and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._pauses -= 1
+        if self._pauses or self.closed or self.transport is None:
+            return
+        held, self._held = self._held, None
+        if held is not None:
+            self._parse(*held)
+        if not self._pauses and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # Publishing
+
+    def _publish(self, buffer: bytes, sends: SendRun) -> None:
+        count = sends.count
+        producer = self.producers.get(sends.producer_id)
+        if producer is None or producer.closed:
+            self._unknown_producer(sends.producer_id, producer)
+            return
+        starts, ends = sends.starts[:count], sends.ends[:count]
+        messages = sum(sends.num_messages[:count])
+        publish = Publish(
+            producer,
+            sends.sequence_ids[:count],
+            sends.highest_sequence_ids[:count],
+            messages,
+            self.broker.io.clock.monotonic(),
+        )
+        self.submit(producer, publish, buffer, starts, ends)
+
+    def submit(
+        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
+    ) -> None:
+        """Hands entries to the topic; what it refuses is told to the client."""
+        count = len(starts)
+        size = sum(ends) - sum(starts)
+        try:
+            producer.topic.publish(publish, buffer, starts, ends, size)
+        except ServiceNotReady:
+            # The topic is moving: its producers are being closed and their clients send again.
+            return
+        except TopicTerminated as error:
+            for sequence_id in publish.sequence_ids:
+                self.send_send_error(producer.producer_id, sequence_id, error)
+            return
+        producer.rate_in.messages += publish.messages
+        producer.rate_in.bytes += size
+        self.pending_publishes += count
+        if not self._paused_by_own and self.pending_publishes >= self.broker.max_pending_publishes:
+            self._paused_by_own = True
+            self.pause_reading()
+        self.broker.publish_buffer.grew(self, size)
+
+    def _unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
+        if producer is not None and producer.fenced:
+            log.info(
+                "closing the connection of a fenced producer peer=%s producer=%s", self.address, producer.name
+            )
+            self.close()
+        elif producer is None and producer_id not in self._closed_producers:
+            log.warning(
+                "closing a connection that sends for an unknown producer peer=%s id=%d",
+                self.address,
+                producer_id,
+            )
+            self.close()
+
+    def _refuse_send(self, sends: SendRun) -> None:
+        producer = self.producers.get(sends.producer_id)
+        if producer is None or producer.closed:
+            self._unknown_producer(sends.producer_id, producer)
+            return
+        if sends.error == _CHECKSUM_MISMATCH:
+            code, text = ServerErrorCode.CHECKSUM, "Checksum failed on the broker"
+        else:
+            code, text = ServerErrorCode.UNKNOWN, "The entry has no readable metadata"
+        self._send_send_error(sends.producer_id, sends.error_sequence_id, code, text)
+
+    def _settled(self, count: int, size: int) -> None:
+        """So many publishes less are in flight."""
+        self.pending_publishes -= count
+        self.broker.publish_buffer.shrank(size)
+        if self._paused_by_own and self.pending_publishes <= self.broker.max_pending_publishes // 2:
+            self._paused_by_own = False
+            self.resume_reading()
+
+    def publish_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """Slots [first, first + count) of a publish are stored as entries ``first_entry_id`` and following."""
+        if not self.closed and not producer.closed:
+            self.queue(
+                encode_receipts(
+                    producer.producer_id,
+                    ledger_id,
+                    first_entry_id,
+                    publish.sequence_ids,
+                    publish.highest_sequence_ids,
+                    first,
+                    count,
+                )
+            )
+        self._settled(count, size)
+
+    def publish_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """They will never be stored: the client is told, and sends again when its producer was closed."""
+        if not self.closed and not producer.closed:
+            for sequence_id in publish.sequence_ids[first : first + count]:
+                self.send_send_error(producer.producer_id, sequence_id, error)
+        self._settled(count, size)
+
+    def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None:
+        self._send_send_error(producer_id, sequence_id, error.code, str(error))
+
+    def _send_send_error(self, producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> None:
+        command = BaseCommand(type=BaseCommand.SEND_ERROR)
+        command.send_error.producer_id = producer_id
+        command.send_error.sequence_id = sequence_id & (2**64 - 1)
+        command.send_error.error = int(code)  # type: ignore[assignment]
+        command.send_error.message = text
+        self.send(command)
+
+    # Acknowledging
+
+    def _acknowledge(self, acks: AckRun) -> None:
+        consumer = self.consumers.get(acks.consumer_id)
+        if consumer is not None:
+            consumer.subscription.acknowledge_run(consumer, acks)
+
+    # Writing
+
+    def queue(self, frames: bytes | bytearray) -> None:
+        """Sends frames together with everything else of this turn of the loop."""
+        if self.closed:
+            return
+        self._out.append(frames)
+        if not self._flush_planned:
+            self._flush_planned = True
+            self.broker.io.loop.call_soon(self._flush)
+
+    def send(self, command: BaseCommand) -> None:
+        self.queue(encode_command(command))
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        out, self._out = self._out, []
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def send_success(self, request_id: int) -> None:
+        command = BaseCommand(type=BaseCommand.SUCCESS)
+        command.success.request_id = request_id
+        self.send(command)
+
+    def send_error(self, request_id: int, error: BrokerError) -> None:
+        command = BaseCommand(type=BaseCommand.ERROR)
+        command.error.request_id = request_id
+        command.error.error = int(error.code)  # type: ignore[assignment]
+        command.error.message = str(error)
+        self.send(command)
+
+    # What the broker closes
+
+    def close_producer(self, producer: Producer) -> None:
+        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+        if self.producers.get(producer.producer_id) is producer:
+            del self.producers[producer.producer_id]
+        self.remember_closed(producer.producer_id)
+        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+        command.close_producer.producer_id = producer.producer_id
+        command.close_producer.request_id = SERVER_REQUEST_ID
+        self.send(command)
+
+    def remember_closed(self, producer_id: int) -> None:
+        """SENDs that are still on their way for it are ignored, not punished."""
+        self._closed_producers[producer_id] = None
+        if len(self._closed_producers) > _CLOSED_IDS_KEPT:
+            del self._closed_producers[next(iter(self._closed_producers))]
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Tells the client that its consumer is closed here; it comes back."""
+        if self.consumers.get(consumer.consumer_id) is consumer:
+            del self.consumers[consumer.consumer_id]
+        command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
+        command.close_consumer.consumer_id = consumer.consumer_id
+        command.close_consumer.request_id = SERVER_REQUEST_ID
+        self.send(command)
+
+    def send_end_of_topic(self, consumer: Consumer) -> None:
+        command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
+        command.reachedEndOfTopic.consumer_id = consumer.consumer_id
+        self.send(command)
+
+    def close(self) -> None:
+        """Sends what is queued, then closes; what belongs to the connection goes when the transport says so."""
+        if self.closed:
+            return
+        self._flush()
+        self.closed = True
+        if self.transport is not None:
+            self.transport.close()
+
+    # Keeping alive
+
+    def _check_alive(self) -> None:
+        if self.closed:
+            return
+        if not self._traffic and self._ping_sent:
+            log.info("closing a connection that is silent peer=%s", self.address)
+            self.closed = True
+            self.transport.abort()
+            return
+        self._ping_sent = not self._traffic
+        if self._ping_sent:
+            self.send(BaseCommand(type=BaseCommand.PING, ping={}))
+        self._traffic = False
+        self._keep_alive = self.broker.wheel.schedule(self.broker.keep_alive_seconds, self._check_alive)
+
+    async def check_liveness(self) -> bool:
+        """Pings the client; False when nothing came back in time: the connection is closed then."""
+        if self.closed:
+            return False
+        if self.broker.liveness_seconds <= 0:
+            return True
+        answer = self.broker.io.loop.create_future()
+        self._liveness.append(answer)
+        if len(self._liveness) == 1:
+            self.send(BaseCommand(type=BaseCommand.PING, ping={}))
+            self.broker.wheel.schedule(self.broker.liveness_seconds, self._liveness_over)
+        return bool(await answer)
+
+    def _liveness_over(self) -> None:
+        if self._liveness:
+            log.info("closing a connection that does not answer peer=%s", self.address)
+            self._answer_liveness(alive=False)
+            if not self.closed:
+                self.closed = True
+                self.transport.abort()
+
+    def _answer_liveness(self, *, alive: bool) -> None:
+        waiting, self._liveness = self._liveness, []
+        for answer in waiting:
+            if not answer.done():
+                answer.set_result(alive)

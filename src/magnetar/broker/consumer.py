@@ -1,0 +1,174 @@
+"""A consumer that is connected to a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from magnetar.broker.rates import Rate
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.records import words_from_bits
+from magnetar.protocol.hot_codec import encode_message, encode_messages
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+    from magnetar.broker.subscription import Subscription
+
+
+class Consumer:
+    """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry → messages."""
+
+    __slots__ = (
+        "acks",
+        "address",
+        "blocked",
+        "client_version",
+        "closed",
+        "connected_ms",
+        "connection",
+        "consumer_id",
+        "entries_out",
+        "epoch",
+        "last_acked_ms",
+        "last_consumed_flow_ms",
+        "last_consumed_ms",
+        "metadata",
+        "name",
+        "partition",
+        "pending",
+        "permits",
+        "permits_while_blocked",
+        "priority",
+        "rate_out",
+        "redelivered",
+        "subscription",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        connection: Connection,
+        consumer_id: int,
+        name: str,
+        *,
+        priority: int,
+        epoch: int | None,
+        metadata: Mapping[str, str],
+        connected_ms: int,
+    ) -> None:
+        self.subscription = subscription
+        self.connection = connection
+        self.consumer_id = consumer_id
+        self.name = name
+        self.priority = priority
+        self.epoch = epoch
+        self.metadata = dict(metadata)
+        self.connected_ms = connected_ms
+        self.address = connection.address
+        self.client_version = connection.client_version
+        self.partition = subscription.topic.name.partition_index
+        self.permits = 0
+        self.permits_while_blocked = 0
+        self.unacked = 0
+        self.blocked = False
+        self.closed = False
+        self.pending: dict[int, dict[int, int]] = {}
+        self.rate_out = Rate()
+        self.redelivered = Rate()
+        self.acks = Rate()
+        self.entries_out = 0
+        self.last_acked_ms = 0
+        self.last_consumed_ms = 0
+        self.last_consumed_flow_ms = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a message may be sent now."""
+        return self.permits > 0 and not self.blocked and self.connection.writable
+
+    def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
+        """Sends entries [first, end) of a run for the first time; ``messages`` is what they cost in permits."""
+        frames = encode_messages(
+            self.consumer_id,
+            run.ledger_id,
+            run.first_entry_id + first,
+            run.buffer,
+            run.starts,
+            run.ends,
+            first,
+            end - first,
+            -1,
+        )
+        self.connection.queue(frames)
+        self._sent(end - first, messages, len(frames))
+
+    def send_again(
+        self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
+    ) -> None:
+        """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
+        words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
+        frame = encode_message(
+            self.consumer_id,
+            run.ledger_id,
+            run.first_entry_id + index,
+            redelivery_count,
+            words,
+            self.epoch if self.epoch else None,
+            run.buffer,
+            run.starts[index],
+            run.ends[index],
+            -1,
+        )
+        self.connection.queue(frame)
+        self._sent(1, messages, len(frame))
+
+    def _sent(self, entries: int, messages: int, size: int) -> None:
+        self.permits -= messages
+        self.entries_out += entries
+        self.rate_out.messages += messages
+        self.rate_out.bytes += size
+        self.last_consumed_ms = self.subscription.topic.clock.wall_ms()
+        self.subscription.sent(messages, size, self.last_consumed_ms)
+
+    # What was sent and is not acknowledged (Shared)
+
+    def hold(self, ledger_id: int, entry_id: int, messages: int) -> None:
+        held = self.pending.get(ledger_id)
+        if held is None:
+            held = self.pending[ledger_id] = {}
+        held[entry_id] = messages
+        self.unacked += messages
+
+    def hold_range(self, ledger_id: int, first_entry_id: int, messages: Sequence[int], count: int) -> None:
+        """Holds ``count`` consecutive entries with ``messages[i]`` each."""
+        held = self.pending.get(ledger_id)
+        if held is None:
+            held = self.pending[ledger_id] = {}
+        held.update(zip(range(first_entry_id, first_entry_id + count), messages, strict=False))
+        self.unacked += sum(messages[:count])
+
+    def let_go(self, ledger_id: int, entry_id: int) -> int | None:
+        """Forgets a position; returns the messages that were held for it, None when there was nothing."""
+        held = self.pending.get(ledger_id)
+        if held is None:
+            return None
+        messages = held.pop(entry_id, None)
+        if messages is None:
+            return None
+        if not held:
+            del self.pending[ledger_id]
+        self.unacked -= messages
+        return messages
+
+    def reduce(self, ledger_id: int, entry_id: int, messages: int) -> bool:
+        """Some messages of a held batch were acknowledged; False when the entry is not held here."""
+        held = self.pending.get(ledger_id)
+        if held is None or entry_id not in held:
+            return False
+        held[entry_id] -= messages
+        self.unacked -= messages
+        return True
+
+    def average_messages_per_entry(self) -> int:
+        return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0

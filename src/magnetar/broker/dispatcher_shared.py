@@ -1,0 +1,304 @@
+"""Dispatching to the consumers of a shared subscription: round robin, by priority level and permits."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.replay import ReplayPositions
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import batch_sizes
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscription import Subscription
+
+
+class SharedDispatcher:
+    """Gives each consumer a few entries a turn; what comes back is delivered before anything new."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._cursor = subscription.cursor
+        self._settings = subscription.topic.dispatch_settings
+        self.consumers: list[Consumer] = []
+        self._turn = 0
+        self.replay = ReplayPositions()
+        self.redelivery_counts: dict[Position, int] = {}
+        self.unacked = 0
+        self.blocked = False
+        self._reading: Any = None
+        self._retry: Any = None
+        self._left: tuple[EntryRun, int, int] | None = None
+        self._sizes = array("i", bytes(4 * 256))
+
+    @property
+    def active(self) -> Consumer | None:
+        return None
+
+    def add(self, consumer: Consumer) -> None:
+        if not self.consumers:
+            self._cursor.rewind()
+            self.rewound()
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda c: c.priority)
+
+    def remove(self, consumer: Consumer) -> None:
+        """What it has not acknowledged goes to the others."""
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        if not self.consumers:
+            self._cursor.rewind()
+            self.rewound()
+            return
+        for ledger_id, held in consumer.pending.items():
+            for entry_id, messages in held.items():
+                self.unacked -= messages
+                self.replay.add((ledger_id, entry_id))
+        consumer.pending = {}
+        self._unblock()
+        self.read_more()
+
+    def flow(self, _consumer: Consumer) -> None:
+        self.read_more()
+
+    def rewound(self) -> None:
+        """The cursor was moved: nothing is kept of what was read or sent before."""
+        self.replay.clear()
+        self.redelivery_counts.clear()
+        self._left = None
+        self.unacked = 0
+        self.blocked = False
+        for consumer in self.consumers:
+            consumer.pending = {}
+            consumer.unacked = 0
+            consumer.blocked = False
+
+    def _next_consumer(self) -> Consumer | None:
+        """The next in turn of the best priority level that has one ready."""
+        consumers = self.consumers
+        count = len(consumers)
+        best: Consumer | None = None
+        best_index = 0
+        for step in range(count):
+            index = (self._turn + step) % count
+            consumer = consumers[index]
+            if consumer.ready and (best is None or consumer.priority < best.priority):
+                best, best_index = consumer, index
+        if best is not None:
+            self._turn = (best_index + 1) % count
+        return best
+
+    def read_more(self) -> None:
+        """Sends what can be sent now."""
+        while self._reading is None and not self.blocked:
+            consumer = self._next_consumer()
+            if consumer is None:
+                return
+            limit = min(consumer.permits, self._settings.round_robin_entries)
+            if self.replay:
+                if not self._send_replay(consumer, limit):
+                    return
+            elif not self._send_new(consumer, limit):
+                return
+
+    def _send_new(self, consumer: Consumer, limit: int) -> bool:
+        """Sends up to ``limit`` entries; False when there are none at hand."""
+        left = self._left
+        if left is None:
+            run = self._cursor.read_cached(self._settings.max_read_entries, self._settings.max_read_bytes)
+            if run is None:
+                if self._cursor.has_more():
+                    self._start(self._read())
+                return False
+            left = (run, 0, run.count)
+        run, first, end = left
+        stop = min(first + limit, end)
+        self._left = (run, stop, end) if stop < end else None
+        self._send(consumer, run, first, stop)
+        return True
+
+    def _start(self, reading: Any) -> None:
+        if self._retry is not None:
+            reading.close()
+            return
+        self._reading = self._subscription.topic.loop.create_task(reading)
+
+    async def _read(self) -> None:
+        try:
+            run = await self._cursor.read(self._settings.max_read_entries, self._settings.max_read_bytes)
+        except (LedgerError, ManagedLedgerError) as error:
+            self._read_failed(error)
+            return
+        self._reading = None
+        if run is not None:
+            if self.consumers:
+                self._left = (run, 0, run.count)
+            else:
+                self._cursor.rewind()
+        self.read_more()
+
+    def _read_failed(self, error: Exception) -> None:
+        self._reading = None
+        self._subscription.read_failed(error)
+        self._retry = self._subscription.topic.wheel.schedule(
+            self._settings.read_retry_seconds, self._try_again
+        )
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.read_more()
+
+    def _send(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> None:
+        cursor = self._cursor
+        ledger_id = run.ledger_id
+        count = end - first
+        if len(self._sizes) < count:
+            self._sizes = array("i", bytes(4 * count))
+        sizes = self._sizes
+        batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
+        if self._all_plain(run, first, count):
+            consumer.hold_range(ledger_id, run.first_entry_id + first, sizes, count)
+            messages = sum(sizes[:count])
+            consumer.send_first(run, first, end, messages)
+            self.unacked += messages
+            self._check_limits(consumer)
+            return
+        counts = self.redelivery_counts
+        plain_from = first
+        messages = 0
+        for index in range(first, end):
+            entry_id = run.first_entry_id + index
+            size = sizes[index - first]
+            consumed = cursor.is_consumed(ledger_id, entry_id)
+            remaining = cursor.remaining_bits(ledger_id, entry_id)
+            redelivered = counts.get((ledger_id, entry_id), 0) if counts else 0
+            if not consumed and size and remaining is None and not redelivered:
+                consumer.hold(ledger_id, entry_id, size)
+                messages += size
+                continue
+            if plain_from < index:
+                consumer.send_first(run, plain_from, index, messages)
+                self.unacked += messages
+                messages = 0
+            plain_from = index + 1
+            if consumed:
+                continue
+            if not size:
+                cursor.delete(ledger_id, entry_id)
+                continue
+            left = size if remaining is None else remaining.bit_count()
+            consumer.hold(ledger_id, entry_id, left)
+            self.unacked += left
+            consumer.send_again(run, index, left, redelivered, remaining)
+        if plain_from < end:
+            consumer.send_first(run, plain_from, end, messages)
+            self.unacked += messages
+        self._check_limits(consumer)
+
+    def _all_plain(self, run: EntryRun, first: int, count: int) -> bool:
+        """Nothing of it is consumed, delivered before, a batch in part, or a marker."""
+        state = self._cursor.state
+        return (
+            not self.redelivery_counts
+            and not state.batches
+            and run.ledger_id not in state.ranges
+            and state.mark_delete < (run.ledger_id, run.first_entry_id + first)
+            and 0 not in self._sizes[:count]
+        )
+
+    def _check_limits(self, consumer: Consumer) -> None:
+        per_consumer = self._settings.max_unacked_per_consumer
+        if per_consumer and consumer.unacked >= per_consumer:
+            consumer.blocked = True
+        per_subscription = self._settings.max_unacked_per_subscription
+        if per_subscription and self.unacked >= per_subscription:
+            self.blocked = True
+
+    def _unblock(self) -> None:
+        """Consumers and the subscription go on at half their limit."""
+        half = self._settings.max_unacked_per_consumer // 2
+        for consumer in self.consumers:
+            if consumer.blocked and consumer.unacked <= half:
+                consumer.blocked = False
+        if self.blocked and self.unacked <= self._settings.max_unacked_per_subscription // 2:
+            self.blocked = False
+
+    # Redelivery
+
+    def _send_replay(self, consumer: Consumer, limit: int) -> bool:
+        position, count = self.replay.first_range(limit)
+        last = (position[0], position[1] + count - 1)
+        reader = self._subscription.topic.managed_ledger.reader
+        run = reader.read_cached(position, last, count, self._settings.max_read_bytes)
+        if run is None:
+            self._start(self._read_replay(position, last, count))
+            return False
+        self._replay_run(consumer, run)
+        return True
+
+    async def _read_replay(self, position: Position, last: Position, count: int) -> None:
+        reader = self._subscription.topic.managed_ledger.reader
+        if not self._subscription.topic.managed_ledger.ledgers.exists(position):
+            self._reading = None
+            self.replay.discard(position)
+            self.read_more()
+            return
+        try:
+            run = await reader.read(position, last, count, self._settings.max_read_bytes)
+        except (LedgerError, ManagedLedgerError) as error:
+            self._read_failed(error)
+            return
+        self._reading = None
+        consumer = self._next_consumer()
+        if consumer is not None and not self.blocked and position in self.replay:
+            self._replay_run(consumer, run)
+        self.read_more()
+
+    def _replay_run(self, consumer: Consumer, run: EntryRun) -> None:
+        for index in range(run.count):
+            self.replay.discard((run.ledger_id, run.first_entry_id + index))
+        self._send(consumer, run, 0, run.count)
+
+    def redeliver_all(self, consumer: Consumer) -> None:
+        """Everything this consumer has not acknowledged goes back to the subscription."""
+        positions = [(ledger, entry) for ledger, held in consumer.pending.items() for entry in held]
+        self.redeliver(consumer, positions)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """These positions, where this consumer holds them, are delivered again, to anybody."""
+        for position in positions:
+            messages = consumer.let_go(*position)
+            if messages is None:
+                continue
+            self.unacked -= messages
+            self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
+            self.replay.add(position)
+            consumer.redelivered.messages += messages
+        self._unblock()
+        self.read_more()
+
+    def consumed(self, ledger_id: int, entry_id: int) -> None:
+        """An entry was acknowledged."""
+        if self.redelivery_counts:
+            self.redelivery_counts.pop((ledger_id, entry_id), None)
+        if self.replay:
+            self.replay.discard((ledger_id, entry_id))
+
+    def acknowledged(self, messages: int) -> None:
+        """So many messages less are outstanding."""
+        self.unacked -= messages
+        was_blocked = self.blocked or any(c.blocked for c in self.consumers)
+        if was_blocked:
+            self._unblock()
+            self.read_more()
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None

@@ -1,0 +1,52 @@
+"""What the broker reads out of entries now and then: publish times, batch sizes; and times as text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import publish_time
+from magnetar.protocol.metadata import parse_entry
+
+
+def iso_time(wall_ms: int) -> str:
+    """ISO 8601 with milliseconds, UTC."""
+    return (
+        datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+def batch_size_or_zero(entry: bytes) -> int:
+    """How many messages a batch has; 0 for a message that is no batch."""
+    metadata = parse_entry(entry).metadata
+    return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+
+
+async def _published_at(ledger: ManagedLedger, position: Position) -> int:
+    run = await ledger.reader.read(position, position, 1, 1)
+    return publish_time(run.buffer, run.starts[0], run.ends[0])
+
+
+async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
+    """The first position with a publish time at or after ``time_ms``, by halving; behind the last when there is none.
+
+    Publish times are the producers': where they do not ascend, any of the fitting positions may be found.
+    """
+    last = ledger.max_read_position
+    start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
+    count = ledger.ledgers.entries_after(start)
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        position = ledger.ledgers.nth_after(start, middle + 1)
+        if position > last:
+            high = middle
+            continue
+        if await _published_at(ledger, position) < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    if low >= count:
+        return ledger.ledgers.after(last)
+    return ledger.ledgers.nth_after(start, low + 1)

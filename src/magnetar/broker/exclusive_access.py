@@ -1,0 +1,125 @@
+"""Who may publish to a topic: the four access modes of producers (PIP-68)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.producer import AccessMode, Producer
+from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
+
+if TYPE_CHECKING:
+    from magnetar.broker.topic import Topic
+
+EPOCH_PROPERTY = "pulsar.topic.epoch"
+"""Property of the managed ledger: it rises with each exclusive owner and outlives the broker."""
+
+
+class ExclusiveAccess:
+    """Holds the one exclusive producer of a topic, if any, and those who wait to be it."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self.owner: Producer | None = None
+        self._waiting: deque[tuple[Producer, Any]] = deque()
+        text = topic.managed_ledger.properties.get(EPOCH_PROPERTY)
+        self.epoch: int | None = int(text) if text is not None and text.isdigit() else None
+        self._changing = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def enter(self, producer: Producer) -> Any:
+        """Grants access now (None), or returns a future that is done when its turn comes.
+
+        :raises ProducerFenced: another one has or had exclusive access
+        :raises ProducerBusy: an exclusive producer is connected
+        """
+        mode = producer.access_mode
+        if mode is AccessMode.Shared:
+            if self.owner is not None:
+                raise ProducerBusy(f"Topic has an existing exclusive producer: {self.owner.name}")
+            return None
+        if self._changing:
+            raise ServiceNotReady("Another producer is just taking exclusive access")
+        others = [p for p in self._topic.producers.values() if p is not producer]
+        if mode is AccessMode.ExclusiveWithFencing:
+            self._fail_waiting()
+            for other in others:
+                other.fenced = True
+                self._topic.remove_producer(other)
+            await self._become_owner(producer)
+            return None
+        self._check_epoch(producer, others)
+        if not others and self.owner is None:
+            await self._become_owner(producer)
+            return None
+        if mode is AccessMode.Exclusive:
+            name = self.owner.name if self.owner is not None else others[0].name
+            kind = "exclusive" if self.owner is not None else "shared"
+            raise ProducerFenced(f"Topic has an existing {kind} producer: {name}")
+        turn = self._topic.loop.create_future()
+        self._waiting.append((producer, turn))
+        return turn
+
+    def _check_epoch(self, producer: Producer, others: list[Producer]) -> None:
+        if producer.topic_epoch is None or self.epoch is None:
+            return
+        if producer.topic_epoch < self.epoch:
+            if self.owner is not None or others:
+                name = self.owner.name if self.owner is not None else others[0].name
+                raise ProducerFenced(f"Topic has an existing exclusive producer: {name}")
+            raise ProducerFenced(
+                f"Producer's epoch {producer.topic_epoch} is behind the topic's, {self.epoch}"
+            )
+
+    async def _become_owner(self, producer: Producer) -> None:
+        """The epoch is durable before the owner is told of it."""
+        returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
+        if not returning:
+            self._changing = True
+            epoch = 0 if self.epoch is None else self.epoch + 1
+            try:
+                await self._topic.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
+            finally:
+                self._changing = False
+            self.epoch = epoch
+        producer.topic_epoch = self.epoch
+        self.owner = producer
+
+    def leave(self, producer: Producer) -> None:
+        """A producer has gone; the next that waits takes over when nobody is left."""
+        if self.owner is producer:
+            self.owner = None
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not producer)
+        if self.owner is None and not self._topic.producers and self._waiting and not self._topic.closing:
+            waiting, turn = self._waiting.popleft()
+            self._topic.loop.create_task(self._grant(waiting, turn))
+
+    async def _grant(self, producer: Producer, turn: Any) -> None:
+        try:
+            await self._become_owner(producer)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the waiting client hears of it
+            if not turn.done():
+                turn.set_exception(error)
+            return
+        if producer.closed:
+            self.leave(producer)
+            return
+        self._topic.admit(producer)
+        if not turn.done():
+            turn.set_result(None)
+
+    def _fail_waiting(self) -> None:
+        while self._waiting:
+            _producer, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(ProducerFenced("Fenced by another producer"))
+
+    def disconnect_waiting(self) -> None:
+        """The topic closes: those who wait look it up again."""
+        while self._waiting:
+            _producer, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(ServiceNotReady("Topic is temporarily unavailable"))

@@ -1,0 +1,108 @@
+"""What each command that is not per message does. One function a command; the table is at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.handlers import consumers, lookups, producers, session
+from magnetar.errors import BrokerError, InternalError, MetadataFailure, NotAllowed, PersistenceFailure
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.interface import MetadataError
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[["Connection", BaseCommand], None]
+Request = Callable[["Connection", Any], Coroutine[Any, Any, None]]
+
+
+def to_broker_error(error: Exception) -> BrokerError:
+    """What a client is told of an error from the layers below."""
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, MetadataError):
+        return MetadataFailure(f"Metadata store: {error}")
+    if isinstance(error, LedgerError | ManagedLedgerError):
+        return PersistenceFailure(f"Storage: {error}")
+    return InternalError(f"Internal error: {type(error).__name__}")
+
+
+async def _answer(connection: Connection, work: Coroutine[Any, Any, None], request_id: int) -> None:
+    """Runs a request to its end; whatever goes wrong is answered, none of it ends the connection."""
+    try:
+        await work
+    except Exception as error:
+        told = to_broker_error(error)
+        if isinstance(told, InternalError):
+            log.exception("request failed peer=%s request=%d", connection.address, request_id)
+        connection.send_error(request_id, told)
+
+
+def _request(field: str, handler: Request) -> Handler:
+    def handle_request(connection: Connection, command: BaseCommand) -> None:
+        message = getattr(command, field)
+        work = handler(connection, message)
+        connection.broker.io.loop.create_task(_answer(connection, work, message.request_id))
+
+    return handle_request
+
+
+def _refuse(field: str, what: str) -> Handler:
+    def refuse(connection: Connection, command: BaseCommand) -> None:
+        request_id = getattr(command, field).request_id
+        connection.send_error(request_id, NotAllowed(f"{what} are not supported by this broker yet"))
+
+    return refuse
+
+
+_TRANSACTIONS = "Transactions"
+_SCHEMAS = "Schemas"
+_WATCHERS = "Topic list watchers"
+
+TABLE: dict[int, Handler] = {
+    BaseCommand.CONNECT: session.connect,
+    BaseCommand.PING: session.ping,
+    BaseCommand.PONG: session.pong,
+    BaseCommand.AUTH_RESPONSE: session.auth_response,
+    BaseCommand.PARTITIONED_METADATA: lookups.partitioned_metadata,
+    BaseCommand.LOOKUP: lookups.lookup,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: _request("getTopicsOfNamespace", lookups.topics_of_namespace),
+    BaseCommand.PRODUCER: _request("producer", producers.open_producer),
+    BaseCommand.CLOSE_PRODUCER: _request("close_producer", producers.close_producer),
+    BaseCommand.SEND: producers.send_slowly,
+    BaseCommand.SUBSCRIBE: _request("subscribe", consumers.subscribe),
+    BaseCommand.FLOW: consumers.flow,
+    BaseCommand.ACK: consumers.acknowledge,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: consumers.redeliver,
+    BaseCommand.UNSUBSCRIBE: _request("unsubscribe", consumers.unsubscribe),
+    BaseCommand.CLOSE_CONSUMER: _request("close_consumer", consumers.close_consumer),
+    BaseCommand.SEEK: _request("seek", consumers.seek),
+    BaseCommand.GET_LAST_MESSAGE_ID: _request("getLastMessageId", consumers.last_message_id),
+    BaseCommand.CONSUMER_STATS: consumers.consumer_stats,
+    BaseCommand.GET_SCHEMA: lookups.get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: lookups.get_or_create_schema,
+    BaseCommand.WATCH_TOPIC_LIST: _refuse("watchTopicList", _WATCHERS),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _refuse("watchTopicListClose", _WATCHERS),
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),
+    BaseCommand.NEW_TXN: _refuse("newTxn", _TRANSACTIONS),
+    BaseCommand.ADD_PARTITION_TO_TXN: _refuse("addPartitionToTxn", _TRANSACTIONS),
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _refuse("addSubscriptionToTxn", _TRANSACTIONS),
+    BaseCommand.END_TXN: _refuse("endTxn", _TRANSACTIONS),
+    BaseCommand.END_TXN_ON_PARTITION: _refuse("endTxnOnPartition", _TRANSACTIONS),
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: _refuse("endTxnOnSubscription", _TRANSACTIONS),
+}
+
+
+def handle(connection: Connection, command: BaseCommand) -> None:
+    """:raises FrameError: a command that only brokers send, or none at all"""
+    handler = TABLE.get(command.type)
+    if handler is None:
+        raise FrameError(f"{BaseCommand.Type.Name(command.type)} is not for brokers")
+    handler(connection, command)

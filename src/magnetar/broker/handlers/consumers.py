@@ -1,0 +1,315 @@
+"""Consumers come and go; acknowledgement, redelivery, seek, and what they ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.handlers.producers import check_schema
+from magnetar.broker.subscription import BatchAck, Subscription, SubscriptionType
+from magnetar.broker.topic import Topic
+from magnetar.errors import (
+    BrokerError,
+    ConsumerBusy,
+    ConsumerNotFound,
+    InvalidRequest,
+    NotAllowed,
+    ServiceNotReady,
+)
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.records import bits_from_words
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandSeek,
+    CommandSubscribe,
+    MessageIdData,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+_LATEST_ID = 2**63 - 1
+_SIGN = 1 << 63
+
+
+def signed(number: int) -> int:
+    """An unsigned 64-bit id of the wire as the signed number it stands for."""
+    return number - (1 << 64) if number & _SIGN else number
+
+
+def position_of(message_id: MessageIdData) -> Position:
+    return signed(message_id.ledgerId), signed(message_id.entryId)
+
+
+def start_of(message_id: MessageIdData) -> Position:
+    """The first position to deliver for a start or seek id, which is inclusive."""
+    ledger_id, entry_id = position_of(message_id)
+    if ledger_id < 0:
+        return EARLIEST
+    if ledger_id == _LATEST_ID:
+        return LATEST
+    return ledger_id, entry_id
+
+
+def _consumer(connection: Connection, consumer_id: int) -> Consumer:
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None:
+        raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
+    return consumer
+
+
+async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
+    """SUBSCRIBE → SUCCESS; the client then grants permits."""
+    consumer_id = request.consumer_id
+    known = connection.consumers.get(consumer_id)
+    if known is not None and not known.closed:
+        connection.send_success(request.request_id)
+        return
+    if consumer_id in connection.opening_consumers:
+        raise ServiceNotReady("Consumer is already present on the connection")
+    connection.opening_consumers.add(consumer_id)
+    try:
+        await _subscribe(connection, request)
+    finally:
+        connection.opening_consumers.discard(consumer_id)
+
+
+async def _subscribe(connection: Connection, request: CommandSubscribe) -> None:
+    broker = connection.broker
+    name = broker.parse_topic(request.topic)
+    kind = _kind(request, broker.subscription_types)
+    if request.HasField("schema"):
+        check_schema(request.schema)
+    topic = await broker.topic(name, create=request.force_topic_creation)
+    topic.check_open()
+    cap = topic.settings.max_consumers
+    if cap and topic.consumer_count() >= cap:
+        raise ConsumerBusy("Topic reached max consumers limit")
+    known = topic.subscriptions.get(request.subscription)
+    if known is not None:
+        known.check_type(kind)
+        await _check_taken(known, kind)
+    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Shared):
+        raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+    start = await _start(topic, request)
+    properties = {pair.key: pair.value for pair in request.subscription_properties}
+    # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
+    subscription = await topic.subscribe(
+        request.subscription,
+        start,
+        properties,
+        durable=request.durable,
+        create=_may_create(connection, request),
+    )
+    consumer = Consumer(
+        subscription,
+        connection,
+        request.consumer_id,
+        request.consumer_name,
+        priority=request.priority_level,
+        epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        connected_ms=broker.io.clock.wall_ms(),
+    )
+    if connection.closed:
+        if not subscription.durable and not subscription.consumers:
+            topic.forget_subscription(subscription)
+        return
+    subscription.add(consumer, kind, topic.settings.max_consumers_per_subscription)
+    connection.consumers[request.consumer_id] = consumer
+    connection.send_success(request.request_id)
+    if topic.terminated:
+        subscription.check_end_of_topic()
+
+
+def _may_create(connection: Connection, request: CommandSubscribe) -> bool:
+    return not request.durable or connection.broker.auto_subscriptions
+
+
+def _kind(request: CommandSubscribe, enabled: Sequence[str]) -> SubscriptionType:
+    try:
+        kind = SubscriptionType(request.subType)
+    except ValueError as error:
+        raise InvalidRequest(f"unknown subscription type {request.subType}") from error
+    if kind.name not in enabled:
+        raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
+    if not request.subscription:
+        raise InvalidRequest("Subscription name is empty")
+    if request.priority_level < 0:
+        raise InvalidRequest(f"priority level {request.priority_level} is below 0")
+    if not request.durable and kind is not SubscriptionType.Exclusive:
+        raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
+    return kind
+
+
+async def _check_taken(subscription: Subscription, kind: SubscriptionType) -> None:
+    """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
+    if kind is SubscriptionType.Exclusive and subscription.consumers:
+        await subscription.consumers[0].connection.check_liveness()
+
+
+async def _start(topic: Topic, request: CommandSubscribe) -> Position:
+    if request.start_message_rollback_duration_sec:
+        since = topic.clock.wall_ms() - request.start_message_rollback_duration_sec * 1000
+        return await topic.position_at(since)
+    if request.HasField("start_message_id"):
+        return start_of(request.start_message_id)
+    if request.initialPosition == CommandSubscribe.Earliest:
+        return EARLIEST
+    return LATEST
+
+
+def flow(connection: Connection, command: BaseCommand) -> None:
+    consumer = connection.consumers.get(command.flow.consumer_id)
+    if consumer is not None:
+        consumer.subscription.flow(consumer, command.flow.messagePermits)
+
+
+def acknowledge(connection: Connection, command: BaseCommand) -> None:
+    """An ACK that is not the plain kind: cumulative, inside batches, or one that wants a receipt."""
+    request = command.ack
+    error: BrokerError | None = None
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is not None:
+        try:
+            _acknowledge(consumer, request)
+        except BrokerError as refused:
+            error = refused
+    if request.HasField("request_id"):
+        answer = BaseCommand(type=BaseCommand.ACK_RESPONSE)
+        answer.ackResponse.consumer_id = request.consumer_id
+        answer.ackResponse.request_id = request.request_id
+        if error is not None:
+            answer.ackResponse.error = int(error.code)  # type: ignore[assignment]
+            answer.ackResponse.message = str(error)
+        connection.send(answer)
+
+
+def _acknowledge(consumer: Consumer, request: CommandAck) -> None:
+    if request.txnid_least_bits or request.txnid_most_bits:
+        raise NotAllowed("Transactions are not supported by this broker yet")
+    subscription = consumer.subscription
+    if request.ack_type == CommandAck.Cumulative:
+        if len(request.message_id) != 1:
+            raise InvalidRequest(
+                f"a cumulative acknowledgement names one message id, not {len(request.message_id)}"
+            )
+        message_id = request.message_id[0]
+        batch = _batch(message_id) if message_id.ack_set else None
+        subscription.acknowledge_cumulative(consumer, position_of(message_id), batch)
+        return
+    positions = [position_of(m) for m in request.message_id if not m.ack_set]
+    batches = [_batch(m) for m in request.message_id if m.ack_set]
+    subscription.acknowledge(consumer, positions, batches)
+
+
+def _batch(message_id: MessageIdData) -> BatchAck:
+    return BatchAck(
+        position_of(message_id), bits_from_words(message_id.ack_set), max(0, message_id.batch_size)
+    )
+
+
+def redeliver(connection: Connection, command: BaseCommand) -> None:
+    request = command.redeliverUnacknowledgedMessages
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None:
+        return
+    if request.HasField("consumer_epoch"):
+        consumer.epoch = request.consumer_epoch
+    positions = [position_of(m) for m in request.message_ids] or None
+    consumer.subscription.redeliver(consumer, positions)
+
+
+async def unsubscribe(connection: Connection, request: Any) -> None:
+    consumer = _consumer(connection, request.consumer_id)
+    subscription = consumer.subscription
+    subscription.check_unsubscribe(consumer, force=request.force)
+    subscription.closing = True
+    for other in list(subscription.consumers):
+        if other is not consumer:
+            other.connection.close_consumer(other)
+        subscription.remove(other)
+    await subscription.topic.unsubscribe(subscription.name)
+    connection.consumers.pop(request.consumer_id, None)
+    connection.send_success(request.request_id)
+
+
+async def close_consumer(connection: Connection, request: Any) -> None:
+    consumer = connection.consumers.pop(request.consumer_id, None)
+    if consumer is not None:
+        consumer.subscription.remove(consumer)
+    connection.send_success(request.request_id)
+
+
+async def seek(connection: Connection, request: CommandSeek) -> None:
+    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they come back and read from there."""
+    consumer = _consumer(connection, request.consumer_id)
+    subscription = consumer.subscription
+    topic = subscription.topic
+    if request.HasField("message_id"):
+        target = start_of(request.message_id)
+        bits = bits_from_words(request.message_id.ack_set)
+    elif request.HasField("message_publish_time"):
+        target = await topic.position_at(request.message_publish_time)
+        bits = 0
+    else:
+        raise InvalidRequest("SEEK names neither a message id nor a time")
+    subscription.begin_seek()
+    try:
+        subscription.disconnect_all()
+        subscription.reset(target)
+        if bits and topic.batch_index_acks and target not in (EARLIEST, LATEST):
+            subscription.cursor.consume_batch_indexes(*target, bits, 0)
+        await subscription.cursor.flush()
+    finally:
+        subscription.end_seek()
+    connection.send_success(request.request_id)
+
+
+async def last_message_id(connection: Connection, request: Any) -> None:
+    consumer = _consumer(connection, request.consumer_id)
+    topic = consumer.subscription.topic
+    position, batch_size = await topic.last_message()
+    answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
+    response = answer.getLastMessageIdResponse
+    response.request_id = request.request_id
+    _fill(response.last_message_id, position)
+    response.last_message_id.partition = topic.name.partition_index
+    response.last_message_id.batch_index = batch_size - 1 if batch_size else -1
+    _fill(response.consumer_mark_delete_position, consumer.subscription.cursor.mark_delete)
+    connection.send(answer)
+
+
+def _fill(message_id: MessageIdData, position: Position) -> None:
+    message_id.ledgerId = position[0] & (2**64 - 1)
+    message_id.entryId = position[1] & (2**64 - 1)
+
+
+def consumer_stats(connection: Connection, command: BaseCommand) -> None:
+    request = command.consumerStats
+    answer = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
+    response = answer.consumerStatsResponse
+    response.request_id = request.request_id
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None:
+        error = ConsumerNotFound(f"Consumer {request.consumer_id} not found")
+        response.error_code = int(error.code)  # type: ignore[assignment]
+        response.error_message = str(error)
+    else:
+        subscription = consumer.subscription
+        response.msgRateOut = consumer.rate_out.per_second
+        response.msgThroughputOut = consumer.rate_out.bytes_per_second
+        response.msgRateRedeliver = consumer.redelivered.per_second
+        response.consumerName = consumer.name
+        response.availablePermits = max(0, consumer.permits)
+        response.unackedMessages = consumer.unacked
+        response.blockedConsumerOnUnackedMsgs = consumer.blocked
+        response.address = consumer.address
+        response.connectedSince = subscription.topic.describe_time(consumer.connected_ms)
+        response.type = subscription.type.name if subscription.type is not None else "None"
+        response.msgRateExpired = 0.0
+        response.msgBacklog = subscription.cursor.backlog()
+        response.messageAckRate = consumer.acks.per_second
+    connection.send(answer)

@@ -1,0 +1,129 @@
+"""Where topics are, how many partitions they have, and which there are."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from magnetar.errors import BrokerError, InvalidRequest, NotAllowed
+from magnetar.naming.hashes import topic_list_hash
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandGetTopicsOfNamespace,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+    ServerError,
+)
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+_PATTERN_LIMIT = 50 * 1024
+
+
+def partitioned_metadata(connection: Connection, command: BaseCommand) -> None:
+    request = command.partitionMetadata
+    connection.broker.io.loop.create_task(
+        _partitioned_metadata(connection, request.topic, request.request_id)
+    )
+
+
+async def _partitioned_metadata(connection: Connection, topic: str, request_id: int) -> None:
+    answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    response = answer.partitionMetadataResponse
+    response.request_id = request_id
+    try:
+        broker = connection.broker
+        name = broker.parse_topic(topic)
+        response.partitions = await broker.partitions_or_create(name)
+        response.response = CommandPartitionedTopicMetadataResponse.Success
+    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
+        told = connection.broker.told(error)
+        response.response = CommandPartitionedTopicMetadataResponse.Failed
+        response.error = int(told.code)  # type: ignore[assignment]
+        response.message = str(told)
+    connection.send(answer)
+
+
+def lookup(connection: Connection, command: BaseCommand) -> None:
+    request = command.lookupTopic
+    connection.broker.io.loop.create_task(_lookup(connection, request))
+
+
+async def _lookup(connection: Connection, request: Any) -> None:
+    answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    response = answer.lookupTopicResponse
+    response.request_id = request.request_id
+    broker = connection.broker
+    try:
+        name = broker.parse_topic(request.topic)
+        await broker.check_lookup(name)
+        response.brokerServiceUrl = broker.service_url
+        response.response = CommandLookupTopicResponse.Connect
+        response.authoritative = True
+        response.proxy_through_service_url = True
+    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
+        told = broker.told(error)
+        response.response = CommandLookupTopicResponse.Failed
+        response.error = int(told.code)  # type: ignore[assignment]
+        response.message = str(told)
+    connection.send(answer)
+
+
+async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
+    broker = connection.broker
+    names: list[str] = []
+    if request.mode in (CommandGetTopicsOfNamespace.PERSISTENT, CommandGetTopicsOfNamespace.ALL):
+        names = await broker.topic_names(request.namespace)
+    filtered = False
+    if request.HasField("topics_pattern"):
+        names = _matching(names, request.topics_pattern)
+        filtered = True
+    answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+    response = answer.getTopicsOfNamespaceResponse
+    response.request_id = request.request_id
+    digest = topic_list_hash(names)
+    response.changed = not (request.topics_hash and request.topics_hash == digest)
+    if response.changed:
+        response.topics.extend(names)
+    response.filtered = filtered
+    response.topics_hash = digest
+    connection.send(answer)
+
+
+def _matching(names: list[str], pattern: str) -> list[str]:
+    if len(pattern) > _PATTERN_LIMIT:
+        raise InvalidRequest(f"topics_pattern of {len(pattern)} characters is too long")
+    without_domain = pattern.split("://", 1)[-1]
+    try:
+        compiled = re.compile(without_domain)
+    except re.error as error:
+        raise InvalidRequest(f"topics_pattern is not a regular expression: {error}") from error
+    found = []
+    for name in names:
+        short = re.sub(r"-partition-\d+$", "", name).split("://", 1)[1]
+        if compiled.fullmatch(short):
+            found.append(name)
+    return found
+
+
+def _no_schemas() -> BrokerError:
+    return NotAllowed("Schemas are not supported by this broker yet")
+
+
+def get_schema(connection: Connection, command: BaseCommand) -> None:
+    answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
+    answer.getSchemaResponse.request_id = command.getSchema.request_id
+    answer.getSchemaResponse.error_code = ServerError.TopicNotFound
+    answer.getSchemaResponse.error_message = "Topic has no schema"
+    connection.send(answer)
+
+
+def get_or_create_schema(connection: Connection, command: BaseCommand) -> None:
+    told = _no_schemas()
+    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    response = answer.getOrCreateSchemaResponse
+    response.request_id = command.getOrCreateSchema.request_id
+    response.error_code = int(told.code)  # type: ignore[assignment]
+    response.error_message = str(told)
+    connection.send(answer)

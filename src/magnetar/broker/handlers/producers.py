@@ -1,0 +1,122 @@
+"""Producers come and go; SENDs that the fast path leaves alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.producer import AccessMode, Producer
+from magnetar.errors import BrokerError, IncompatibleSchema, InvalidRequest, NotAllowed, ServiceNotReady
+from magnetar.managed_ledger.position import LATEST
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer, Schema
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+
+def check_schema(schema: Schema) -> None:
+    """Bytes need no schema; anything else is refused until there is a schema registry.
+
+    :raises IncompatibleSchema: a schema that this broker cannot keep
+    """
+    if schema.type != Schema.Type.Value("None"):
+        raise IncompatibleSchema(
+            f"Schemas are not supported by this broker yet: {Schema.Type.Name(schema.type)} ({schema.name})"
+        )
+
+
+async def open_producer(connection: Connection, request: CommandProducer) -> None:
+    """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one when its turn comes."""
+    producer_id = request.producer_id
+    known = connection.producers.get(producer_id)
+    if known is not None and known.epoch >= request.epoch and not known.closed:
+        _send_success(connection, request.request_id, known, ready=True)
+        return
+    if producer_id in connection.opening_producers:
+        raise ServiceNotReady("Producer is already present on the connection")
+    connection.opening_producers[producer_id] = None
+    try:
+        await _open(connection, request)
+    finally:
+        connection.opening_producers.pop(producer_id, None)
+
+
+async def _open(connection: Connection, request: CommandProducer) -> None:
+    broker = connection.broker
+    name = broker.parse_topic(request.topic)
+    if request.HasField("schema"):
+        check_schema(request.schema)
+    if request.txn_enabled:
+        raise NotAllowed("Transactions are not supported by this broker yet")
+    if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
+        raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
+    topic = await broker.topic(name, create=True)
+    if request.initial_subscription_name:
+        await topic.subscribe(
+            request.initial_subscription_name, LATEST, {}, durable=True, create=broker.auto_subscriptions
+        )
+    producer = Producer(
+        topic,
+        connection,
+        request.producer_id,
+        request.producer_name or broker.next_producer_name(),
+        user_provided_name=request.user_provided_producer_name and bool(request.producer_name),
+        epoch=request.epoch,
+        access_mode=AccessMode(request.producer_access_mode),
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        connected_ms=broker.io.clock.wall_ms(),
+    )
+    connection.opening_producers[request.producer_id] = producer
+    turn = await topic.add_producer(producer)
+    if turn is not None:
+        _send_success(connection, request.request_id, producer, ready=False)
+        await turn
+    if connection.closed:
+        topic.remove_producer(producer)
+        return
+    connection.producers[request.producer_id] = producer
+    _send_success(connection, request.request_id, producer, ready=True)
+
+
+def _send_success(connection: Connection, request_id: int, producer: Producer, *, ready: bool) -> None:
+    answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
+    success = answer.producer_success
+    success.request_id = request_id
+    success.producer_name = producer.name
+    success.last_sequence_id = -1
+    success.schema_version = b""
+    if producer.topic_epoch is not None and producer.access_mode is not AccessMode.Shared:
+        success.topic_epoch = producer.topic_epoch
+    success.producer_ready = ready
+    connection.send(answer)
+
+
+async def close_producer(connection: Connection, request: Any) -> None:
+    """CLOSE_PRODUCER → SUCCESS once what it sent is durable or refused."""
+    producer = connection.producers.pop(request.producer_id, None)
+    waiting = connection.opening_producers.get(request.producer_id)
+    if producer is None and waiting is not None:
+        waiting.topic.remove_producer(waiting)
+    if producer is not None:
+        connection.remember_closed(request.producer_id)
+        await producer.topic.drained()
+        producer.topic.remove_producer(producer)
+    connection.send_success(request.request_id)
+
+
+def send_slowly(connection: Connection, command: BaseCommand) -> None:
+    """A SEND with a transaction, a marker or a message id of its own."""
+    send = command.send
+    producer = connection.producers.get(send.producer_id)
+    if producer is None:
+        return
+    error: BrokerError
+    if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
+        error = NotAllowed("Transactions are not supported by this broker yet")
+    elif send.marker:
+        error = NotAllowed("Markers are for brokers")
+    else:
+        error = NotAllowed(
+            "A message id is given by replicators, and replication is not supported by this broker yet"
+        )
+    connection.send_send_error(send.producer_id, send.sequence_id, error)

@@ -1,0 +1,109 @@
+"""What all connections share: connection counts, publishes in flight, partial frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.errors import BrokerError, NotAllowed
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+
+class ConnectionCounts:
+    """All connections, with Pulsar's caps: in all, and from one address; 0 for none."""
+
+    def __init__(self, max_connections: int, max_per_address: int) -> None:
+        self._max = max_connections
+        self._max_per_address = max_per_address
+        self.all: set[Connection] = set()
+        self._per_address: dict[str, int] = {}
+        self.created = 0
+        self.closed_count = 0
+        self.handshakes = 0
+        self.refused = 0
+
+    def opened(self, connection: Connection) -> BrokerError | None:
+        """Counts a connection; returns why it must be closed, if it must."""
+        self.created += 1
+        self.all.add(connection)
+        count = self._per_address.get(connection.host, 0) + 1
+        self._per_address[connection.host] = count
+        if self._max and len(self.all) > self._max:
+            self.refused += 1
+            return NotAllowed("Reached the maximum number of connections")
+        if self._max_per_address and count > self._max_per_address:
+            self.refused += 1
+            return NotAllowed("Reached the maximum number of connections on address " + connection.host)
+        return None
+
+    def closed(self, connection: Connection) -> None:
+        if connection not in self.all:
+            return
+        self.all.discard(connection)
+        self.closed_count += 1
+        left = self._per_address.get(connection.host, 1) - 1
+        if left:
+            self._per_address[connection.host] = left
+        else:
+            self._per_address.pop(connection.host, None)
+
+
+class PublishBuffer:
+    """Bytes of publishes that are not durable yet; beyond the limit those who publish are not read."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self.used = 0
+        self._paused: dict[Connection, None] = {}
+
+    def grew(self, connection: Connection, size: int) -> None:
+        self.used += size
+        if self.used > self._max and connection not in self._paused:
+            self._paused[connection] = None
+            connection.pause_reading()
+
+    def shrank(self, size: int) -> None:
+        self.used -= size
+        if self._paused and self.used <= self._max // 2:
+            paused = list(self._paused)
+            self._paused.clear()
+            for connection in paused:
+                connection.resume_reading()
+
+
+class PartialFrames:
+    """Bytes of frames that have not arrived whole; beyond the limit the oldest of them wait.
+
+    A connection that waits too long is silent and ends by its keep-alive, so that the memory comes back.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self.used = 0
+        self._sizes: dict[Connection, int] = {}
+        self._paused: dict[Connection, None] = {}
+
+    def grew(self, connection: Connection, size: int) -> None:
+        self._sizes[connection] = self._sizes.get(connection, 0) + size
+        self.used += size
+        if self.used <= self._max:
+            return
+        held = 0
+        for oldest, kept in self._sizes.items():
+            if held >= self.used - self._max:
+                break
+            held += kept
+            if oldest not in self._paused and len(self._paused) + 1 < len(self._sizes):
+                self._paused[oldest] = None
+                oldest.pause_reading()
+
+    def gone(self, connection: Connection) -> None:
+        self.used -= self._sizes.pop(connection, 0)
+        if connection in self._paused:
+            del self._paused[connection]
+            connection.resume_reading()
+        while self._paused and self.used <= self._max:
+            oldest = next(iter(self._paused))
+            del self._paused[oldest]
+            oldest.resume_reading()

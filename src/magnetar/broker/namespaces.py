@@ -1,0 +1,157 @@
+"""Tenants, namespaces and partitioned topics as the metadata store has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.errors import (
+    AlreadyExists,
+    ClusterNotFound,
+    MetadataFailure,
+    NamespaceNotFound,
+    TenantNotFound,
+)
+from magnetar.managed_ledger.opening import ROOT as MANAGED_LEDGERS
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, Change, MetadataStore, Node, NodeMissing
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
+
+_POLICIES = "/admin/policies"
+_CLUSTERS = "/admin/clusters"
+_PARTITIONED = "/admin/partitioned-topics"
+
+
+def _json(node: Node) -> Any:
+    try:
+        return json.loads(node.value or b"{}")
+    except ValueError as error:
+        raise MetadataFailure(f"{node.path}: not JSON: {error}") from error
+
+
+class Namespaces:
+    """Answers from memory where it can: what it knows is dropped when the metadata changes."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._known: set[str] = set()
+        self._partitions: dict[str, int] = {}
+        metadata.listen(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        if change.path.startswith(_POLICIES):
+            self._known.clear()
+        elif change.path.startswith(_PARTITIONED):
+            self._partitions.clear()
+
+    async def check(self, namespace: NamespaceName) -> None:
+        """:raises NamespaceNotFound: there is no such namespace"""
+        path = namespace.path
+        if path in self._known:
+            return
+        if not await self._metadata.exists(f"{_POLICIES}/{path}"):
+            raise NamespaceNotFound("Namespace not found")
+        self._known.add(path)
+
+    async def policies(self, namespace: NamespaceName) -> Mapping[str, Any]:
+        """:raises NamespaceNotFound: there is no such namespace"""
+        node = await self._metadata.get(f"{_POLICIES}/{namespace.path}")
+        if node is None:
+            raise NamespaceNotFound("Namespace does not exist")
+        return dict(_json(node))
+
+    async def clusters(self) -> Sequence[str]:
+        return [name for name in await self._metadata.children(_CLUSTERS) if name != "global"]
+
+    async def cluster(self, name: str) -> Mapping[str, Any]:
+        """:raises ClusterNotFound: there is no such cluster"""
+        node = await self._metadata.get(f"{_CLUSTERS}/{name}")
+        if node is None:
+            raise ClusterNotFound("Cluster does not exist")
+        return {key: value for key, value in dict(_json(node)).items() if value is not None}
+
+    async def tenants(self) -> Sequence[str]:
+        return await self._metadata.children(_POLICIES)
+
+    async def tenant(self, name: str) -> Mapping[str, Any]:
+        """:raises TenantNotFound: there is no such tenant"""
+        node = await self._metadata.get(f"{_POLICIES}/{name}")
+        if node is None:
+            raise TenantNotFound("Tenant does not exist")
+        return dict(_json(node))
+
+    async def of_tenant(self, tenant: str) -> Sequence[str]:
+        """:raises TenantNotFound: there is no such tenant"""
+        await self.tenant(tenant)
+        names = []
+        for child in await self._metadata.children(f"{_POLICIES}/{tenant}"):
+            node = await self._metadata.get(f"{_POLICIES}/{tenant}/{child}")
+            if node is not None and node.value and _json(node):
+                names.append(f"{tenant}/{child}")
+            names.extend(
+                f"{tenant}/{child}/{below}"
+                for below in await self._metadata.children(f"{_POLICIES}/{tenant}/{child}")
+            )
+        return sorted(names)
+
+    # Partitioned topics
+
+    async def partitions(self, topic: TopicName) -> int:
+        """How many partitions a topic has; 0 for one without, or none."""
+        path = f"{_PARTITIONED}/{topic.path}"
+        known = self._partitions.get(path)
+        if known is not None:
+            return known
+        node = await self._metadata.get(path)
+        count = 0
+        if node is not None:
+            value = _json(node)
+            count = value.get("partitions", 0) if isinstance(value, dict) else 0
+            if not isinstance(count, int) or count < 0:
+                raise MetadataFailure(f"{path}: partitions is {count!r}")
+        self._partitions[path] = count
+        return count
+
+    async def create_partitioned(
+        self, topic: TopicName, partitions: int, properties: Mapping[str, str]
+    ) -> None:
+        """:raises AlreadyExists: there is one of that name"""
+        value: dict[str, Any] = {"partitions": partitions, "deleted": False}
+        if properties:
+            value["properties"] = dict(properties)
+        try:
+            await self._metadata.put(
+                f"{_PARTITIONED}/{topic.path}", json.dumps(value).encode(), MUST_NOT_EXIST
+            )
+        except BadVersion as error:
+            raise AlreadyExists("This topic already exists") from error
+        self._partitions.clear()
+
+    async def delete_partitioned(self, topic: TopicName) -> bool:
+        """False when there was none."""
+        try:
+            await self._metadata.delete(f"{_PARTITIONED}/{topic.path}")
+        except NodeMissing:
+            return False
+        self._partitions.clear()
+        return True
+
+    async def partitioned_topics(self, namespace: NamespaceName) -> list[str]:
+        """Full names, sorted."""
+        return await self._names(_PARTITIONED, namespace)
+
+    async def persistent_topics(self, namespace: NamespaceName) -> list[str]:
+        """Full names of all persistent topics that exist, partitions one by one, sorted."""
+        return await self._names(MANAGED_LEDGERS, namespace)
+
+    async def _names(self, root: str, namespace: NamespaceName) -> list[str]:
+        children = await self._metadata.children(f"{root}/{namespace.path}/persistent")
+        names = []
+        for child in children:
+            try:
+                names.append(str(TopicName(Domain.PERSISTENT, namespace, decode_path_piece(child))))
+            except InvalidName as error:
+                raise MetadataFailure(f"{root}/{namespace.path}/persistent/{child}: {error}") from error
+        return sorted(names)

@@ -1,0 +1,109 @@
+"""A producer that is connected to a topic."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from magnetar.broker.rates import Rate
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+    from magnetar.broker.topic import Topic
+
+
+class AccessMode(IntEnum):
+    """``ProducerAccessMode`` (PIP-68)."""
+
+    Shared = 0
+    Exclusive = 1
+    WaitForExclusive = 2
+    ExclusiveWithFencing = 3
+
+
+class Publish:
+    """The SENDs that one read brought from one producer, on their way to the disk."""
+
+    __slots__ = ("highest_sequence_ids", "left", "messages", "producer", "sequence_ids", "started")
+
+    def __init__(
+        self,
+        producer: Producer,
+        sequence_ids: array[int],
+        highest_sequence_ids: array[int],
+        messages: int,
+        started: float,
+    ) -> None:
+        self.producer = producer
+        self.sequence_ids = sequence_ids
+        self.highest_sequence_ids = highest_sequence_ids
+        self.messages = messages
+        self.left = len(sequence_ids)
+        self.started = started
+
+
+class Producer:
+    """Identified by its connection and the id the client gave it there."""
+
+    __slots__ = (
+        "access_mode",
+        "address",
+        "chunks",
+        "client_version",
+        "closed",
+        "connected_ms",
+        "connection",
+        "epoch",
+        "fenced",
+        "metadata",
+        "name",
+        "partial_producer",
+        "producer_id",
+        "rate_in",
+        "topic",
+        "topic_epoch",
+        "user_provided_name",
+    )
+
+    def __init__(
+        self,
+        topic: Topic,
+        connection: Connection,
+        producer_id: int,
+        name: str,
+        *,
+        user_provided_name: bool,
+        epoch: int,
+        access_mode: AccessMode,
+        topic_epoch: int | None,
+        metadata: Mapping[str, str],
+        connected_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.connection = connection
+        self.producer_id = producer_id
+        self.name = name
+        self.user_provided_name = user_provided_name
+        self.epoch = epoch
+        self.access_mode = access_mode
+        self.topic_epoch = topic_epoch
+        self.metadata = dict(metadata)
+        self.connected_ms = connected_ms
+        self.address = connection.address
+        self.client_version = connection.client_version
+        self.partial_producer = connection.supports_partial_producer
+        self.rate_in = Rate()
+        self.chunks = 0
+        self.closed = False
+        self.fenced = False
+
+    def replaces(self, other: Producer) -> bool:
+        """Whether this is the same producer come back on the same connection, with a higher epoch."""
+        return (
+            self.connection is other.connection
+            and self.producer_id == other.producer_id
+            and self.epoch > other.epoch
+            and self.user_provided_name == other.user_provided_name
+        )

@@ -1,0 +1,334 @@
+"""The broker: which topics it serves, and everything its connections share."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from magnetar.broker.connection import Connection
+from magnetar.broker.handlers import to_broker_error
+from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.rates import Timings
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topic import Topic
+from magnetar.errors import (
+    BrokerError,
+    InvalidTopicName,
+    NotAllowed,
+    ServiceNotReady,
+    TooManyRequests,
+    TopicNotFound,
+)
+from magnetar.io.interfaces import Io, Listener
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.errors import ManagedLedgerNotFound
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.interface import MetadataStore
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.frames import max_frame_size
+from magnetar.protocol.hot_codec import AckRun, SendRun
+
+log = logging.getLogger(__name__)
+
+
+class BrokerService:
+    """Everything here runs in the loop."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        metadata: MetadataStore,
+        managed_ledgers: ManagedLedgers,
+        settings: BrokerSettings,
+    ) -> None:
+        self.io = io
+        self.wheel = wheel
+        self.settings = settings
+        self.managed_ledgers = managed_ledgers
+        self.namespaces = Namespaces(metadata)
+        self.max_message_size = settings.max_message_size
+        self.max_frame = max_frame_size(settings.max_message_size)
+        self.max_pending_publishes = settings.max_pending_publishes
+        self.keep_alive_seconds = settings.keep_alive_seconds
+        self.liveness_seconds = settings.liveness_seconds
+        self.auto_subscriptions = settings.auto_subscriptions
+        self.subscription_types = settings.subscription_types
+        self.service_url = settings.service_url
+        self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
+        self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
+        self.partial_frames = PartialFrames(settings.max_partial_frames)
+        self.send_run = SendRun()
+        self.ack_run = AckRun()
+        self.topics: dict[str, Topic] = {}
+        self._loading: dict[str, Any] = {}
+        self._unloading: dict[str, Any] = {}
+        self._busy: dict[Topic, None] = {}
+        self._producer_names = 0
+        self._stopping = False
+        self._listener: Listener | None = None
+        self._timers: list[Any] = []
+        self.started_ms = io.clock.wall_ms()
+        self.lookups = Timings()
+        self.lookup_failures = 0
+        self.lookups_pending = 0
+        self.publish_latency = Timings()
+        self.topic_loads = Timings()
+
+    # Start and stop
+
+    async def start(self, host: str, port: int) -> Listener:
+        """Serves clients from now on.
+
+        :raises OSError: the address cannot be used
+        """
+        self._listener = await self.io.network.listen(host, port, lambda: Connection(self))
+        self._timers = [
+            self.wheel.schedule(self.settings.stats_seconds, self._tick),
+            self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping),
+        ]
+        return self._listener
+
+    @property
+    def ready(self) -> bool:
+        return self._listener is not None and not self._stopping
+
+    async def stop(self) -> None:
+        """Takes no new clients, closes all topics (everything acknowledged is durable then) and connections."""
+        self._stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        for timer in self._timers:
+            timer.cancel()
+        for loading in list(self._loading.values()):
+            await self._outcome(loading)
+        for topic in list(self.topics.values()):
+            await self.unload_topic(topic)
+        for connection in list(self.connections.all):
+            connection.close()
+
+    @staticmethod
+    async def _outcome(future: Any) -> None:
+        try:
+            await future
+        except BrokerError as error:
+            log.info("a topic did not load while stopping error=%s", error)
+
+    def told(self, error: Exception) -> BrokerError:
+        """What a client is told of any error."""
+        told = to_broker_error(error)
+        if told is not error:
+            log.warning("request failed error=%r", error)
+        return told
+
+    # Names
+
+    def parse_topic(self, text: str) -> TopicName:
+        """:raises InvalidTopicName: it is no topic's name
+
+        :raises NotAllowed: it is not a persistent topic
+        """
+        try:
+            name = TopicName.parse(text)
+        except InvalidName as error:
+            raise InvalidTopicName(str(error)) from error
+        if not name.persistent:
+            raise NotAllowed("Non-persistent topics are not supported by this broker yet")
+        return name
+
+    def parse_namespace(self, text: str) -> NamespaceName:
+        """:raises InvalidTopicName: it is no namespace's name"""
+        try:
+            return NamespaceName.parse(text)
+        except InvalidName as error:
+            raise InvalidTopicName(str(error)) from error
+
+    def next_producer_name(self) -> str:
+        """Unique in the cluster: ``CLUSTER-INSTANCE-N``."""
+        number = self._producer_names
+        self._producer_names += 1
+        return f"{self.settings.cluster}-0-{number}"
+
+    async def check_lookup(self, name: TopicName) -> None:
+        """:raises NamespaceNotFound: no such namespace
+
+        :raises TooManyRequests: too many lookups are in progress
+        """
+        if self.lookups_pending >= self.settings.max_lookups:
+            self.lookup_failures += 1
+            raise TooManyRequests("Too many lookups in progress")
+        started = self.io.clock.monotonic()
+        self.lookups_pending += 1
+        try:
+            if self._stopping:
+                raise ServiceNotReady("The broker is stopping")
+            await self.namespaces.check(name.namespace_name)
+        except BrokerError:
+            self.lookup_failures += 1
+            raise
+        finally:
+            self.lookups_pending -= 1
+        self.lookups.add((self.io.clock.monotonic() - started) * 1000)
+
+    async def topic_names(self, namespace: str) -> list[str]:
+        """Full names of the namespace's persistent topics, system topics left out, sorted."""
+        parsed = self.parse_namespace(namespace)
+        await self.namespaces.check(parsed)
+        names = await self.namespaces.persistent_topics(parsed)
+        return [name for name in names if not TopicName.parse(name).reserved]
+
+    async def partitions_or_create(self, name: TopicName) -> int:
+        """The number of partitions; a topic that is missing is made with partitions where the settings say so.
+
+        :raises TopicNotFound: it is missing and topics are not made on use
+        """
+        await self.namespaces.check(name.namespace_name)
+        count = await self.namespaces.partitions(name)
+        if count or name.partition_index >= 0 or name.reserved:
+            return count
+        settings = self.settings
+        if settings.auto_topics and not settings.auto_topic_partitions:
+            return 0
+        if await self.managed_ledgers.exists(name.path):
+            return 0
+        if not settings.auto_topics:
+            raise TopicNotFound(f"Topic {name} not found")
+        await self.namespaces.create_partitioned(name, settings.auto_topic_partitions, {})
+        return settings.auto_topic_partitions
+
+    # Topics
+
+    async def topic(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic, loaded if need be; made if missing, wanted, and allowed.
+
+        :raises TopicNotFound: it is missing
+        :raises ServiceNotReady: it is just being closed, or the broker is stopping
+        """
+        full_name = str(name)
+        found = self.topics.get(full_name)
+        if found is not None and not found.closing:
+            return found
+        if self._stopping:
+            raise ServiceNotReady("The broker is stopping")
+        unloading = self._unloading.get(full_name)
+        if unloading is not None:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        loading = self._loading.get(full_name)
+        if loading is None:
+            loading = await self._start_loading(name, full_name, create=create)
+        return await self._await_loading(loading)
+
+    async def _await_loading(self, loading: Any) -> Topic:
+        waiter = self.io.loop.create_future()
+
+        def pass_on(done: Any) -> None:
+            if waiter.done():
+                return
+            if done.exception() is not None:
+                waiter.set_exception(done.exception())
+            else:
+                waiter.set_result(done.result())
+
+        def give_up() -> None:
+            if not waiter.done():
+                waiter.set_exception(ServiceNotReady("Failed to load topic within timeout"))
+
+        loading.add_done_callback(pass_on)
+        timer = self.wheel.schedule(self.settings.topic_load_timeout_seconds, give_up)
+        try:
+            topic: Topic = await waiter
+        finally:
+            timer.cancel()
+        return topic
+
+    async def _start_loading(self, name: TopicName, full_name: str, *, create: bool) -> Any:
+        if len(self._loading) >= self.settings.max_topic_loads:
+            raise TooManyRequests("Too many topics are being loaded")
+        loading = self.io.loop.create_task(self._load(name, create=create))
+        self._loading[full_name] = loading
+        loading.add_done_callback(lambda _done: self._loading.pop(full_name, None))
+        return loading
+
+    async def _load(self, name: TopicName, *, create: bool) -> Topic:
+        started = self.io.clock.monotonic()
+        await self.namespaces.check(name.namespace_name)
+        if name.partition_index < 0 and await self.namespaces.partitions(name):
+            raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
+        if create and not await self.managed_ledgers.exists(name.path):
+            create = await self._may_create(name)
+        try:
+            ledger = await self.managed_ledgers.open(name.path, create=create)
+        except ManagedLedgerNotFound as error:
+            raise TopicNotFound(f"Topic {name} not found") from error
+        topic = Topic(
+            name,
+            ledger,
+            self.managed_ledgers,
+            self.io,
+            self.wheel,
+            self.settings.topic,
+            self._mark_busy,
+            self.publish_latency.add,
+        )
+        self.topics[topic.full_name] = topic
+        self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
+        return topic
+
+    async def _may_create(self, name: TopicName) -> bool:
+        """Whether a missing topic is made on use: by the settings, or because it is a partition of one that exists."""
+        cap = self.settings.max_topics_per_namespace
+        if cap and not name.reserved:
+            known = await self.namespaces.persistent_topics(name.namespace_name)
+            if sum(not TopicName.parse(other).reserved for other in known) >= cap:
+                raise NotAllowed("Exceed maximum number of topics in namespace.")
+        if self.settings.auto_topics:
+            return True
+        index = name.partition_index
+        return index >= 0 and index < await self.namespaces.partitions(name.base)
+
+    async def create_topic(self, name: TopicName) -> Topic:
+        """Makes a topic, whatever the settings say of making them on use."""
+        await self.namespaces.check(name.namespace_name)
+        ledger = await self.managed_ledgers.open(name.path, create=True)
+        await self.managed_ledgers.close(ledger)
+        return await self.topic(name, create=False)
+
+    async def unload_topic(self, topic: Topic) -> None:
+        """Closes a topic; whoever comes next loads it again."""
+        await self._remove(topic, topic.close())
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Removes a topic with everything it stored."""
+        await self._remove(topic, topic.delete())
+
+    async def _remove(self, topic: Topic, work: Any) -> None:
+        self._unloading[topic.full_name] = topic
+        try:
+            await work
+        finally:
+            del self._unloading[topic.full_name]
+            if self.topics.get(topic.full_name) is topic:
+                del self.topics[topic.full_name]
+            self._busy.pop(topic, None)
+
+    # What happens now and then
+
+    def _mark_busy(self, topic: Topic) -> None:
+        self._busy[topic] = None
+
+    def _tick(self) -> None:
+        """Rates of what moved in the last window, and once more of what stopped."""
+        for topic in list(self._busy):
+            if not topic.tick(self.settings.stats_seconds):
+                topic.is_busy = False
+                del self._busy[topic]
+        self._timers[0] = self.wheel.schedule(self.settings.stats_seconds, self._tick)
+
+    def _housekeeping(self) -> None:
+        for ledger in list(self.managed_ledgers.opened.values()):
+            ledger.check_rollover()
+            ledger.schedule_trim()
+        self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)

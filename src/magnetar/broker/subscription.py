@@ -1,0 +1,318 @@
+"""A subscription of a topic: its cursor, its consumers, and what they acknowledge."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
+from magnetar.broker.rates import Rate
+from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import AckRun
+
+if TYPE_CHECKING:
+    from magnetar.broker.topic import Topic
+
+log = logging.getLogger(__name__)
+
+
+class SubscriptionType(IntEnum):
+    """``CommandSubscribe.SubType``."""
+
+    Exclusive = 0
+    Shared = 1
+    Failover = 2
+    Key_Shared = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAck:
+    """One message id of an ACK that names messages inside a batch: a set bit is *not* acknowledged."""
+
+    position: Position
+    remaining: int
+    batch_size: int
+    """0 where the client did not say."""
+
+
+Dispatcher = SingleConsumerDispatcher | SharedDispatcher
+
+
+class Subscription:
+    """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
+
+    def __init__(self, topic: Topic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        self.properties = properties
+        self.type: SubscriptionType | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.rate_out = Rate()
+        self.redelivered = Rate()
+        self.acks = Rate()
+        self.last_consumed_ms = 0
+        self.last_consumed_flow_ms = 0
+        self.last_acked_ms = 0
+        self.last_mark_delete_ms = 0
+        self.closing = False
+        self.awaiting_return: Any = None
+        """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
+        self.read_errors = 0
+
+    @property
+    def durable(self) -> bool:
+        return self.cursor.durable
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    # Consumers come and go
+
+    def check_type(self, kind: SubscriptionType) -> None:
+        """:raises ConsumerBusy: consumers of another type are connected"""
+        if self.consumers and self.type is not None and kind is not self.type:
+            raise ConsumerBusy(
+                f"Subscription is of different type. Active subscription type of '{self.type.name}' is "
+                f"different than the connecting consumer's type '{kind.name}'."
+            )
+
+    def add(self, consumer: Consumer, kind: SubscriptionType, max_consumers: int) -> None:
+        """:raises ConsumerBusy: taken, of another type, or full
+
+        :param max_consumers: 0 for no cap
+        :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
+        """
+        if self.closing:
+            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
+        self.check_type(kind)
+        if kind is SubscriptionType.Exclusive and self.consumers:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+        if max_consumers and len(self.consumers) >= max_consumers:
+            raise ConsumerBusy("Subscription reached max consumers limit")
+        if self.awaiting_return is not None:
+            self.awaiting_return.cancel()
+            self.awaiting_return = None
+        if self.dispatcher is None or self.type is not kind:
+            if self.dispatcher is not None:
+                self.dispatcher.close()
+            if kind is SubscriptionType.Exclusive:
+                self.dispatcher = SingleConsumerDispatcher(self)
+            elif kind is SubscriptionType.Shared:
+                self.dispatcher = SharedDispatcher(self)
+            else:
+                raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+            self.type = kind
+        self.dispatcher.add(consumer)
+        self.topic.managed_ledger.set_active(self.cursor, True)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its unacknowledged messages go to others, or wait for the next consumer."""
+        consumer.closed = True
+        if self.dispatcher is None:
+            return
+        self.dispatcher.remove(consumer)
+        if not self.dispatcher.consumers:
+            self.topic.managed_ledger.set_active(self.cursor, False)
+            if not self.durable and not self.closing and self.awaiting_return is None:
+                self.topic.forget_subscription(self)
+
+    # Delivery
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        now = self.topic.clock.wall_ms()
+        consumer.last_consumed_flow_ms = self.last_consumed_flow_ms = now
+        consumer.permits += permits
+        if self.dispatcher is not None:
+            self.dispatcher.flow(consumer)
+
+    def read_more(self) -> None:
+        if self.dispatcher is not None and not self.closing:
+            self.dispatcher.read_more()
+
+    def sent(self, messages: int, size: int, now_ms: int) -> None:
+        self.rate_out.messages += messages
+        self.rate_out.bytes += size
+        self.last_consumed_ms = now_ms
+        self.topic.dispatched(messages, size)
+
+    def read_failed(self, error: Exception) -> None:
+        self.read_errors += 1
+        log.error(
+            "entries cannot be read topic=%s subscription=%s error=%s", self.topic.name, self.name, error
+        )
+
+    # Acknowledgement
+
+    def _acked(self, consumer: Consumer, messages: int) -> None:
+        now = self.topic.clock.wall_ms()
+        consumer.last_acked_ms = self.last_acked_ms = now
+        consumer.acks.messages += messages
+        self.acks.messages += messages
+        self.topic.busy()
+
+    def acknowledge_run(self, consumer: Consumer, run: AckRun) -> None:
+        """Whole entries, one by one."""
+        dispatcher = self.dispatcher
+        before = self.cursor.mark_delete
+        if isinstance(dispatcher, SharedDispatcher):
+            self._let_go_run(dispatcher, consumer, run)
+        self.cursor.delete_run(run.ledger_ids, run.entry_ids, run.count)
+        self._acked(consumer, run.count)
+        self._after_ack(before)
+
+    def _let_go_run(self, dispatcher: SharedDispatcher, consumer: Consumer, run: AckRun) -> None:
+        ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
+        released = 0
+        tracked = bool(dispatcher.redelivery_counts) or bool(dispatcher.replay)
+        for index in range(run.count):
+            ledger_id, entry_id = ledger_ids[index], entry_ids[index]
+            released += self._let_go(dispatcher, consumer, ledger_id, entry_id)
+            if tracked:
+                dispatcher.consumed(ledger_id, entry_id)
+        dispatcher.acknowledged(released)
+
+    @staticmethod
+    def _let_go(dispatcher: SharedDispatcher, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
+        messages = consumer.let_go(ledger_id, entry_id)
+        if messages is not None:
+            return messages
+        for other in dispatcher.consumers:
+            messages = other.let_go(ledger_id, entry_id)
+            if messages is not None:
+                return messages
+        return 0
+
+    def acknowledge(
+        self, consumer: Consumer, positions: Sequence[Position], batches: Sequence[BatchAck]
+    ) -> None:
+        """Whole entries and parts of batches."""
+        run = AckRun(max(1, len(positions)))
+        run.count = len(positions)
+        run.ledger_ids = array("q", (p[0] for p in positions))
+        run.entry_ids = array("q", (p[1] for p in positions))
+        if positions:
+            self.acknowledge_run(consumer, run)
+        before = self.cursor.mark_delete
+        for ack in batches:
+            if not ack.remaining:
+                self.acknowledge(consumer, [ack.position], ())
+            elif self.topic.batch_index_acks:
+                self._acknowledge_batch(consumer, ack)
+        self._after_ack(before)
+
+    def _acknowledge_batch(self, consumer: Consumer, ack: BatchAck) -> None:
+        ledger_id, entry_id = ack.position
+        held = consumer.pending.get(ledger_id, {}).get(entry_id, 0)
+        known = self.cursor.remaining_bits(ledger_id, entry_id)
+        size = ack.batch_size or (held if known is None else 0)
+        cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
+        if isinstance(self.dispatcher, SharedDispatcher):
+            if whole:
+                self.dispatcher.acknowledged(self._let_go(self.dispatcher, consumer, ledger_id, entry_id))
+                self.dispatcher.consumed(ledger_id, entry_id)
+            elif cleared and consumer.reduce(ledger_id, entry_id, cleared):
+                self.dispatcher.acknowledged(cleared)
+        self._acked(consumer, cleared)
+
+    def acknowledge_cumulative(self, consumer: Consumer, position: Position, batch: BatchAck | None) -> None:
+        """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
+
+        :raises NotAllowed: the subscription is shared
+        """
+        if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
+            raise NotAllowed("Cumulative acknowledgement is not allowed on a shared subscription")
+        before = self.cursor.mark_delete
+        if batch is not None and batch.remaining:
+            consumed = self.cursor.mark_delete_to((position[0], position[1] - 1))
+            if self.topic.batch_index_acks:
+                self.cursor.consume_batch_indexes(*position, batch.remaining, batch.batch_size)
+        else:
+            consumed = self.cursor.mark_delete_to(position)
+        self._acked(consumer, consumed)
+        self._after_ack(before)
+
+    def _after_ack(self, before: Position) -> None:
+        if self.cursor.mark_delete != before:
+            self.last_mark_delete_ms = self.last_acked_ms
+            if self.topic.terminated:
+                self.check_end_of_topic()
+
+    # Redelivery and seek
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Delivers again what the consumer did not acknowledge: all (None) or these positions."""
+        if self.dispatcher is None:
+            return
+        if positions is None:
+            self.dispatcher.redeliver_all(consumer)
+        else:
+            self.dispatcher.redeliver(consumer, positions)
+
+    def disconnect_all(self) -> None:
+        """Closes all consumers; their clients come back."""
+        for consumer in list(self.consumers):
+            consumer.connection.close_consumer(consumer)
+            self.remove(consumer)
+
+    def begin_seek(self) -> None:
+        """From here to :meth:`end_seek` nobody joins, and a reader's cursor is not dropped.
+
+        :raises ServiceNotReady: another seek, or the end of the subscription, is going on
+        """
+        if self.closing:
+            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
+        self.closing = True
+
+    def end_seek(self) -> None:
+        self.closing = False
+        self.topic.keep_for_return(self)
+
+    def reset(self, position: Position) -> None:
+        """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
+        self.cursor.reset(position)
+        if self.dispatcher is not None:
+            self.dispatcher.rewound()
+
+    def check_unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
+        """:raises InUse: others are connected and ``force`` is false"""
+        if consumer not in self.consumers:
+            raise SubscriptionNotFound("The consumer is not connected to the subscription any more")
+        if len(self.consumers) > 1 and not force:
+            raise InUse(
+                "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"
+            )
+
+    def check_end_of_topic(self) -> None:
+        """Tells consumers of a terminated topic when they have had everything."""
+        if not self.cursor.has_more() and not self.cursor.backlog():
+            for consumer in self.consumers:
+                consumer.connection.send_end_of_topic(consumer)
+
+    def unacked_messages(self) -> int:
+        return sum(consumer.unacked for consumer in self.consumers)
+
+    def tick(self, seconds: float) -> None:
+        """Works out rates."""
+        for rate in (self.rate_out, self.redelivered, self.acks):
+            rate.tick(seconds)
+        for consumer in self.consumers:
+            for rate in (consumer.rate_out, consumer.redelivered, consumer.acks):
+                rate.tick(seconds)
+
+    def close(self) -> None:
+        self.closing = True
+        if self.awaiting_return is not None:
+            self.awaiting_return.cancel()
+            self.awaiting_return = None
+        if self.dispatcher is not None:
+            self.dispatcher.close()

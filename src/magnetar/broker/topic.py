@@ -1,0 +1,416 @@
+"""A persistent topic: producers on one side, subscriptions on the other, a managed ledger between them."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.entries import batch_size_or_zero, first_published_at, iso_time
+from magnetar.broker.exclusive_access import ExclusiveAccess
+from magnetar.broker.producer import Producer, Publish
+from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
+from magnetar.broker.subscription import Subscription
+from magnetar.errors import (
+    NotAllowed,
+    PersistenceFailure,
+    ProducerBusy,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicTerminated,
+)
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.position import Position
+from magnetar.metadata.interface import BadVersion
+from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+log = logging.getLogger(__name__)
+
+SEEK_RETURN_SECONDS = 60.0
+"""How long a reader's cursor waits for its consumer to come back from a seek."""
+
+
+@dataclass(frozen=True)
+class DispatchSettings:
+    max_read_entries: int = 100
+    max_read_bytes: int = 5 * 1024 * 1024
+    round_robin_entries: int = 20
+    max_unacked_per_consumer: int = 50_000
+    max_unacked_per_subscription: int = 200_000
+    read_retry_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """Caps are 0 for none."""
+
+    dispatch: DispatchSettings
+    batch_index_acks: bool = False
+    max_producers: int = 0
+    max_consumers: int = 0
+    max_consumers_per_subscription: int = 0
+    max_subscriptions: int = 0
+
+
+class Topic:
+    """Owned by this broker as long as it is open; everything here runs in the loop."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        managed_ledger: ManagedLedger,
+        managed_ledgers: ManagedLedgers,
+        io: Io,
+        wheel: TimerWheel,
+        settings: TopicSettings,
+        mark_busy: Callable[[Topic], None],
+        record_latency: Callable[[float], None],
+    ) -> None:
+        self.name = name
+        self.full_name = str(name)
+        self.managed_ledger = managed_ledger
+        self._managed_ledgers = managed_ledgers
+        self.loop = io.loop
+        self.clock = io.clock
+        self.wheel = wheel
+        self.settings = settings
+        self.dispatch_settings = settings.dispatch
+        self.batch_index_acks = settings.batch_index_acks
+        self._mark_busy = mark_busy
+        self._record_latency = record_latency
+        self.is_busy = False
+        self.producers: dict[str, Producer] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.access = ExclusiveAccess(self)
+        self.closing = False
+        self.fenced = False
+        self.rate_in = Rate()
+        self.rate_out = Rate()
+        self.write_latency = Distribution(LATENCY_BOUNDS_MS)
+        self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
+        self.writes = Rate()
+        self.reads = Rate()
+        self.misses = Rate()
+        self.chunk_seen = False
+        self.created_ms = io.clock.wall_ms()
+        self._drain_waiters: list[Any] = []
+        managed_ledger.listener = self
+        for cursor in managed_ledger.cursors.values():
+            properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
+            self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+    @property
+    def terminated(self) -> bool:
+        return self.managed_ledger.terminated is not None
+
+    @property
+    def max_read_position(self) -> Position:
+        return self.managed_ledger.max_read_position
+
+    def busy(self) -> None:
+        if not self.is_busy:
+            self.is_busy = True
+            self._mark_busy(self)
+
+    # Producers
+
+    def check_open(self) -> None:
+        """:raises ServiceNotReady: it is closing or lost; the client looks it up again"""
+        if self.closing or self.fenced:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+
+    async def add_producer(self, producer: Producer) -> Any:
+        """Admits a producer; returns None, or a future that is done when its turn comes (WaitForExclusive).
+
+        :raises ProducerBusy: the name is taken, or a cap is reached
+        :raises ProducerFenced: another one has exclusive access
+        :raises TopicTerminated: nothing can be published any more
+        """
+        self.check_open()
+        if self.terminated:
+            raise TopicTerminated("Topic was already terminated")
+        cap = self.settings.max_producers
+        if cap and len(self.producers) >= cap and producer.name not in self.producers:
+            raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
+        known = self.producers.get(producer.name)
+        if known is not None:
+            await self._replace(known, producer)
+            self.check_open()
+        turn = await self.access.enter(producer)
+        if turn is None:
+            self.producers[producer.name] = producer
+        return turn
+
+    async def _replace(self, known: Producer, producer: Producer) -> None:
+        if producer.replaces(known):
+            self._drop_producer(known)
+            return
+        if known.connection is not producer.connection and not await known.connection.check_liveness():
+            self._drop_producer(known)
+            return
+        raise ProducerBusy(
+            f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
+        )
+
+    def _drop_producer(self, producer: Producer) -> None:
+        producer.closed = True
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+
+    def admit(self, producer: Producer) -> None:
+        """A producer that waited for exclusive access has it now."""
+        self.producers[producer.name] = producer
+
+    def remove_producer(self, producer: Producer) -> None:
+        self._drop_producer(producer)
+        self.access.leave(producer)
+
+    def disconnect_producers(self) -> None:
+        """Closes all producers; their clients come back."""
+        for producer in list(self.producers.values()):
+            self.remove_producer(producer)
+            producer.connection.close_producer(producer)
+        self.access.disconnect_waiting()
+
+    # Publishing
+
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """Stores entries ``buffer[starts[i]:ends[i]]``; the producer hears of them when they are durable.
+
+        :raises TopicTerminated: the topic is terminated
+        :raises ServiceNotReady: it is closing, or lost to another broker
+        """
+        if self.closing or self.fenced:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        try:
+            self.managed_ledger.append(buffer, starts, ends, len(starts), size, publish)
+        except ManagedLedgerTerminated as error:
+            raise TopicTerminated("Topic was already terminated") from error
+        except ManagedLedgerClosed as error:
+            raise ServiceNotReady("Topic is temporarily unavailable") from error
+        self.rate_in.messages += publish.messages
+        self.rate_in.bytes += size
+        if not self.is_busy:
+            self.busy()
+
+    def on_appended(self, appends: Sequence[Append]) -> None:
+        now = self.clock.monotonic()
+        for operation in appends:
+            publish = operation.context
+            if publish is None:
+                continue
+            publish.producer.connection.publish_durable(
+                publish.producer,
+                publish,
+                operation.ledger_id,
+                operation.first_entry_id,
+                operation.first,
+                operation.count,
+                operation.size,
+            )
+            milliseconds = (now - publish.started) * 1000.0
+            self.write_latency.add(milliseconds, operation.count)
+            self._record_latency(milliseconds)
+            self.writes.messages += operation.count
+            self.entry_sizes.add(operation.size / operation.count, operation.count)
+        for subscription in self.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.read_more()
+        if self._drain_waiters:
+            self._wake_drained()
+
+    def _wake_drained(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+        reason = PersistenceFailure(f"Cannot store the message: {error}")
+        log.error("entries not stored topic=%s error=%s", self.full_name, error)
+        for operation in appends:
+            publish = operation.context
+            if publish is not None:
+                publish.producer.connection.publish_failed(
+                    publish.producer, publish, operation.first, operation.count, operation.size, reason
+                )
+        self.disconnect_producers()
+        self._wake_drained()
+
+    def on_fenced(self) -> None:
+        self.fenced = True
+        self.disconnect_producers()
+        for subscription in self.subscriptions.values():
+            subscription.disconnect_all()
+
+    # Subscriptions
+
+    async def subscribe(
+        self, name: str, start: Position, properties: Mapping[str, str], *, durable: bool, create: bool
+    ) -> Subscription:
+        """The subscription of that name, made when missing.
+
+        :param start: first position to deliver of a new one
+        :raises SubscriptionNotFound: it is missing and ``create`` is false
+        :raises NotAllowed: durable and non-durable do not match, or a cap is reached
+        """
+        known = self.subscriptions.get(name)
+        if known is None:
+            if not create:
+                raise SubscriptionNotFound(f"Subscription {name} does not exist")
+            cap = self.settings.max_subscriptions
+            if cap and durable and sum(s.durable for s in self.subscriptions.values()) >= cap:
+                raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
+            known = await self._make_subscription(name, start, dict(properties), durable=durable)
+        elif known.durable and not durable:
+            raise NotAllowed("NonDurable subscription with the same name already exists as a durable one.")
+        elif durable and not known.durable:
+            raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
+        return known
+
+    async def _make_subscription(
+        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
+    ) -> Subscription:
+        if durable:
+            try:
+                cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
+            except BadVersion as error:
+                raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
+            twin = self.subscriptions.get(name)
+            if twin is not None:
+                return twin
+        else:
+            cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
+        subscription = Subscription(self, name, cursor, properties)
+        self.subscriptions[name] = subscription
+        return subscription
+
+    def forget_subscription(self, subscription: Subscription) -> None:
+        """Drops a non-durable subscription."""
+        subscription.close()
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            self.managed_ledger.remove_cursor(subscription.cursor)
+
+    async def unsubscribe(self, name: str) -> None:
+        """Deletes a subscription with its cursor; consumers must have been disconnected.
+
+        :raises SubscriptionNotFound: there is none
+        """
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"Subscription {name} does not exist")
+        if not subscription.durable:
+            self.forget_subscription(subscription)
+            return
+        subscription.close()
+        await self.managed_ledger.delete_cursor(name)
+        self.subscriptions.pop(name, None)
+
+    def keep_for_return(self, subscription: Subscription) -> None:
+        """A reader left through a seek: cursor and position wait for it a while."""
+        if not subscription.durable and not subscription.consumers:
+            subscription.awaiting_return = self.wheel.schedule(
+                SEEK_RETURN_SECONDS, self.forget_subscription, subscription
+            )
+
+    async def position_at(self, publish_time_ms: int) -> Position:
+        """The first position published at or after a time; behind the last one when there is none."""
+        return await first_published_at(self.managed_ledger, publish_time_ms)
+
+    async def last_message(self) -> tuple[Position, int]:
+        """The last position, and how many messages its batch has: 0 for what is no batch, or when empty."""
+        position = self.max_read_position
+        if position[1] < 0:
+            return position, 0
+        run = await self.managed_ledger.reader.read(
+            position, position, 1, self.dispatch_settings.max_read_bytes
+        )
+        return position, batch_size_or_zero(run.entry(0))
+
+    def describe_time(self, wall_ms: int) -> str:
+        """ISO 8601 with milliseconds, UTC, as statistics give times."""
+        return iso_time(wall_ms)
+
+    async def drained(self) -> None:
+        """Returns when everything published so far is durable or has failed."""
+        ledger = self.managed_ledger
+        while ledger.pending_count:
+            waiter = self.loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def dispatched(self, messages: int, size: int) -> None:
+        self.rate_out.messages += messages
+        self.rate_out.bytes += size
+        if not self.is_busy:
+            self.busy()
+
+    def consumer_count(self) -> int:
+        return sum(len(s.consumers) for s in self.subscriptions.values())
+
+    def connections(self) -> set[Connection]:
+        found = {p.connection for p in self.producers.values()}
+        for subscription in self.subscriptions.values():
+            found.update(c.connection for c in subscription.consumers)
+        return found
+
+    # Figures
+
+    def tick(self, seconds: float) -> bool:
+        """Works out rates over the last window; returns whether anything is still moving."""
+        reader = self.managed_ledger.reader
+        self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
+        self.misses.messages = reader.entries_missed
+        for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses):
+            rate.tick(seconds)
+        for producer in self.producers.values():
+            producer.rate_in.tick(seconds)
+        moving = self.rate_in.per_second > 0 or self.rate_out.per_second > 0
+        for subscription in self.subscriptions.values():
+            subscription.tick(seconds)
+            moving = moving or subscription.acks.per_second > 0
+        return moving
+
+    # Ending
+
+    async def terminate(self) -> Position:
+        """Ends the topic for ever; returns the last position."""
+        self.check_open()
+        last = await self.managed_ledger.terminate()
+        self.disconnect_producers()
+        for subscription in self.subscriptions.values():
+            subscription.check_end_of_topic()
+        return last
+
+    async def close(self) -> None:
+        """Disconnects everybody and closes the managed ledger: what was acknowledged is durable then."""
+        if self.closing:
+            return
+        self.closing = True
+        self._disconnect()
+        await self._managed_ledgers.close(self.managed_ledger)
+
+    async def delete(self) -> None:
+        """Disconnects everybody and removes the topic with all it stored."""
+        self.closing = True
+        self._disconnect()
+        await self._managed_ledgers.delete(self.managed_ledger)
+
+    def _disconnect(self) -> None:
+        self.disconnect_producers()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_all()
+            subscription.close()
