@@ -1,0 +1,96 @@
+"""What a fresh standalone cluster holds: itself, the tenants ``public`` and ``sample``, a namespace of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore
+from magnetar.naming.bundles import Bundles
+from magnetar.naming.namespace_name import NamespaceName
+
+
+async def bootstrap(
+    metadata: MetadataStore, cluster: str, http_url: str, broker_url: str, bundles: int
+) -> None:
+    """Writes what is missing; what is there stays, but for the cluster's own addresses.
+
+    :param bundles: into how many a new namespace is divided, 1 … 65536
+    :raises MetadataError: the store refused
+    """
+    await _put_cluster(metadata, cluster, http_url, broker_url)
+    tenant = {"adminRoles": [], "allowedClusters": [cluster]}
+    for name in ("public", "sample"):
+        await _put_new(metadata, f"/admin/policies/{name}", tenant)
+    for namespace in (NamespaceName("public", None, "default"), NamespaceName("sample", cluster, "ns1")):
+        boundaries = Bundles.even(bundles).texts()
+        divided = {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
+        local = {"bundles": divided, "migrated": False}
+        await _put_new(metadata, f"/admin/local-policies/{namespace.path}", local)
+        await _put_new(metadata, f"/admin/policies/{namespace.path}", new_policies(cluster, divided))
+
+
+async def _put_cluster(metadata: MetadataStore, cluster: str, http_url: str, broker_url: str) -> None:
+    """The addresses may have changed since the last start; whatever else was set stays."""
+    path = f"/admin/clusters/{cluster}"
+    node = await metadata.get(path)
+    known = json.loads(node.value) if node is not None and node.value else _new_cluster()
+    wanted = {**known, "serviceUrl": http_url, "brokerServiceUrl": broker_url}
+    if node is None or wanted != known:
+        await metadata.put(path, _encoded(wanted), MUST_NOT_EXIST if node is None else node.version)
+
+
+def _new_cluster() -> dict[str, Any]:
+    return {
+        "serviceUrl": "",
+        "brokerServiceUrl": "",
+        "brokerClientTlsEnabled": False,
+        "tlsAllowInsecureConnection": False,
+        "brokerClientTlsEnabledWithKeyStore": False,
+    }
+
+
+def new_policies(cluster: str, bundles: Mapping[str, Any]) -> dict[str, Any]:
+    """Policies of a namespace nobody has set anything for."""
+    return {
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "replication_clusters": [cluster],
+        "allowed_clusters": [],
+        "bundles": dict(bundles),
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "is_allow_auto_update_schema": True,
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": {},
+        "migrated": False,
+    }
+
+
+async def _put_new(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -> None:
+    """Writes a node that has no value yet: none is there, or one that was only made as a parent."""
+    node = await metadata.get(path)
+    if node is not None and node.value:
+        return
+    try:
+        await metadata.put(path, _encoded(value), MUST_NOT_EXIST if node is None else node.version)
+    except BadVersion:
+        # Somebody else wrote it in between: theirs counts.
+        return
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
