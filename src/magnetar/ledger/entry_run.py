@@ -15,7 +15,13 @@ class EntryRun:
     __slots__ = ("buffer", "count", "ends", "first_entry_id", "ledger_id", "starts")
 
     def __init__(
-        self, ledger_id: int, first_entry_id: int, count: int, buffer: bytes, starts: array[int], ends: array[int]
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        count: int,
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
     ) -> None:
         self.ledger_id = ledger_id
         self.first_entry_id = first_entry_id

@@ -15,8 +15,10 @@ from typing import Protocol
 
 from magnetar.ledger.entry_run import EntryRun
 
+
 class LedgerError(Exception):
     """An operation on a ledger failed; subclasses say how."""
+
 
 class NoSuchLedger(LedgerError):
     """The ledger was never made, or is deleted."""
@@ -25,20 +27,26 @@ class NoSuchLedger(LedgerError):
         super().__init__(f"no such ledger: {ledger_id}")
         self.ledger_id = ledger_id
 
+
 class NoSuchEntry(LedgerError):
     """The entry id lies beyond the last entry of the ledger."""
+
 
 class LedgerFenced(LedgerError):
     """Somebody else opened the ledger for recovery; this writer has ended."""
 
+
 class LedgerClosed(LedgerError):
     """The writer was closed, or ended by an earlier failure."""
+
 
 class DataDamaged(LedgerError):
     """Bytes that were acknowledged do not read back as written; names file, offset and ledger."""
 
+
 class StoreClosed(LedgerError):
     """The store is stopping."""
+
 
 @dataclass(frozen=True)
 class Quorums:
@@ -48,10 +56,12 @@ class Quorums:
     write: int = 1
     ack: int = 1
 
+
 class LedgerState(Enum):
     OPEN = "OPEN"
     IN_RECOVERY = "IN_RECOVERY"
     CLOSED = "CLOSED"
+
 
 @dataclass(frozen=True)
 class LedgerMetadata:
@@ -63,6 +73,7 @@ class LedgerMetadata:
     """Bytes of all entries up to ``last_entry_id``."""
     ctime_ms: int
     custom: Mapping[str, bytes] = field(default_factory=dict)
+
 
 class LedgerListener(Protocol):
     """The owner of a writer; called in the loop, in order."""
@@ -78,6 +89,7 @@ class LedgerListener(Protocol):
         """
         ...
 
+
 class LedgerWriter(Protocol):
     ledger_id: int
 
@@ -86,7 +98,7 @@ class LedgerWriter(Protocol):
         ...
 
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
-        """Appends entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count); returns the first id.
+        """Appends entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count); returns the first id.
 
         Returns at once; the buffer must not change afterwards; ``starts`` and ``ends`` may be reused by the
         caller once this returns.
@@ -105,6 +117,7 @@ class LedgerWriter(Protocol):
     def forget_before(self, entry_id: int) -> None:
         """Hints that entries below ``entry_id`` will not be read again."""
         ...
+
 
 class LedgerReader(Protocol):
     metadata: LedgerMetadata
@@ -126,17 +139,18 @@ class LedgerReader(Protocol):
 
     def close(self) -> None: ...
 
+
 class LedgerStore(Protocol):
     cursor_write_interval: float | None
-    """Seconds between two writes of a dirty cursor when appends are nearly free (they ride along with the next
-    group commit); None: the owner's own rate limit holds."""
+    """Seconds between two writes of a dirty cursor when appends are nearly free (they ride along with the
+    next group commit); None: the owner's own rate limit holds."""
 
     async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> LedgerWriter:
         """Makes a ledger with an id never used before; it is known durably when this returns."""
         ...
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
-        """Opens a ledger for reading; ``recover`` first fences its writer durably and closes it at the last entry.
+        """Opens a ledger for reading; ``recover`` first fences its writer durably and closes it there.
 
         Without ``recover`` an open ledger is read up to its last-add-confirmed, which goes on growing.
 

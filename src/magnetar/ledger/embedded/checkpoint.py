@@ -1,0 +1,135 @@
+"""The checkpoint: everything the log said before a segment, so that only what follows is replayed."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from magnetar.io.interfaces import Disk
+from magnetar.ledger.embedded.ledger_table import PART_FIELDS, LedgerRow
+from magnetar.ledger.interface import DataDamaged
+
+CHECKPOINT_NAME = "checkpoint"
+_TEMPORARY_NAME = "checkpoint.tmp"
+_MAGIC = b"MGCHECKP"
+_VERSION = 1
+_HEADER = struct.Struct("<8sIIQ")
+"""Magic, format version, checksum of the body, its length."""
+_BODY = struct.Struct("<qQQQII")
+"""Next ledger id, next segment id, first segment of the log, its first sequence number, segments, ledgers."""
+_SEGMENT = struct.Struct("<QIIQQQ")
+"""Segment id, kind, whether it was rewritten once, size of the file, end of its last group, runs."""
+_LEDGER = struct.Struct("<qIqqqII")
+"""Ledger id, closed, last entry, length, first entry still wanted, length of metadata, parts."""
+_PART = struct.Struct("<qqqq")
+
+
+@dataclass
+class SealedSegment:
+    """A segment that is complete and has its index beside it."""
+
+    segment_id: int
+    kind: int
+    size: int
+    end: int
+    runs: int
+    settled: bool = False
+    """Need not be sorted by ledger (any more)."""
+
+
+@dataclass
+class Checkpoint:
+    next_ledger_id: int = 1
+    next_segment_id: int = 1
+    log_segment_id: int = 1
+    """Where replay begins."""
+    log_sequence: int = 1
+    """The sequence number of the first group there."""
+    segments: list[SealedSegment] = field(default_factory=list)
+    ledgers: list[LedgerRow] = field(default_factory=list)
+
+
+def encode_row(row: LedgerRow, sealed: Container[int]) -> bytes:
+    """A ledger's row, with those of its parts that lie in ``sealed`` segments."""
+    parts = [_PART.pack(*part) for part in row.each_part() if part[0] in sealed]
+    head = _LEDGER.pack(
+        row.ledger_id,
+        row.closed,
+        row.last_entry_id,
+        row.length,
+        row.forgotten,
+        len(row.created),
+        len(parts),
+    )
+    return b"".join((head, row.created, *parts))
+
+
+def encode_checkpoint(checkpoint: Checkpoint, rows: list[bytes]) -> bytes:
+    """A checkpoint's file; ``rows`` come from :func:`encode_row` and take the place of its ledgers."""
+    pieces = [
+        _BODY.pack(
+            checkpoint.next_ledger_id,
+            checkpoint.next_segment_id,
+            checkpoint.log_segment_id,
+            checkpoint.log_sequence,
+            len(checkpoint.segments),
+            len(rows),
+        )
+    ]
+    for segment in checkpoint.segments:
+        pieces.append(
+            _SEGMENT.pack(
+                segment.segment_id, segment.kind, segment.settled, segment.size, segment.end, segment.runs
+            )
+        )
+    body = b"".join(pieces + rows)
+    return _HEADER.pack(_MAGIC, _VERSION, crc32c(body), len(body)) + body
+
+
+def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
+    """:raises DataDamaged: it does not carry its checksum"""
+    if len(data) < _HEADER.size:
+        raise DataDamaged(f"{path}: shorter than a checkpoint's header")
+    magic, version, checksum, length = _HEADER.unpack_from(data)
+    body = data[_HEADER.size :]
+    if magic != _MAGIC or version != _VERSION or len(body) != length or crc32c(body) != checksum:
+        raise DataDamaged(f"{path}: does not carry its checksum; which ledgers exist is not known")
+    next_ledger, next_segment, log_segment, sequence, segments, ledgers = _BODY.unpack_from(body)
+    checkpoint = Checkpoint(next_ledger, next_segment, log_segment, sequence)
+    at = _BODY.size
+    for _ in range(segments):
+        segment_id, kind, settled, size, end, runs = _SEGMENT.unpack_from(body, at)
+        checkpoint.segments.append(SealedSegment(segment_id, kind, size, end, runs, bool(settled)))
+        at += _SEGMENT.size
+    for _ in range(ledgers):
+        row, at = _decode_row(body, at)
+        checkpoint.ledgers.append(row)
+    return checkpoint
+
+
+def _decode_row(body: bytes, at: int) -> tuple[LedgerRow, int]:
+    ledger_id, closed, last, length, forgotten, created_bytes, parts = _LEDGER.unpack_from(body, at)
+    at += _LEDGER.size
+    row = LedgerRow(ledger_id, body[at : at + created_bytes])
+    at += created_bytes
+    row.closed, row.last_entry_id, row.length, row.forgotten = bool(closed), last, length, forgotten
+    row.parts = array("q", struct.unpack_from(f"<{parts * PART_FIELDS}q", body, at))
+    return row, at + parts * _PART.size
+
+
+def write_checkpoint(disk: Disk, directory: str, data: bytes) -> None:
+    """Puts a checkpoint in the place of the last one; durable when this returns."""
+    temporary = f"{directory}/{_TEMPORARY_NAME}"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, f"{directory}/{CHECKPOINT_NAME}")
+    disk.sync_directory(directory)

@@ -1,0 +1,113 @@
+"""The group: what one commit adds to a segment, encoded and decoded. A hot module.
+
+A group is a header, a table of runs and the runs' bodies (``docs/segment-format.md``). A *run* is what one
+ledger has in the group; the body of a run of entries is a u32 length for each, then the entries. The
+header's checksum covers header and table, the table holds a checksum for each body: every byte has one.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from itertools import accumulate
+
+from crc32c import crc32c
+
+GROUP_MAGIC = b"MGRP"
+GROUP_HEADER = struct.Struct("<4sIIIQQQQ")
+"""Magic, checksum, length of the group, runs, segment id, offset, sequence number, durable up to."""
+GROUP_HEADER_BYTES = 48
+RUN_HEADER = struct.Struct("<IIqqqII")
+"""Kind, entries, ledger id, first entry id, last-add-confirmed, length of the body, checksum of the body."""
+RUN_HEADER_BYTES = 40
+CHECKSUM_END = 8
+"""Where magic and checksum end and what the checksum covers begins."""
+
+ENTRIES = 0
+LEDGER_CREATED = 1
+LEDGER_CLOSED = 2
+LEDGER_DELETED = 3
+
+LENGTH_BYTES = 4
+_LENGTH = struct.Struct("<I")
+_SWAP = sys.byteorder != "little"
+
+Run = tuple[int, int, int, int, int, list[bytes]]
+"""Kind, entries, ledger id, first entry id, last-add-confirmed, pieces of the body."""
+
+
+def gather(
+    buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
+) -> tuple[bytes, bytes]:
+    """The lengths and the bytes of entries ``first`` … ``first + count - 1``, as a run's body has them."""
+    if count == 1:
+        entry = buffer[starts[first] : ends[first]]
+        return _LENGTH.pack(len(entry)), entry
+    last = first + count
+    entries = [buffer[start:end] for start, end in zip(starts[first:last], ends[first:last], strict=True)]
+    lengths = array("I", map(len, entries))
+    if _SWAP:
+        lengths.byteswap()
+    return lengths.tobytes(), b"".join(entries)
+
+
+def build_group(
+    segment_id: int, offset: int, sequence: int, durable_up_to: int, runs: list[Run]
+) -> tuple[bytes, array[int]]:
+    """A group, and for each run where its body begins in the segment, its length and its checksum."""
+    table_end = GROUP_HEADER_BYTES + RUN_HEADER_BYTES * len(runs)
+    places = array("I")
+    table = [b""]
+    pieces = [b"", b""]
+    body_at = table_end
+    for kind, count, ledger_id, first_entry_id, confirmed, body in runs:
+        checksum = 0
+        length = 0
+        for piece in body:
+            checksum = crc32c(piece, checksum)
+            length += len(piece)
+        table.append(RUN_HEADER.pack(kind, count, ledger_id, first_entry_id, confirmed, length, checksum))
+        pieces.extend(body)
+        places.extend((offset + body_at, length, checksum))
+        body_at += length
+    table[0] = GROUP_HEADER.pack(
+        GROUP_MAGIC, 0, body_at, len(runs), segment_id, offset, sequence, durable_up_to
+    )[CHECKSUM_END:]
+    covered = b"".join(table)
+    pieces[0] = GROUP_MAGIC + _LENGTH.pack(crc32c(covered))
+    pieces[1] = covered
+    return b"".join(pieces), places
+
+
+def body_is_whole(data: bytes, at: int, length: int, checksum: int) -> bool:
+    """Whether ``data[at:at + length]`` is all there and carries ``checksum``."""
+    return at + length <= len(data) and int(crc32c(memoryview(data)[at : at + length])) == checksum
+
+
+def take_entries(
+    data: bytes,
+    body_at: int,
+    count: int,
+    skip: int,
+    wanted: int,
+    max_bytes: int,
+    starts: array[int],
+    ends: array[int],
+) -> tuple[int, int]:
+    """Appends the bounds of a body's entries from ``skip`` on to ``starts`` and ``ends``.
+
+    Takes at most ``wanted`` entries of at most ``max_bytes`` together; returns how many and their bytes.
+    The body at ``body_at`` has ``count`` entries and was found whole.
+    """
+    lengths = array("I")
+    lengths.frombytes(data[body_at : body_at + LENGTH_BYTES * count])
+    if _SWAP:
+        lengths.byteswap()
+    bounds = list(accumulate(lengths, initial=body_at + LENGTH_BYTES * count))
+    begin = bounds[skip]
+    end = min(skip + wanted, count, bisect_right(bounds, begin + max_bytes) - 1)
+    starts.extend(bounds[skip:end])
+    ends.extend(bounds[skip + 1 : end + 1])
+    return end - skip, bounds[end] - begin

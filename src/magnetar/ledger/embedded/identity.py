@@ -1,0 +1,84 @@
+"""The VERSION file and the lock of a store's directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from magnetar import __version__
+from magnetar.io.interfaces import Disk, File
+from magnetar.ledger.embedded.segment_header import FORMAT_VERSION, segment_id_of
+from magnetar.ledger.interface import DataDamaged, LedgerError
+
+_VERSION_NAME = "VERSION"
+_LOCK_NAME = "LOCK"
+STORE_ID_BYTES = 16
+
+
+class StoreLocked(LedgerError):
+    """Another process, or another store in this one, uses the directory."""
+
+
+class UnknownFormat(LedgerError):
+    """The directory was written by a newer release whose format this one does not know."""
+
+
+def lock_store(disk: Disk, directory: str) -> File:
+    """Takes the lock of a directory, made when missing; closing the file gives it back.
+
+    :raises StoreLocked: somebody else has it
+    """
+    disk.make_directory(directory)
+    file = disk.open(f"{directory}/{_LOCK_NAME}", create=True)
+    if not file.lock(exclusive=True):
+        file.close()
+        raise StoreLocked(f"the ledger store in {directory!r} is in use by another process")
+    return file
+
+
+def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> bytes:
+    """The store's id from its VERSION file; writes one with ``new_id()`` into an empty directory.
+
+    :raises UnknownFormat: a newer release wrote it
+    :raises DataDamaged: the file is missing beside segments, or is not what a release writes
+    """
+    path = f"{directory}/{_VERSION_NAME}"
+    if not disk.exists(path):
+        segments = [name for name in disk.names(directory) if segment_id_of(name) is not None]
+        if segments:
+            raise DataDamaged(f"{path} is missing but {directory}/{segments[0]} is there")
+        store_id = new_id()
+        _write(disk, directory, store_id)
+        return store_id
+    file = disk.open(path, write=False)
+    try:
+        text = file.read(file.size(), 0)
+    finally:
+        file.close()
+    try:
+        fields = json.loads(text)
+        found, writer, store_id = int(fields["format"]), str(fields["writer"]), bytes.fromhex(fields["store"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataDamaged(f"{path} is not a store's version: {error}") from error
+    if found > FORMAT_VERSION:
+        raise UnknownFormat(
+            f"{directory!r} has format {found}, written by {writer}; "
+            f"this release ({__version__}) knows formats up to {FORMAT_VERSION}"
+        )
+    if found < 1 or len(store_id) != STORE_ID_BYTES:
+        raise DataDamaged(f"{path} is not a store's version")
+    return store_id
+
+
+def _write(disk: Disk, directory: str, store_id: bytes) -> None:
+    fields = {"format": FORMAT_VERSION, "writer": f"magnetar {__version__}", "store": store_id.hex()}
+    temporary = f"{directory}/{_VERSION_NAME}.tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write(json.dumps(fields).encode() + b"\n", 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, f"{directory}/{_VERSION_NAME}")
+    disk.sync_directory(directory)

@@ -1,0 +1,200 @@
+"""Where the runs of a segment lie: in memory as arrays, beside a sealed segment as a file."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+RUN_FIELDS = 4
+"""A run in an array: its first entry less the part's, offset of its body, the body's length and checksum."""
+
+_MAGIC = b"MGSEGIDX"
+_VERSION = 1
+_HEADER = struct.Struct("<8sIIQQI")
+"""Magic, format version, parts, segment id, end of the last group, checksum of what is before."""
+_PART = struct.Struct("<qqqIIII")
+"""Ledger id, first and last entry, runs, offset of the runs, their checksum, checksum of what is before."""
+_SWAP = sys.byteorder != "little"
+
+
+class PartIndex(NamedTuple):
+    """The runs that hold consecutive entries of one ledger in one segment."""
+
+    first_entry_id: int
+    last_entry_id: int
+    runs: array[int]
+    """:data:`RUN_FIELDS` numbers of 32 bit a run."""
+
+    def run_of(self, entry_id: int) -> int:
+        """The number of the run that holds an entry of this part."""
+        delta = entry_id - self.first_entry_id
+        runs = self.runs
+        low, high = 0, len(runs) // RUN_FIELDS
+        while low + 1 < high:
+            middle = (low + high) // 2
+            if runs[middle * RUN_FIELDS] <= delta:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def run_count(self) -> int:
+        return len(self.runs) // RUN_FIELDS
+
+    def entries_of(self, run: int) -> tuple[int, int]:
+        """First entry id of a run and how many it has."""
+        at = run * RUN_FIELDS
+        begin = self.runs[at]
+        after = at + RUN_FIELDS
+        if after < len(self.runs):
+            end = self.runs[after]
+        else:
+            end = self.last_entry_id - self.first_entry_id + 1
+        return self.first_entry_id + begin, end - begin
+
+
+class GrowingIndex:
+    """The index of a segment that is being written."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._runs: dict[int, array[int]] = {}
+        self.run_count = 0
+
+    def add(self, ledger_id: int, first: int, count: int, offset: int, length: int, checksum: int) -> None:
+        """Notes a run; the runs of a ledger come in order and without gaps."""
+        runs = self._runs.get(ledger_id)
+        if runs is None:
+            runs = self._runs[ledger_id] = array("I")
+            self._first[ledger_id] = first
+        elif self._last[ledger_id] + 1 != first:
+            raise AssertionError(f"ledger {ledger_id} goes on at entry {first} after {self._last[ledger_id]}")
+        runs.extend((first - self._first[ledger_id], offset, length, checksum))
+        self._last[ledger_id] = first + count - 1
+        self.run_count += 1
+
+    def part(self, ledger_id: int) -> PartIndex | None:
+        runs = self._runs.get(ledger_id)
+        if runs is None:
+            return None
+        return PartIndex(self._first[ledger_id], self._last[ledger_id], runs)
+
+    def parts(self) -> list[tuple[int, PartIndex]]:
+        """(ledger id, part) in ascending order of ledgers."""
+        return [
+            (ledger_id, PartIndex(self._first[ledger_id], self._last[ledger_id], self._runs[ledger_id]))
+            for ledger_id in sorted(self._runs)
+        ]
+
+
+def encode_index(segment_id: int, end: int, parts: Sequence[tuple[int, PartIndex]]) -> bytes:
+    """The index file of a segment; ``parts`` ascend by ledger and first entry."""
+    fields = (_MAGIC, _VERSION, len(parts), segment_id, end)
+    header = _HEADER.pack(*fields, 0)[:-4]
+    table: list[bytes] = [header + struct.pack("<I", crc32c(header))]
+    bodies: list[bytes] = []
+    at = _HEADER.size + _PART.size * len(parts)
+    for ledger_id, part in parts:
+        runs = _bytes_of(part.runs)
+        row = _PART.pack(
+            ledger_id,
+            part.first_entry_id,
+            part.last_entry_id,
+            part.run_count(),
+            at,
+            crc32c(runs),
+            0,
+        )[:-4]
+        table.append(row + struct.pack("<I", crc32c(row)))
+        bodies.append(runs)
+        at += len(runs)
+    return b"".join(table + bodies)
+
+
+def load_part(
+    read_at: Callable[[int, int], bytes], segment_id: int, ledger_id: int, entry_id: int
+) -> PartIndex | None:
+    """The part that holds an entry, found by bisection in an index file.
+
+    None when the file does not hold it or does not carry its checksums; the segment itself knows then.
+    """
+    header = read_at(_HEADER.size, 0)
+    if len(header) < _HEADER.size:
+        return None
+    magic, version, count, owner, _, checksum = _HEADER.unpack(header)
+    if magic != _MAGIC or version != _VERSION or owner != segment_id or crc32c(header[:-4]) != checksum:
+        return None
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        row = read_at(_PART.size, _HEADER.size + _PART.size * middle)
+        if len(row) < _PART.size or crc32c(row[:-4]) != _PART.unpack(row)[6]:
+            return None
+        found, first, last, runs, at, runs_checksum, _ = _PART.unpack(row)
+        if (found, last) < (ledger_id, entry_id):
+            low = middle + 1
+        elif (found, first) > (ledger_id, entry_id):
+            high = middle
+        else:
+            data = read_at(runs * RUN_FIELDS * 4, at)
+            return None if crc32c(data) != runs_checksum else PartIndex(first, last, _array_of(data))
+    return None
+
+
+class IndexCache:
+    """Parts of sealed segments that were used last, within a bound of bytes."""
+
+    _PART_OVERHEAD = 400
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: OrderedDict[tuple[int, int, int], PartIndex] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, segment_id: int, ledger_id: int, first: int) -> PartIndex | None:
+        part = self._parts.get((segment_id, ledger_id, first))
+        if part is not None:
+            self._parts.move_to_end((segment_id, ledger_id, first))
+        return part
+
+    def put(self, segment_id: int, ledger_id: int, part: PartIndex) -> None:
+        key = (segment_id, ledger_id, part.first_entry_id)
+        self._forget(key)
+        self._parts[key] = part
+        self.bytes += self._cost(part)
+        while self.bytes > self._max_bytes and len(self._parts) > 1:
+            self._forget(next(iter(self._parts)))
+
+    def drop_segments(self, segment_ids: Mapping[int, object] | set[int]) -> None:
+        for key in [key for key in self._parts if key[0] in segment_ids]:
+            self._forget(key)
+
+    def _forget(self, key: tuple[int, int, int]) -> None:
+        part = self._parts.pop(key, None)
+        if part is not None:
+            self.bytes -= self._cost(part)
+
+    def _cost(self, part: PartIndex) -> int:
+        return len(part.runs) * 4 + self._PART_OVERHEAD
+
+
+def _bytes_of(runs: array[int]) -> bytes:
+    if _SWAP:
+        runs = array("I", runs)
+        runs.byteswap()
+    return runs.tobytes()
+
+
+def _array_of(data: bytes) -> array[int]:
+    runs = array("I")
+    runs.frombytes(data)
+    if _SWAP:
+        runs.byteswap()
+    return runs

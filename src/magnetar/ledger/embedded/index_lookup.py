@@ -1,0 +1,64 @@
+"""Finds where the entries of a ledger lie, wherever the index of their segment is."""
+
+from __future__ import annotations
+
+from magnetar.ledger.embedded.index import IndexCache, PartIndex, encode_index, load_part
+from magnetar.ledger.embedded.index_rebuild import rebuild_index
+from magnetar.ledger.embedded.reader import SegmentReader
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_reads import SegmentReads
+from magnetar.ledger.embedded.segment_supply import LogSegment
+from magnetar.ledger.interface import DataDamaged
+
+
+class IndexLookup:
+    """Growing segments have their index in memory, sealed ones in a cache and in the file beside them."""
+
+    def __init__(self, files: SegmentFiles, reads: SegmentReads, cache_bytes: int) -> None:
+        self.growing: dict[int, LogSegment] = {}
+        """Segments without an index file yet."""
+        self.ends: dict[int, int] = {}
+        """Segment id → end of its last group, of the sealed ones."""
+        self.cache = IndexCache(cache_bytes)
+        self._files = files
+        self._reads = reads
+
+    async def part(self, segment_id: int, ledger_id: int, first: int, entry_id: int) -> PartIndex:
+        """The index of the part that begins at ``first`` and holds ``entry_id``, in a pinned segment.
+
+        :raises DataDamaged: neither the index file nor the segment itself can tell
+        """
+        segment = self.growing.get(segment_id)
+        if segment is not None:
+            part = segment.index.part(ledger_id)
+        else:
+            part = self.cache.get(segment_id, ledger_id, first)
+        if part is None:
+            part = await self._reads.job(lambda: self._load(segment_id, ledger_id, entry_id))
+            self.cache.put(segment_id, ledger_id, part)
+        return part
+
+    def _load(self, segment_id: int, ledger_id: int, entry_id: int) -> PartIndex:
+        """Runs on a worker."""
+        try:
+            file = self._files.open_index(segment_id)
+        except FileNotFoundError:
+            return self._rebuild(segment_id, ledger_id, entry_id)
+        try:
+            part = load_part(file.read, segment_id, ledger_id, entry_id)
+        finally:
+            file.close()
+        return part or self._rebuild(segment_id, ledger_id, entry_id)
+
+    def _rebuild(self, segment_id: int, ledger_id: int, entry_id: int) -> PartIndex:
+        file = self._files.open(segment_id)
+        try:
+            reader = SegmentReader(file.read, file.size(), segment_id)
+            parts = rebuild_index(reader, file.path, self.ends[segment_id])
+        finally:
+            file.close()
+        self._files.write_index(segment_id, encode_index(segment_id, self.ends[segment_id], parts))
+        for owner, part in parts:
+            if owner == ledger_id and part.first_entry_id <= entry_id <= part.last_entry_id:
+                return part
+        raise DataDamaged(f"{file.path}: does not hold entry {entry_id} of ledger {ledger_id}")

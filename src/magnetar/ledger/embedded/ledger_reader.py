@@ -1,0 +1,165 @@
+"""Reading a ledger of the embedded store."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from magnetar.ledger.embedded.group import body_is_whole, take_entries
+from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
+from magnetar.ledger.embedded.index_lookup import IndexLookup
+from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_reads import SegmentReads
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import (
+    DataDamaged,
+    LedgerMetadata,
+    NoSuchEntry,
+    NoSuchLedger,
+    StoreClosed,
+)
+
+
+class ReadContext(NamedTuple):
+    """What all readers of a store share."""
+
+    table: LedgerTable
+    lookup: IndexLookup
+    reads: SegmentReads
+    files: SegmentFiles
+    coalesce_gap: int
+
+
+class _Extent(NamedTuple):
+    """Runs of a part that are read at once."""
+
+    run: int
+    after: int
+    offset: int
+    length: int
+
+
+class EmbeddedReader:
+    def __init__(self, row: LedgerRow, context: ReadContext) -> None:
+        self._row = row
+        self._context = context
+        self._closed = False
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As of now."""
+        return self._row.metadata()
+
+    def last_add_confirmed(self) -> int:
+        return self._row.last_entry_id
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
+        row = self._row
+        if self._closed:
+            raise StoreClosed(f"the reader of ledger {row.ledger_id} is closed")
+        self._still_there()
+        if first < 0 or first > min(last, row.last_entry_id):
+            raise NoSuchEntry(f"entry {first} of ledger {row.ledger_id}: the last is {row.last_entry_id}")
+        last = min(last, row.last_entry_id)
+        runs: list[EntryRun] = []
+        left = max_bytes
+        while first <= last and (left > 0 or not runs):
+            place = row.part_of(first)
+            if place is None:
+                if runs:
+                    break
+                raise NoSuchEntry(f"entry {first} of ledger {row.ledger_id} was given up by forget_before")
+            run = await self._read_extent(place, first, last, left, bool(runs))
+            if run is None:
+                break
+            self._still_there()
+            runs.append(run)
+            first += run.count
+            left -= run.size()
+        return runs
+
+    def _still_there(self) -> None:
+        if self._context.table.rows.get(self._row.ledger_id) is not self._row:
+            raise NoSuchLedger(self._row.ledger_id)
+
+    async def _read_extent(
+        self, place: tuple[int, int, int], first: int, last: int, max_bytes: int, optional: bool
+    ) -> EntryRun | None:
+        """Entries from ``first`` on that lie close together; None when ``optional`` and none fits."""
+        context = self._context
+        segment_id, part_first, _ = place
+        context.reads.pin(segment_id)
+        try:
+            part = await context.lookup.part(segment_id, self._row.ledger_id, part_first, first)
+            extent = self._plan(part, first, last, max_bytes)
+            data = await context.reads.read(segment_id, extent.length, extent.offset)
+        finally:
+            context.reads.unpin(segment_id)
+        starts, ends = array("q"), array("q")
+        taken = self._take(segment_id, part, extent, data, (first, last, max_bytes, optional), starts, ends)
+        if not taken:
+            return None
+        return EntryRun(self._row.ledger_id, first, taken, data, starts, ends)
+
+    def _plan(self, part: PartIndex, first: int, last: int, max_bytes: int) -> _Extent:
+        """The runs from the one that holds ``first`` on, until enough or too far apart."""
+        runs = part.runs
+        begin = part.run_of(first)
+        at = begin * RUN_FIELDS
+        offset = runs[at + 1]
+        end = offset + runs[at + 2]
+        gap = self._context.coalesce_gap
+        after = begin + 1
+        # The first run may bring next to nothing: only what follows it counts.
+        following = 0
+        for number in range(after, part.run_count()):
+            at = number * RUN_FIELDS
+            begins, length = runs[at + 1], runs[at + 2]
+            too_far = begins < end or begins - end > gap
+            if too_far or following >= max_bytes or part.first_entry_id + runs[at] > last:
+                break
+            following += length
+            end = begins + length
+            after = number + 1
+        return _Extent(begin, after, offset, end - offset)
+
+    def _take(
+        self,
+        segment_id: int,
+        part: PartIndex,
+        extent: _Extent,
+        data: bytes,
+        wanted: tuple[int, int, int, bool],
+        starts: array[int],
+        ends: array[int],
+    ) -> int:
+        """Checks the runs of an extent and takes the bounds of their entries; returns how many."""
+        first, last, left, optional = wanted
+        taken = 0
+        for number in range(extent.run, extent.after):
+            at = number * RUN_FIELDS
+            body_at = part.runs[at + 1] - extent.offset
+            run_first, count = part.entries_of(number)
+            if not body_is_whole(data, body_at, part.runs[at + 2], part.runs[at + 3]):
+                self._damaged(segment_id, part.runs[at + 1], run_first, run_first + count - 1)
+            skip = first + taken - run_first
+            want = min(count - skip, last - first - taken + 1)
+            got, size = take_entries(data, body_at, count, skip, want, left, starts, ends)
+            if not got and not taken and not optional:
+                got, size = take_entries(data, body_at, count, skip, 1, len(data), starts, ends)
+            taken += got
+            left -= size
+            if got < want or left <= 0:
+                break
+        return taken
+
+    def _damaged(self, segment_id: int, offset: int, first: int, last: int) -> None:
+        raise DataDamaged(
+            f"{self._context.files.segment_path(segment_id)} at offset {offset}: entries {first} to {last} "
+            f"of ledger {self._row.ledger_id} are damaged"
+        )

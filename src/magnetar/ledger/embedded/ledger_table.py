@@ -1,0 +1,215 @@
+"""What the store knows of every ledger, open or not: one small row each."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+from magnetar.ledger.interface import LedgerMetadata, LedgerState
+
+_CREATED = struct.Struct("<qI")
+_KEY = struct.Struct("<H")
+_VALUE = struct.Struct("<I")
+_CLOSED = struct.Struct("<qq")
+
+PART_FIELDS = 4
+"""A part of a ledger is what one segment has of it: segment id, first entry, last entry, bytes stored."""
+
+
+class LedgerRow:
+    """A ledger as far as it is durable. Without a run it takes a few hundred bytes."""
+
+    __slots__ = (
+        "closed",
+        "created",
+        "forgotten",
+        "last_entry_id",
+        "ledger_id",
+        "length",
+        "parts",
+        "recovering",
+    )
+
+    def __init__(self, ledger_id: int, created: bytes) -> None:
+        self.ledger_id = ledger_id
+        self.created = created
+        """As in the body of the run that made it: creation time and custom metadata."""
+        self.closed = False
+        self.recovering = False
+        self.last_entry_id = -1
+        self.length = 0
+        """Bytes of the entries."""
+        self.forgotten = 0
+        """Entries below this will not be read again."""
+        self.parts: array[int] = array("q")
+        """:data:`PART_FIELDS` numbers a part, in the order of the entries."""
+
+    def metadata(self) -> LedgerMetadata:
+        if self.closed:
+            state = LedgerState.CLOSED
+        else:
+            state = LedgerState.IN_RECOVERY if self.recovering else LedgerState.OPEN
+        ctime_ms, custom = decode_created(self.created)
+        return LedgerMetadata(self.ledger_id, state, self.last_entry_id, self.length, ctime_ms, custom)
+
+    def add_run(self, segment_id: int, first: int, count: int, stored: int, entry_bytes: int) -> None:
+        """Notes a run of ``stored`` bytes that is durable in a segment; a replay may bring one again."""
+        last = first + count - 1
+        parts = self.parts
+        if len(parts) and parts[-4] == segment_id and parts[-2] + 1 == first:
+            parts[-2] = last
+            parts[-1] += stored
+        else:
+            parts.extend((segment_id, first, last, stored))
+        if last > self.last_entry_id:
+            self.last_entry_id = last
+            self.length += entry_bytes
+
+    def part_of(self, entry_id: int) -> tuple[int, int, int] | None:
+        """Segment id, first and last entry of the part that holds an entry; None when no part does."""
+        parts = self.parts
+        low, high = 0, len(parts) // PART_FIELDS
+        while low < high:
+            middle = (low + high) // 2
+            if parts[middle * PART_FIELDS + 2] < entry_id:
+                low = middle + 1
+            else:
+                high = middle
+        at = low * PART_FIELDS
+        if at < len(parts) and parts[at + 1] <= entry_id:
+            return parts[at], parts[at + 1], parts[at + 2]
+        return None
+
+    def each_part(self) -> Iterator[tuple[int, int, int, int]]:
+        parts = self.parts
+        for at in range(0, len(parts), PART_FIELDS):
+            yield parts[at], parts[at + 1], parts[at + 2], parts[at + 3]
+
+
+class LedgerTable:
+    """All ledgers, and how many wanted bytes each segment holds of them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, LedgerRow] = {}
+        self.next_ledger_id = 1
+        self.live_bytes: dict[int, int] = {}
+        """Segment id → bytes of bodies somebody may still read."""
+        self.emptied: set[int] = set()
+        """Segments that came to hold none; whoever removes segments empties it."""
+
+    def create(self, ledger_id: int, created: bytes) -> LedgerRow:
+        """Adds a ledger; one that is there already (in a replay) stays as it is."""
+        row = self.rows.get(ledger_id)
+        if row is None:
+            row = self.rows[ledger_id] = LedgerRow(ledger_id, created)
+        self.next_ledger_id = max(self.next_ledger_id, ledger_id + 1)
+        return row
+
+    def adopt(self, row: LedgerRow) -> None:
+        """Adds a ledger as a checkpoint has it."""
+        self.rows[row.ledger_id] = row
+        self.next_ledger_id = max(self.next_ledger_id, row.ledger_id + 1)
+        for segment_id, _, _, stored in row.each_part():
+            self.live_bytes[segment_id] = self.live_bytes.get(segment_id, 0) + stored
+
+    def add_run(
+        self, row: LedgerRow, segment_id: int, first: int, count: int, stored: int, entry_bytes: int
+    ) -> None:
+        row.add_run(segment_id, first, count, stored, entry_bytes)
+        self.live_bytes[segment_id] = self.live_bytes.get(segment_id, 0) + stored
+
+    def close(self, ledger_id: int, last_entry_id: int, length: int) -> None:
+        row = self.rows.get(ledger_id)
+        if row is not None:
+            row.closed = True
+            row.recovering = False
+            row.last_entry_id = last_entry_id
+            row.length = length
+
+    def delete(self, ledger_id: int) -> None:
+        row = self.rows.pop(ledger_id, None)
+        if row is not None:
+            self._drop_parts(row, len(row.parts))
+
+    def forget(self, row: LedgerRow, entry_id: int, growing: int) -> None:
+        """Lets go of the parts that lie wholly below ``entry_id``.
+
+        :param growing: the segment that is being written; a part in it may still grow and is kept
+        """
+        row.forgotten = max(row.forgotten, entry_id)
+        gone = 0
+        parts = row.parts
+        while gone < len(parts) and parts[gone + 2] < row.forgotten and parts[gone] != growing:
+            gone += PART_FIELDS
+        self._drop_parts(row, gone)
+
+    def replace_parts(
+        self, row: LedgerRow, sources: Container[int], new: Sequence[tuple[int, int, int, int]]
+    ) -> None:
+        """Puts rewritten parts in the place of those that lie in ``sources``.
+
+        Meanwhile more may have been forgotten: what nobody wants any more does not come back.
+        """
+        kept = []
+        for part in row.each_part():
+            if part[0] in sources:
+                self._drop(part[0], part[3])
+            else:
+                kept.append(part)
+        for part in new:
+            if part[2] >= row.forgotten:
+                kept.append(part)
+                self.live_bytes[part[0]] = self.live_bytes.get(part[0], 0) + part[3]
+        kept.sort(key=lambda part: part[1])
+        row.parts = array("q", [number for part in kept for number in part])
+
+    def _drop_parts(self, row: LedgerRow, end: int) -> None:
+        for at in range(0, end, PART_FIELDS):
+            self._drop(row.parts[at], row.parts[at + 3])
+        del row.parts[:end]
+
+    def _drop(self, segment_id: int, stored: int) -> None:
+        left = self.live_bytes[segment_id] - stored
+        if left > 0:
+            self.live_bytes[segment_id] = left
+        else:
+            del self.live_bytes[segment_id]
+            self.emptied.add(segment_id)
+
+
+def encode_created(ctime_ms: int, custom: Mapping[str, bytes]) -> bytes:
+    """The body of a run that makes a ledger."""
+    pieces = [_CREATED.pack(ctime_ms, len(custom))]
+    for name, value in custom.items():
+        key = name.encode()
+        pieces += (_KEY.pack(len(key)), key, _VALUE.pack(len(value)), value)
+    return b"".join(pieces)
+
+
+def decode_created(body: bytes) -> tuple[int, dict[str, bytes]]:
+    """Creation time in milliseconds and custom metadata."""
+    ctime_ms, count = _CREATED.unpack_from(body)
+    at = _CREATED.size
+    custom: dict[str, bytes] = {}
+    for _ in range(count):
+        (length,) = _KEY.unpack_from(body, at)
+        at += _KEY.size
+        name = body[at : at + length].decode()
+        at += length
+        (length,) = _VALUE.unpack_from(body, at)
+        at += _VALUE.size
+        custom[name] = body[at : at + length]
+        at += length
+    return ctime_ms, custom
+
+
+def encode_closed(last_entry_id: int, length: int) -> bytes:
+    """The body of a run that closes a ledger."""
+    return _CLOSED.pack(last_entry_id, length)
+
+
+def decode_closed(body: bytes) -> tuple[int, int]:
+    """Last entry id and length in bytes."""
+    last_entry_id, length = _CLOSED.unpack(body)
+    return last_entry_id, length

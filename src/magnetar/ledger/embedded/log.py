@@ -1,0 +1,375 @@
+"""The log: queues what is appended and commits it, one write and one sync at a time. A hot module."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.ledger.embedded.group import (
+    ENTRIES,
+    GROUP_HEADER_BYTES,
+    LEDGER_CLOSED,
+    LEDGER_CREATED,
+    LEDGER_DELETED,
+    RUN_HEADER_BYTES,
+    Run,
+    build_group,
+)
+from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode_closed
+from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
+from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.interface import StoreClosed
+
+Part = tuple[int, bytes, bytes]
+"""Entries, their lengths, their bytes: what one append brought, or a piece of it."""
+
+
+class AppendQueue:
+    """What one writer appended and no group has taken yet."""
+
+    __slots__ = ("ended", "first", "parts", "row", "told", "waiting")
+
+    def __init__(self, row: LedgerRow, told: Callable[[int], None]) -> None:
+        self.row = row
+        self.parts: deque[Part] = deque()
+        self.first = row.last_entry_id + 1
+        """The id of the first entry in ``parts``."""
+        self.waiting = False
+        """Whether the log knows of it."""
+        self.told = told
+        """Called with the last durable entry, once a commit."""
+        self.ended = False
+        """Nothing is told any more."""
+
+
+class _Control:
+    """A run that changes a ledger instead of adding to it."""
+
+    __slots__ = ("body", "durable", "kind", "ledger_id")
+
+    def __init__(self, kind: int, ledger_id: int, body: bytes, durable: Any) -> None:
+        self.kind = kind
+        self.ledger_id = ledger_id
+        self.body = body
+        self.durable = durable
+
+
+class _Commit:
+    """Groups on their way to the disk."""
+
+    __slots__ = ("groups", "offset", "places", "runs", "segment", "sources")
+
+    def __init__(self, segment: LogSegment) -> None:
+        self.segment = segment
+        self.offset = segment.end
+        self.groups: list[bytes] = []
+        self.runs: list[Run] = []
+        self.sources: list[AppendQueue | _Control] = []
+        self.places: list[int] = []
+
+
+class CommitLog:
+    """Appends go into a queue; at the end of the loop's turn a commit takes what is there.
+
+    At most one commit is in flight. What comes meanwhile waits for the next, which begins before anybody
+    hears of the last one.
+    """
+
+    def __init__(
+        self,
+        io: Io,
+        worker: Worker,
+        settings: EmbeddedSettings,
+        table: LedgerTable,
+        supply: SegmentSupply,
+        begun: Callable[[LogSegment], None],
+        sequence: int,
+    ) -> None:
+        """:param begun: told of each segment before its first group
+
+        :param sequence: of the first group
+        """
+        self.sealed: Callable[[LogSegment, int], None]
+        """Told of a segment that takes no more groups, and its successor's first sequence number."""
+        self.segment = supply.first()
+        self.segment.first_sequence = sequence
+        self.sequence = sequence
+        """Of the next group."""
+        self.failed = False
+        self._io = io
+        self._worker = worker
+        self._settings = settings
+        self._table = table
+        self._supply = supply
+        self._begun = begun
+        begun(self.segment)
+        self._durable_sequence = sequence - 1
+        self._waiting: deque[AppendQueue | _Control] = deque()
+        self._in_flight: _Commit | None = None
+        self._scheduled = False
+        self._starved = False
+        self._confirmed = True
+        self._last_commit = 0.0
+        self._idle_timer: Cancellable | None = None
+        self._drained: Any = None
+
+    def append(self, queue: AppendQueue) -> None:
+        """Says that ``queue`` has parts."""
+        if not queue.waiting:
+            queue.waiting = True
+            self._waiting.append(queue)
+            self._schedule()
+
+    def control(self, kind: int, ledger_id: int, body: bytes = b"") -> Any:
+        """Queues a change of a ledger; the future is done when it is durable and in the table."""
+        durable = self._io.loop.create_future()
+        self._waiting.append(_Control(kind, ledger_id, body, durable))
+        self._schedule()
+        return durable
+
+    async def settle(self) -> None:
+        """Waits until nothing is in flight that was when this was called."""
+        commit = self._in_flight
+        while commit is not None and self._in_flight is commit:
+            await self.next_completion()
+
+    async def drain(self) -> None:
+        """Waits until nothing is queued or in flight."""
+        while (self._waiting or self._in_flight is not None) and not self.failed:
+            await self.next_completion()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """Stops the process: after a failed write or sync nobody knows what is on the disk."""
+        self.failed = True
+        in_flight = [] if self._in_flight is None else self._in_flight.sources
+        for source in (*in_flight, *self._waiting):
+            if isinstance(source, _Control) and not source.durable.done():
+                source.durable.set_exception(StoreClosed(what))
+        self._complete()
+        self._io.stop_process(f"{what}: {error}; the process stops, nothing acknowledged is lost")
+
+    async def next_completion(self) -> None:
+        """Waits for the end of a commit.
+
+        :raises StoreClosed: there will be none, the log has failed
+        """
+        if self.failed:
+            raise StoreClosed("the log has failed")
+        if self._drained is None:
+            self._drained = self._io.loop.create_future()
+        await self._drained
+
+    def _complete(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    def _schedule(self) -> None:
+        if self._in_flight is None and not self._scheduled and not self._starved:
+            self._scheduled = True
+            self._io.loop.call_soon(self._start)
+
+    def _segment_is_ready(self) -> None:
+        self._starved = False
+        self._schedule()
+
+    def _start(self) -> None:
+        self._scheduled = False
+        if self._in_flight is not None or self.failed:
+            return
+        while self._waiting:
+            if self.segment.index.run_count < self._settings.segment_runs:
+                commit = self._take()
+                if commit.groups:
+                    self._write(commit)
+                    return
+            if self._waiting and not self._roll():
+                return
+        self._complete()
+
+    def _write(self, commit: _Commit) -> None:
+        data = commit.groups[0] if len(commit.groups) == 1 else b"".join(commit.groups)
+        commit.groups.clear()
+        self._in_flight = commit
+        commit.segment.end += len(data)
+        file, offset = commit.segment.file, commit.offset
+
+        def write_and_sync() -> None:
+            file.write(data, offset)
+            file.sync()
+
+        self._worker.submit(write_and_sync, self._written)
+
+    def _take(self) -> _Commit:
+        """Groups of what waits, as far as it fits into the segment and one commit."""
+        settings = self._settings
+        commit = _Commit(self.segment)
+        offset = commit.offset
+        # The empty group that confirms an idle log always finds room.
+        end = self.segment.size - GROUP_HEADER_BYTES
+        while self._waiting and offset - commit.offset < settings.commit_bytes:
+            before = len(commit.runs)
+            self._take_runs(commit, end - offset - GROUP_HEADER_BYTES)
+            if len(commit.runs) == before:
+                break
+            offset += self._add_group(commit, offset, commit.runs[before:])
+        return commit
+
+    def _add_group(self, commit: _Commit, offset: int, runs: list[Run]) -> int:
+        data, places = build_group(
+            commit.segment.segment_id, offset, self.sequence, self._durable_sequence, runs
+        )
+        self.sequence += 1
+        self._confirmed = not runs
+        commit.groups.append(data)
+        commit.places.extend(places)
+        return len(data)
+
+    def _take_runs(self, commit: _Commit, room: int) -> None:
+        """Moves runs for one group from the queue to ``commit``."""
+        limit = min(room, self._settings.group_bytes)
+        used = 0
+        waiting = self._waiting
+        while waiting:
+            source = waiting[0]
+            if isinstance(source, _Control):
+                size = RUN_HEADER_BYTES + len(source.body)
+                if used + size > limit and (used or size > room):
+                    return
+                commit.runs.append((source.kind, 0, source.ledger_id, -1, -1, [source.body]))
+            elif source.parts:
+                size = self._take_run(commit, source, limit - used, 0 if used else room)
+                if not size:
+                    return
+                if source.parts:
+                    commit.sources.append(source)
+                    used += size
+                    continue
+                source.waiting = False
+            else:
+                source.waiting = False
+                waiting.popleft()
+                continue
+            commit.sources.append(source)
+            used += size
+            waiting.popleft()
+
+    def _take_run(self, commit: _Commit, queue: AppendQueue, limit: int, first_limit: int) -> int:
+        """Moves one run to ``commit``; returns its size, 0 when it does not fit.
+
+        :param first_limit: what the first part may take in spite of ``limit``
+        """
+        parts = queue.parts
+        count, lengths, payload = parts[0]
+        size = RUN_HEADER_BYTES + len(lengths) + len(payload)
+        if size > limit and size > first_limit:
+            return 0
+        parts.popleft()
+        limit = min(limit, self._settings.run_bytes)
+        all_lengths, payloads = [lengths], [payload]
+        while parts:
+            more, lengths, payload = parts[0]
+            size += len(lengths) + len(payload)
+            if size > limit:
+                size -= len(lengths) + len(payload)
+                break
+            parts.popleft()
+            count += more
+            all_lengths.append(lengths)
+            payloads.append(payload)
+        body = all_lengths + payloads
+        commit.runs.append((ENTRIES, count, queue.row.ledger_id, queue.first, queue.row.last_entry_id, body))
+        queue.first += count
+        return size
+
+    def _written(self, _: None, error: BaseException | None) -> None:
+        commit = self._in_flight
+        if error is not None or commit is None:
+            self.fail("cannot write or sync the log", error or RuntimeError("nothing was in flight"))
+            return
+        self._in_flight = None
+        self._durable_sequence = self.sequence - 1
+        told = self._apply(commit)
+        self._start()
+        for queue, last in told.items():
+            if not queue.ended:
+                queue.told(last)
+        if self._in_flight is None:
+            self._complete()
+            self._watch_for_idleness()
+        elif self._drained is not None:
+            self._complete()
+
+    def _apply(self, commit: _Commit) -> dict[AppendQueue, int]:
+        """Brings table and index up to a commit that is durable; returns whom to tell which last entry."""
+        told: dict[AppendQueue, int] = {}
+        segment, places, table = commit.segment, commit.places, self._table
+        at = 0
+        for run, source in zip(commit.runs, commit.sources, strict=True):
+            if isinstance(source, _Control):
+                self._apply_control(source)
+            else:
+                count, first, length = run[1], run[3], places[at + 1]
+                table.add_run(source.row, segment.segment_id, first, count, length, length - 4 * count)
+                segment.index.add(run[2], first, count, places[at], length, places[at + 2])
+                told[source] = first + count - 1
+            at += 3
+        return told
+
+    def _apply_control(self, control: _Control) -> None:
+        if control.kind == LEDGER_CREATED:
+            self._table.create(control.ledger_id, control.body)
+        elif control.kind == LEDGER_CLOSED:
+            self._table.close(control.ledger_id, *decode_closed(control.body))
+        elif control.kind == LEDGER_DELETED:
+            self._table.delete(control.ledger_id)
+        if not control.durable.done():
+            control.durable.set_result(None)
+
+    def _needed(self) -> int:
+        """The smallest segment that takes what waits first."""
+        source = self._waiting[0]
+        if isinstance(source, _Control):
+            size = len(source.body)
+        elif source.parts:
+            size = len(source.parts[0][1]) + len(source.parts[0][2])
+        else:
+            size = 0
+        return SEGMENT_HEADER_BYTES + 2 * GROUP_HEADER_BYTES + RUN_HEADER_BYTES + size
+
+    def _roll(self) -> bool:
+        """Goes on to the next segment; False when it is not ready yet."""
+        following = self._supply.take(self._needed(), self._segment_is_ready)
+        if following is None:
+            self._starved = True
+            return False
+        last, self.segment = self.segment, following
+        following.first_sequence = self.sequence
+        self._begun(following)
+        self._supply.prefetch(following, used=last.end)
+        self.sealed(last, self.sequence)
+        return True
+
+    def _watch_for_idleness(self) -> None:
+        self._last_commit = self._io.loop.time()
+        if self._idle_timer is None and not self._confirmed:
+            self._idle_timer = self._io.loop.call_later(self._settings.idle_seconds, self._maybe_idle)
+
+    def _maybe_idle(self) -> None:
+        """Writes the empty group that says the last one is durable, once nothing was written for a while."""
+        self._idle_timer = None
+        if self._in_flight is not None or self._waiting or self._confirmed or self.failed:
+            return
+        idle_at = self._last_commit + self._settings.idle_seconds
+        if self._io.loop.time() < idle_at - 0.001:
+            self._idle_timer = self._io.loop.call_at(idle_at, self._maybe_idle)
+            return
+        commit = _Commit(self.segment)
+        self._add_group(commit, commit.offset, [])
+        self._write(commit)

@@ -1,0 +1,195 @@
+"""What goes on behind the log: sealing, checkpoints, and the end of dead segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.ledger.embedded.checkpoint import (
+    Checkpoint,
+    SealedSegment,
+    encode_checkpoint,
+    encode_row,
+    write_checkpoint,
+)
+from magnetar.ledger.embedded.index import encode_index
+from magnetar.ledger.embedded.index_lookup import IndexLookup
+from magnetar.ledger.embedded.ledger_table import LedgerTable
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_header import LOG
+from magnetar.ledger.embedded.segment_reads import SegmentReads
+from magnetar.ledger.embedded.segment_supply import LogSegment
+
+T = TypeVar("T")
+
+_ROWS_A_TURN = 500
+
+
+class Maintenance:
+    """One task that runs while there is something to do; its steps never overlap."""
+
+    def __init__(
+        self,
+        io: Io,
+        directory: str,
+        worker: Worker,
+        files: SegmentFiles,
+        table: LedgerTable,
+        lookup: IndexLookup,
+        reads: SegmentReads,
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        self.sealed: dict[int, SealedSegment] = {}
+        self.next_segment_id = 1
+        self.log_start: tuple[int, int] = (1, 1)
+        """Segment id and first sequence number of what the next checkpoint leaves to replay."""
+        self._io = io
+        self._directory = directory
+        self._worker = worker
+        self._files = files
+        self._table = table
+        self._lookup = lookup
+        self._reads = reads
+        self._failed = failed
+        self._to_seal: list[tuple[LogSegment, int]] = []
+        self._dead: list[int] = []
+        """Segments no checkpoint knows any more, until nobody reads them."""
+        self._task: Any = None
+        self._stopping = False
+
+    def take_segment_id(self) -> int:
+        segment_id = self.next_segment_id
+        self.next_segment_id += 1
+        return segment_id
+
+    def add_sealed(self, segments: Iterable[SealedSegment]) -> None:
+        """Takes note of segments that are complete and have their index."""
+        for segment in segments:
+            self.sealed[segment.segment_id] = segment
+            self._lookup.ends[segment.segment_id] = segment.end
+
+    def add_leftovers(self, segment_ids: Iterable[int]) -> None:
+        """Takes note of segments that the next checkpoint makes superfluous."""
+        self._dead.extend(segment_ids)
+
+    def seal(self, segment: LogSegment, next_sequence: int) -> None:
+        """Takes over a segment of the log that is full."""
+        self._to_seal.append((segment, next_sequence))
+        self.wake()
+
+    def wake(self) -> None:
+        """Looks for something to do, soon."""
+        if self._task is None and not self._stopping and self._has_work():
+            self._task = self._io.loop.create_task(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Waits for the step under way; there are no more after it."""
+        self._stopping = True
+        while self._task is not None:
+            ended = self._io.loop.create_future()
+            self._task.add_done_callback(partial(_resolve, ended))
+            await ended
+
+    async def seal_last(self, segment: LogSegment, next_sequence: int) -> None:
+        """At a clean stop: seals the active segment too, so that nothing is left to replay."""
+        self._to_seal.append((segment, next_sequence))
+        await self._seal()
+
+    async def checkpoint(self) -> None:
+        """Writes a checkpoint without the segments nobody wants, then lets go of those."""
+        live = self._table.live_bytes
+        self._table.emptied.clear()
+        kept = [segment for segment in self.sealed.values() if live.get(segment.segment_id, 0) > 0]
+        kept_ids = frozenset(segment.segment_id for segment in kept)
+        gone = [segment_id for segment_id in self.sealed if segment_id not in kept_ids]
+        log_segment_id, log_sequence = self.log_start
+        checkpoint = Checkpoint(
+            self._table.next_ledger_id, self.next_segment_id, log_segment_id, log_sequence, kept
+        )
+        rows: list[bytes] = []
+        for number, row in enumerate(list(self._table.rows.values())):
+            if number % _ROWS_A_TURN == _ROWS_A_TURN - 1:
+                await self._turn()
+            rows.append(encode_row(row, kept_ids))
+        data = encode_checkpoint(checkpoint, rows)
+        await self._job(lambda: write_checkpoint(self._io.disk, self._directory, data))
+        for segment_id in gone:
+            del self.sealed[segment_id]
+            del self._lookup.ends[segment_id]
+            self._dead.append(segment_id)
+        self._lookup.cache.drop_segments(set(gone))
+        await self._retire()
+
+    async def _run(self) -> None:
+        while self._has_work():
+            if self._to_seal:
+                await self._seal()
+            elif self._table.emptied.intersection(self.sealed):
+                await self.checkpoint()
+            else:
+                await self._retire()
+
+    def _has_work(self) -> bool:
+        if self._to_seal or self._table.emptied.intersection(self.sealed):
+            return True
+        return any(not self._reads.is_pinned(segment_id) for segment_id in self._dead)
+
+    def _ended(self, task: Any) -> None:
+        self._task = None
+        error = task.exception()
+        if error is not None:
+            self._failed("cannot maintain the ledger store", error)
+        else:
+            self.wake()
+
+    async def _seal(self) -> None:
+        """Writes the indexes of full segments, then a checkpoint that makes their replay unnecessary."""
+        segments, self._to_seal = self._to_seal, []
+        rows = self._table.rows
+        for segment, next_sequence in segments:
+            parts = [entry for entry in segment.index.parts() if entry[0] in rows]
+            data = encode_index(segment.segment_id, segment.end, parts)
+            size = await self._job(partial(self._write_sealed, segment, data))
+            for ledger_id, part in parts:
+                self._lookup.cache.put(segment.segment_id, ledger_id, part)
+            sealed = SealedSegment(segment.segment_id, LOG, size, segment.end, segment.index.run_count)
+            self.add_sealed([sealed])
+            del self._lookup.growing[segment.segment_id]
+            self._reads.unpin(segment.segment_id)
+            self.log_start = (segment.segment_id + 1, next_sequence)
+            for ledger_id, _ in parts:
+                row = rows.get(ledger_id)
+                if row is not None and row.forgotten:
+                    self._table.forget(row, row.forgotten, growing=0)
+        await self._job(self._files.sync_directory)
+        await self.checkpoint()
+
+    def _write_sealed(self, segment: LogSegment, index: bytes) -> int:
+        self._files.write_index(segment.segment_id, index)
+        return self._files.trim(segment.file, segment.end)
+
+    async def _retire(self) -> None:
+        """Recycles or removes dead segments that nobody reads."""
+        free = [segment_id for segment_id in self._dead if not self._reads.is_pinned(segment_id)]
+        for segment_id in free:
+            self._dead.remove(segment_id)
+            self._reads.drop(segment_id)
+            await self._job(partial(self._files.retire, segment_id))
+
+    async def _turn(self) -> None:
+        """Lets the loop do other things first."""
+        turn = self._io.loop.create_future()
+        self._io.loop.call_soon(turn.set_result, None)
+        await turn
+
+    async def _job(self, job: Callable[[], T]) -> T:
+        return await run_job(self._io.loop, self._worker, job)
+
+
+def _resolve(future: Any, _: Any) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,77 @@
+"""What opening a store finds in its directory, made fit for new groups to follow. Calls block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from magnetar.io.interfaces import Disk
+from magnetar.ledger.embedded.checkpoint import SealedSegment
+from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
+from magnetar.ledger.embedded.recovery import Replay, read_checkpoint
+from magnetar.ledger.embedded.rewrite import Rewritten, rewrite_runs
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+
+
+class Found(NamedTuple):
+    sealed: list[SealedSegment]
+    leftovers: list[int]
+    """Segments that go once a checkpoint no longer names them."""
+    next_segment_id: int
+    next_sequence: int
+
+
+def open_directory(
+    disk: Disk,
+    directory: str,
+    files: SegmentFiles,
+    settings: EmbeddedSettings,
+    store_id: bytes,
+    table: LedgerTable,
+) -> Found:
+    """Reads the checkpoint into ``table``, replays what follows and moves it into segments of its own.
+
+    The old log is never continued: its pages may look written without being durable. What it says counts
+    from the next checkpoint on, which must be written before the store serves.
+
+    :raises DataDamaged: acknowledged bytes do not read back
+    """
+    checkpoint = read_checkpoint(disk, directory, files)
+    table.next_ledger_id = checkpoint.next_ledger_id
+    for row in checkpoint.ledgers:
+        table.adopt(row)
+    present = files.segment_ids()
+    replay = Replay(files, checkpoint, table)
+    try:
+        replay.run()
+        next_id = max([checkpoint.next_segment_id, *(segment_id + 1 for segment_id in present)])
+        new_ids = iter(range(next_id, next_id + len(replay.runs) + 1))
+        rewritten = rewrite_runs(files, store_id, settings, lambda: next(new_ids), replay.live_runs())
+    finally:
+        replay.close()
+    touched = {run.ledger_id for run in replay.runs}
+    rows = [table.rows[ledger_id] for ledger_id in touched if ledger_id in table.rows]
+    replace_rewritten(table, rows, replay.segment_ids, rewritten)
+    sealed = checkpoint.segments + [entry.segment for entry in rewritten]
+    known = {segment.segment_id for segment in checkpoint.segments}
+    leftovers = [segment_id for segment_id in present if segment_id not in known]
+    return Found(sealed, leftovers, next_id + len(rewritten), replay.sequence)
+
+
+def replace_rewritten(
+    table: LedgerTable, rows: Iterable[LedgerRow], sources: set[int], rewritten: Iterable[Rewritten]
+) -> None:
+    """Points ``rows`` to the rewritten segments instead of ``sources``."""
+    new: dict[int, list[tuple[int, int, int, int]]] = {}
+    for entry in rewritten:
+        for part in entry.parts:
+            place = (
+                entry.segment.segment_id,
+                part.runs.first_entry_id,
+                part.runs.last_entry_id,
+                part.stored,
+            )
+            new.setdefault(part.ledger_id, []).append(place)
+    for row in rows:
+        table.replace_parts(row, sources, new.get(row.ledger_id, ()))

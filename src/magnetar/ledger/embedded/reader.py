@@ -1,0 +1,159 @@
+"""Reads segments from files, in this process or another: needs the codec and nothing else of the store."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from magnetar.ledger.embedded.group import (
+    CHECKSUM_END,
+    ENTRIES,
+    GROUP_HEADER,
+    GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
+    RUN_HEADER,
+    RUN_HEADER_BYTES,
+    body_is_whole,
+    take_entries,
+)
+from magnetar.ledger.embedded.segment_header import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
+
+ReadAt = Callable[[int, int], bytes]
+"""Up to so many bytes at such an offset; fewer only at the end of the file."""
+
+_WINDOW = 1 << 20
+
+
+class RunAt(NamedTuple):
+    """A run of a group that was read."""
+
+    kind: int
+    entries: int
+    ledger_id: int
+    first_entry_id: int
+    confirmed: int
+    body_at: int
+    """Offset in the segment."""
+    body_length: int
+    checksum: int
+
+
+class Group(NamedTuple):
+    """A group whose header and table are whole; its bodies need not be."""
+
+    offset: int
+    length: int
+    sequence: int
+    durable_up_to: int
+    runs: list[RunAt]
+    broken_runs: list[RunAt]
+    """Those whose bodies do not carry their checksum."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
+class SegmentReader:
+    """The groups of one segment, read through a window that moves forward."""
+
+    def __init__(self, read_at: ReadAt, size: int, segment_id: int) -> None:
+        """:param size: bytes of the file"""
+        self.segment_id = segment_id
+        self.size = size
+        self._read_at = read_at
+        self._window = b""
+        self._window_at = 0
+
+    def header(self) -> SegmentHeader | None:
+        """The segment's header if it is whole and belongs to this segment id."""
+        header = decode_segment_header(self._read_at(SEGMENT_HEADER_BYTES, 0))
+        return header if header is not None and header.segment_id == self.segment_id else None
+
+    def bytes_at(self, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes at ``offset``, from the window where it has them."""
+        begin = offset - self._window_at
+        if begin < 0 or begin + length > len(self._window):
+            self._window = self._read_at(max(length, _WINDOW), offset)
+            self._window_at = offset
+            begin = 0
+        return self._window[begin : begin + length]
+
+    def group_at(self, offset: int) -> Group | None:
+        """The group at ``offset`` if its header and table are whole and say it belongs exactly here."""
+        head = self.bytes_at(offset, GROUP_HEADER_BYTES)
+        if len(head) < GROUP_HEADER_BYTES:
+            return None
+        magic, checksum, length, count, segment_id, own_offset, sequence, durable = GROUP_HEADER.unpack(head)
+        table_end = GROUP_HEADER_BYTES + RUN_HEADER_BYTES * count
+        if magic != GROUP_MAGIC or segment_id != self.segment_id or own_offset != offset:
+            return None
+        if length < table_end or offset + length > self.size:
+            return None
+        data = self.bytes_at(offset, length)
+        if len(data) < length or crc32c(memoryview(data)[CHECKSUM_END:table_end]) != checksum:
+            return None
+        return _with_runs(data, Group(offset, length, sequence, durable, [], []), table_end)
+
+    def groups(self, offset: int, sequence: int) -> Iterator[Group]:
+        """Whole groups from ``offset`` on as long as they carry on ``sequence``."""
+        while (group := self.group_at(offset)) is not None:
+            if group.sequence != sequence or group.broken_runs:
+                return
+            yield group
+            offset += group.length
+            sequence += 1
+
+    def groups_beyond(self, offset: int) -> Iterator[Group]:
+        """Every group of this segment at or after ``offset`` with a whole header, wherever it begins."""
+        position = offset
+        while position + GROUP_HEADER_BYTES <= self.size:
+            data = self._read_at(_WINDOW, position)
+            found = data.find(GROUP_MAGIC)
+            while found >= 0:
+                group = self.group_at(position + found)
+                if group is not None:
+                    yield group
+                found = data.find(GROUP_MAGIC, found + 1)
+            # A magic may lie across the edge of two reads.
+            position += max(1, len(data) - len(GROUP_MAGIC) + 1)
+
+    def claimed_ledgers(self, offset: int) -> set[int]:
+        """The ledgers a group that is not whole seems to name; a guess for messages to people."""
+        head = self.bytes_at(offset, GROUP_HEADER_BYTES)
+        if len(head) < GROUP_HEADER_BYTES:
+            return set()
+        count = min(GROUP_HEADER.unpack(head)[3], 4096)
+        data = self.bytes_at(offset, GROUP_HEADER_BYTES + RUN_HEADER_BYTES * count)
+        whole = (len(data) - GROUP_HEADER_BYTES) // RUN_HEADER_BYTES * RUN_HEADER_BYTES
+        table = data[GROUP_HEADER_BYTES : GROUP_HEADER_BYTES + whole]
+        claimed = (RUN_HEADER.unpack_from(table, at) for at in range(0, whole, RUN_HEADER_BYTES))
+        return {run[2] for run in claimed if run[0] <= 3 and 0 < run[2] < 1 << 48}
+
+    def entries(self, run: RunAt) -> list[bytes] | None:
+        """The entries of a run, or None when its body does not carry its checksum."""
+        data = self._read_at(run.body_length, run.body_at)
+        if run.kind != ENTRIES or not body_is_whole(data, 0, run.body_length, run.checksum):
+            return None
+        starts, ends = array("q"), array("q")
+        take_entries(data, 0, run.entries, 0, run.entries, run.body_length, starts, ends)
+        return [data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _with_runs(data: bytes, group: Group, table_end: int) -> Group:
+    body_at = table_end
+    for fields in RUN_HEADER.iter_unpack(memoryview(data)[GROUP_HEADER_BYTES:table_end]):
+        kind, entries, ledger_id, first, confirmed, length, checksum = fields
+        run = RunAt(kind, entries, ledger_id, first, confirmed, group.offset + body_at, length, checksum)
+        group.runs.append(run)
+        if not body_is_whole(data, body_at, length, checksum):
+            group.broken_runs.append(run)
+        body_at += length
+    return group

@@ -1,0 +1,128 @@
+"""Reading from segments: open files, pins, workers, and a bound on what is in flight."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from magnetar.io.interfaces import File, Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+
+T = TypeVar("T")
+
+
+class SegmentReads:
+    """A segment that is pinned keeps its file, whatever becomes of its ledgers."""
+
+    def __init__(self, io: Io, files: SegmentFiles, settings: EmbeddedSettings) -> None:
+        self.unpinned: Callable[[], None]
+        """Called when a segment's last pin goes."""
+        self._io = io
+        self._files = files
+        self._settings = settings
+        self._open: OrderedDict[int, File] = OrderedDict()
+        self._pins: dict[int, int] = {}
+        self._workers: list[Worker] = []
+        self._next_worker = 0
+        self._in_flight = 0
+        self._turns: deque[tuple[int, Any]] = deque()
+
+    def pin(self, segment_id: int) -> None:
+        self._pins[segment_id] = self._pins.get(segment_id, 0) + 1
+
+    def unpin(self, segment_id: int) -> None:
+        left = self._pins[segment_id] - 1
+        if left:
+            self._pins[segment_id] = left
+        else:
+            del self._pins[segment_id]
+            self.unpinned()
+
+    def is_pinned(self, segment_id: int) -> bool:
+        return segment_id in self._pins
+
+    def adopt(self, segment_id: int, file: File) -> None:
+        """Takes over a file that is open already."""
+        self._open[segment_id] = file
+        self._close_some()
+
+    def drop(self, segment_id: int) -> None:
+        """Closes the file of a segment that is not pinned."""
+        file = self._open.pop(segment_id, None)
+        if file is not None:
+            file.close()
+
+    async def read(self, segment_id: int, length: int, offset: int) -> bytes:
+        """Up to ``length`` bytes of a pinned segment; fewer only at its end."""
+        await self._take_turn(length)
+        try:
+            known = self._open.get(segment_id)
+            if known is not None:
+                self._open.move_to_end(segment_id)
+                at_hand = known.read_cached(length, offset)
+                if at_hand is not None:
+                    return at_hand
+                return await self.job(lambda: known.read(length, offset))
+            file, data = await self.job(lambda: self._open_and_read(segment_id, length, offset))
+            if segment_id in self._open:
+                file.close()
+            else:
+                self.adopt(segment_id, file)
+            return data
+        finally:
+            self._end_turn(length)
+
+    async def job(self, job: Callable[[], T]) -> T:
+        """Runs ``job`` on one of the readers' workers."""
+        if len(self._workers) < self._settings.reader_workers:
+            self._workers.append(self._io.start_worker(f"ledger-read-{len(self._workers)}"))
+        worker = self._workers[self._next_worker % len(self._workers)]
+        self._next_worker += 1
+        return await run_job(self._io.loop, worker, job)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._workers.clear()
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _open_and_read(self, segment_id: int, length: int, offset: int) -> tuple[File, bytes]:
+        file = self._files.open(segment_id)
+        return file, file.read(length, offset)
+
+    def _close_some(self) -> None:
+        spare = len(self._open) - self._settings.open_segments
+        for segment_id in [key for key in self._open if key not in self._pins][: max(spare, 0)]:
+            self.drop(segment_id)
+
+    async def _take_turn(self, length: int) -> None:
+        """Waits, first come first served, until ``length`` more bytes may be in flight."""
+        limit = self._settings.reads_in_flight_bytes
+        if self._turns or (self._in_flight and self._in_flight + length > limit):
+            turn = self._io.loop.create_future()
+            self._turns.append((length, turn))
+            try:
+                await turn
+            except BaseException:
+                if turn.done() and not turn.cancelled():
+                    self._end_turn(length)
+                raise
+        else:
+            self._in_flight += length
+
+    def _end_turn(self, length: int) -> None:
+        self._in_flight -= length
+        limit = self._settings.reads_in_flight_bytes
+        while self._turns:
+            wanted, turn = self._turns[0]
+            if self._in_flight and self._in_flight + wanted > limit:
+                return
+            self._turns.popleft()
+            if not turn.done():
+                self._in_flight += wanted
+                turn.set_result(None)

@@ -1,0 +1,66 @@
+"""Sizes and thresholds of the embedded store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
+
+_MAX_SEGMENT_BYTES = 1 << 31
+
+
+@dataclass(frozen=True)
+class EmbeddedSettings:
+    """All sizes in bytes."""
+
+    segment_bytes: int = 64 << 20
+    """Of a segment file; an entry that is larger gets a segment of its own."""
+    first_segment_bytes: int = 4 << 20
+    """Of the first segment after a start, which must be there before the store serves."""
+    segment_runs: int = 100_000
+    """A segment is sealed after so many runs even when there is room: it bounds the time of a replay and the
+    memory of the index that is not yet on disk."""
+    group_bytes: int = 4 << 20
+    """A group is ended at about this size."""
+    run_bytes: int = 256 << 10
+    """A run is ended at about this size: a read takes in whole runs."""
+    commit_bytes: int = 16 << 20
+    """Groups written and synced together."""
+    zero_fill_bytes: int = 1 << 20
+    """Step in which a new segment is filled with zeros, so that commits get their turn at the device."""
+    idle_seconds: float = 0.05
+    """So long after the last group the log is idle and an empty group confirms it."""
+    reader_workers: int = 2
+    reads_in_flight_bytes: int = 32 << 20
+    """What readers may have asked for and not yet got, all together."""
+    coalesce_gap_bytes: int = 16 << 10
+    """Two runs of a ledger with less than this between them are read at once."""
+    index_cache_bytes: int = 16 << 20
+    """Indexes of sealed segments kept in memory."""
+    open_segments: int = 64
+    """Sealed segments kept open for reading."""
+    free_segments: int = 2
+    """Dead segments kept to be used again; more are removed."""
+    reserve_bytes: int = 64 << 20
+    """Free space below which no new segment is begun and the process stops instead."""
+    sparse_fraction: float = 0.5
+    """A sealed segment of which less than this share is wanted is rewritten."""
+    sort_behind: int = 4
+    """A segment of the log with so many sealed after it is rewritten once, sorted by ledger, unless its runs
+    are long already."""
+    sorted_run_bytes: int = 64 << 10
+    """Runs of this length on average are long."""
+    small_segments: int = 8
+    """So many sealed segments under half the size are merged."""
+    cursor_write_interval: float = 0.1
+    """Seconds; see ``LedgerStore.cursor_write_interval``."""
+
+    def __post_init__(self) -> None:
+        smallest = 4 * SEGMENT_HEADER_BYTES
+        for name in ("segment_bytes", "first_segment_bytes"):
+            value = getattr(self, name)
+            if not smallest <= value <= _MAX_SEGMENT_BYTES:
+                raise ValueError(f"{name} must be {smallest} to {_MAX_SEGMENT_BYTES}, is {value}")
+        for name in ("segment_runs", "group_bytes", "run_bytes", "commit_bytes", "zero_fill_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, is {getattr(self, name)}")

@@ -1,0 +1,221 @@
+"""The embedded ledger store: all ledgers of a process in one log on the local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.io.interfaces import File, Io
+from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
+from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
+from magnetar.ledger.embedded.index_lookup import IndexLookup
+from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, ReadContext
+from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, encode_closed, encode_created
+from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter, WriteContext
+from magnetar.ledger.embedded.log import CommitLog
+from magnetar.ledger.embedded.maintenance import Maintenance
+from magnetar.ledger.embedded.opening import open_directory
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_reads import SegmentReads
+from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.interface import (
+    LedgerClosed,
+    LedgerError,
+    LedgerFenced,
+    NoSuchLedger,
+    Quorums,
+    StoreClosed,
+)
+
+
+class EmbeddedLedgerStore:
+    """A ``LedgerStore``; made by :meth:`open_store`.
+
+    An id is durable before anybody learns of it, and never given out again: the run that makes the ledger
+    carries it. Appends, changes of ledgers and closes travel through the same log, in order.
+    """
+
+    def __init__(self, io: Io, directory: str, settings: EmbeddedSettings, lock: File) -> None:
+        """Blocks; :meth:`open_store` does the rest."""
+        self.cursor_write_interval: float | None = settings.cursor_write_interval
+        self._io = io
+        self._lock = lock
+        store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
+        files = SegmentFiles(io.disk, directory, settings, store_id)
+        table = self._table = LedgerTable()
+        reads = self._reads = SegmentReads(io, files, settings)
+        lookup = self._lookup = IndexLookup(files, reads, settings.index_cache_bytes)
+        self._context = ReadContext(table, lookup, reads, files, settings.coalesce_gap_bytes)
+        self._writers: dict[int, EmbeddedWriter] = {}
+        self._recovering: dict[int, Any] = {}
+        self._deleting: dict[int, Any] = {}
+        self._stopped: Any = None
+        found = open_directory(io.disk, directory, files, settings, store_id, table)
+        self._log_worker = io.start_worker("ledger-log")
+        self._space_worker = io.start_worker("ledger-space")
+        self._maintenance = Maintenance(
+            io, directory, self._space_worker, files, table, lookup, reads, self._failed
+        )
+        self._maintenance.add_sealed(found.sealed)
+        self._maintenance.add_leftovers(found.leftovers)
+        self._maintenance.next_segment_id = found.next_segment_id
+        reads.unpinned = self._maintenance.wake
+        self._supply = SegmentSupply(
+            files, self._space_worker, settings, self._maintenance.take_segment_id, self._failed
+        )
+        self._log = CommitLog(
+            io, self._log_worker, settings, table, self._supply, self._begun, found.next_sequence
+        )
+        self._log.sealed = self._maintenance.seal
+        part_bytes = min(settings.run_bytes, settings.group_bytes)
+        self._write_context = WriteContext(self._log, io.loop, part_bytes, self._forget, self._writer_closed)
+        self._maintenance.log_start = (self._log.segment.segment_id, found.next_sequence)
+
+    @classmethod
+    async def open_store(cls, io: Io, directory: str, settings: EmbeddedSettings) -> EmbeddedLedgerStore:
+        """Opens the store in ``directory``, made when missing.
+
+        :raises StoreLocked: another process uses it
+        :raises UnknownFormat: a newer release wrote it
+        :raises DataDamaged: acknowledged bytes do not read back; says which
+        :raises SpaceExhausted: there is not enough room for a segment
+        """
+        lock = lock_store(io.disk, directory)
+        try:
+            store = cls(io, directory, settings, lock)
+            await store._maintenance.checkpoint()
+        except BaseException:
+            lock.close()
+            raise
+        return store
+
+    async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> EmbeddedWriter:
+        self._refuse_when_closed()
+        ledger_id = self._table.next_ledger_id
+        self._table.next_ledger_id = ledger_id + 1
+        body = encode_created(self._io.clock.wall_ms(), custom)
+        await self._log.control(LEDGER_CREATED, ledger_id, body)
+        row = self._row(ledger_id)
+        writer = EmbeddedWriter(row, self._write_context)
+        self._writers[ledger_id] = writer
+        return writer
+
+    async def open(self, ledger_id: int, *, recover: bool) -> EmbeddedReader:
+        self._refuse_when_closed()
+        row = self._row(ledger_id)
+        if recover:
+            await self._recover(row)
+        return EmbeddedReader(row, self._context)
+
+    async def delete(self, ledger_id: int) -> None:
+        self._refuse_when_closed()
+        if ledger_id not in self._table.rows:
+            return
+        deleted = self._deleting.get(ledger_id)
+        if deleted is None:
+            self._end_writer(ledger_id, LedgerClosed(f"ledger {ledger_id} is deleted"))
+            deleted = self._log.control(LEDGER_DELETED, ledger_id)
+            self._deleting[ledger_id] = deleted
+            deleted.add_done_callback(lambda _: self._deleted(ledger_id))
+        await _outcome(self._io, deleted)
+
+    async def ledger_ids(self) -> Sequence[int]:
+        self._refuse_when_closed()
+        return sorted(self._table.rows)
+
+    async def close(self) -> None:
+        if self._stopped is not None:
+            await _outcome(self._io, self._stopped)
+            return
+        self._stopped = self._io.loop.create_future()
+        try:
+            await self._stop()
+        finally:
+            self._stopped.set_result(None)
+
+    async def _stop(self) -> None:
+        for writer in self._writers.values():
+            writer.refuse(LedgerClosed("the ledger store is closing"))
+        await self._log.drain()
+        await self._maintenance.stop()
+        if not self._log.failed:
+            await self._maintenance.seal_last(self._log.segment, self._log.sequence)
+        self._supply.stop()
+        self._log_worker.close()
+        self._space_worker.close()
+        self._reads.close()
+        self._lock.close()
+
+    def _begun(self, segment: LogSegment) -> None:
+        """The log writes to ``segment`` from now on."""
+        self._lookup.growing[segment.segment_id] = segment
+        self._reads.pin(segment.segment_id)
+        self._reads.adopt(segment.segment_id, segment.file)
+
+    def _row(self, ledger_id: int) -> LedgerRow:
+        row = self._table.rows.get(ledger_id)
+        if row is None or ledger_id in self._deleting:
+            raise NoSuchLedger(ledger_id)
+        return row
+
+    def _forget(self, row: LedgerRow, entry_id: int) -> None:
+        self._table.forget(row, entry_id, self._log.segment.segment_id)
+        self._maintenance.wake()
+
+    def _writer_closed(self, ledger_id: int) -> None:
+        self._writers.pop(ledger_id, None)
+
+    def _deleted(self, ledger_id: int) -> None:
+        del self._deleting[ledger_id]
+        self._maintenance.wake()
+
+    async def _recover(self, row: LedgerRow) -> None:
+        """Ends the ledger's writer and closes it durably at the last entry that is on the disk."""
+        ledger_id = row.ledger_id
+        recovered = self._recovering.get(ledger_id)
+        if recovered is None:
+            if row.closed:
+                return
+            row.recovering = True
+            self._end_writer(ledger_id, LedgerFenced(f"ledger {ledger_id} was opened for recovery"))
+            recovered = self._io.loop.create_task(self._close_at_end(row))
+            self._recovering[ledger_id] = recovered
+            recovered.add_done_callback(lambda _: self._recovering.pop(ledger_id))
+        await _outcome(self._io, recovered)
+
+    async def _close_at_end(self, row: LedgerRow) -> None:
+        await self._log.settle()
+        self._row(row.ledger_id)
+        body = encode_closed(row.last_entry_id, row.length)
+        await self._log.control(LEDGER_CLOSED, row.ledger_id, body)
+        self._row(row.ledger_id)
+
+    def _end_writer(self, ledger_id: int, reason: LedgerError) -> None:
+        writer = self._writers.pop(ledger_id, None)
+        if writer is not None:
+            writer.end(reason)
+
+    def _refuse_when_closed(self) -> None:
+        if self._stopped is not None:
+            raise StoreClosed("the ledger store is closed")
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        self._log.fail(what, error)
+
+
+async def _outcome(io: Io, shared: Any) -> None:
+    """Awaits what several may await: that one of them is cancelled leaves it alone."""
+    mine = io.loop.create_future()
+
+    def pass_on(done: Any) -> None:
+        if mine.done():
+            return
+        error = done.exception()
+        if error is None:
+            mine.set_result(None)
+        else:
+            mine.set_exception(error)
+
+    shared.add_done_callback(pass_on)
+    await mine
