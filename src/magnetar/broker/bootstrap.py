@@ -1,4 +1,4 @@
-"""What a fresh standalone cluster holds: itself, the tenants ``public`` and ``sample``, a namespace of each."""
+"""What a fresh standalone cluster holds: itself, tenants ``public`` and ``sample``, a namespace of each."""
 
 from __future__ import annotations
 
