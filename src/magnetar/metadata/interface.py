@@ -81,7 +81,8 @@ class MetadataStore(Protocol):
     ) -> Node:
         """Writes a node; ``sequential`` appends a ten-digit number, unique below its parent, to the path.
 
-        :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only makes; else replaces that version
+        :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only makes; any other
+            replaces that version
         :raises BadVersion: the condition does not hold
         """
         ...

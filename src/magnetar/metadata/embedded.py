@@ -1,0 +1,215 @@
+"""Metadata of a single process, in SQLite on a worker of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from magnetar.io.interfaces import Io, SqlConnection
+from magnetar.io.jobs import run_job
+from magnetar.metadata.interface import (
+    Change,
+    MetadataError,
+    MetadataUnavailable,
+    Node,
+    SessionEvent,
+)
+from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes, check_path
+
+T = TypeVar("T")
+Operation = tuple[Callable[[SqliteNodes], Any], Any]
+"""What to do, and the future that hears of it."""
+Outcome = tuple[Any, BaseException | None, list[Change]]
+
+
+class UnknownMetadataFormat(MetadataError):
+    """A newer release wrote the metadata in a format this one does not know."""
+
+
+class EmbeddedMetadataStore:
+    """A ``MetadataStore``; made by :meth:`open_store`.
+
+    All operations that wait become one transaction, in the order they were asked for; one whose condition
+    fails is undone alone. Ephemeral nodes belong to the process: none is older than the store's opening.
+    """
+
+    def __init__(self, io: Io, path: str) -> None:
+        self._io = io
+        self._path = path
+        self._worker = io.start_worker("metadata")
+        self._waiting: list[Operation] = []
+        self._in_flight: list[Operation] = []
+        self._scheduled = False
+        self._closed = False
+        self._idle: Any = None
+        self._stopped: Any = None
+        self._listeners: list[Callable[[Change], None]] = []
+        self._session_listeners: list[Callable[[SessionEvent], None]] = []
+        self._connection: SqlConnection
+        self._nodes: SqliteNodes
+
+    @classmethod
+    async def open_store(cls, io: Io, path: str) -> EmbeddedMetadataStore:
+        """Opens the database at ``path``, made when missing, and removes ephemeral nodes a crash left.
+
+        :raises UnknownMetadataFormat: a newer release wrote it
+        """
+        store = cls(io, path)
+        try:
+            await run_job(io.loop, store._worker, store._open)
+        except BaseException:
+            store._worker.close()
+            raise
+        return store
+
+    async def get(self, path: str) -> Node | None:
+        check_path(path)
+        return await self._do(lambda nodes: nodes.get(path))
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        expected_version: int | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Node:
+        check_path(path)
+        now_ms = self._io.clock.wall_ms()
+        return await self._do(
+            lambda nodes: nodes.put(path, value, expected_version, ephemeral, sequential, now_ms)
+        )
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        check_path(path)
+        await self._do(lambda nodes: nodes.delete(path, expected_version))
+
+    async def exists(self, path: str) -> bool:
+        check_path(path)
+        return await self._do(lambda nodes: nodes.exists(path))
+
+    async def children(self, path: str) -> Sequence[str]:
+        check_path(path)
+        return await self._do(lambda nodes: nodes.children(path))
+
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        self._listeners.append(listener)
+
+    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Tells of the session at once: it lasts as long as the store is open."""
+        self._session_listeners.append(listener)
+        if not self._closed:
+            self._io.loop.call_soon(listener, SessionEvent.CONNECTED)
+
+    async def close(self) -> None:
+        if self._stopped is not None:
+            if not self._stopped.done():
+                waiter = self._io.loop.create_future()
+                self._stopped.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
+                await waiter
+            return
+        self._closed = True
+        self._stopped = self._io.loop.create_future()
+        try:
+            while self._waiting or self._in_flight:
+                self._idle = self._io.loop.create_future()
+                await self._idle
+            await run_job(self._io.loop, self._worker, self._end_session)
+            self._worker.close()
+        finally:
+            self._stopped.set_result(None)
+
+    async def _do(self, operation: Callable[[SqliteNodes], T]) -> T:
+        if self._closed:
+            raise MetadataUnavailable("the metadata store is closed")
+        future = self._io.loop.create_future()
+        self._waiting.append((operation, future))
+        if not self._in_flight and not self._scheduled:
+            self._scheduled = True
+            self._io.loop.call_soon(self._start)
+        result: T = await future
+        return result
+
+    def _start(self) -> None:
+        self._scheduled = False
+        self._in_flight, self._waiting = self._waiting, []
+        operations = [operation for operation, _ in self._in_flight]
+        self._worker.submit(partial(self._run, operations), self._finished)
+
+    def _finished(self, outcomes: list[Outcome] | None, error: BaseException | None) -> None:
+        done, self._in_flight = self._in_flight, []
+        if outcomes is None:
+            self._fail(done, error)
+            return
+        if self._waiting:
+            self._start()
+        changes: list[Change] = []
+        for (_, future), (result, failure, changed) in zip(done, outcomes, strict=True):
+            changes += changed
+            if future.done():
+                continue
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+        if not self._in_flight and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+        for change in changes:
+            for listener in self._listeners:
+                listener(change)
+
+    def _fail(self, done: list[Operation], error: BaseException | None) -> None:
+        """A transaction that cannot be written leaves nobody knowing what is durable."""
+        waiting, self._waiting = self._waiting, []
+        self._closed = True
+        for _, future in (*done, *waiting):
+            if not future.done():
+                future.set_exception(MetadataUnavailable(f"the metadata cannot be written: {error}"))
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+        self._io.stop_process(f"cannot write the metadata in {self._path!r}: {error}; the process stops")
+
+    def _open(self) -> None:
+        """Runs on the worker, as all below."""
+        self._connection = self._io.open_sqlite(self._path)
+        self._nodes = SqliteNodes(self._connection)
+        found = self._nodes.prepare()
+        if found > FORMAT_VERSION:
+            self._connection.close()
+            raise UnknownMetadataFormat(
+                f"{self._path!r} has format {found}; this release knows formats up to {FORMAT_VERSION}"
+            )
+        self._remove_ephemeral()
+
+    def _end_session(self) -> None:
+        self._remove_ephemeral()
+        self._connection.close()
+
+    def _remove_ephemeral(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._nodes.delete_ephemeral()
+        self._connection.execute("COMMIT")
+        self._nodes.changes.clear()
+
+    def _run(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
+        """All operations as one transaction; each in a savepoint of its own."""
+        connection, nodes = self._connection, self._nodes
+        outcomes: list[Outcome] = []
+        connection.execute("BEGIN IMMEDIATE")
+        for operation in operations:
+            connection.execute("SAVEPOINT operation")
+            nodes.changes = []
+            try:
+                result = operation(nodes)
+            except MetadataError as error:
+                connection.execute("ROLLBACK TO operation")
+                outcomes.append((None, error, []))
+            else:
+                outcomes.append((result, None, nodes.changes))
+            connection.execute("RELEASE operation")
+        connection.execute("COMMIT")
+        return outcomes

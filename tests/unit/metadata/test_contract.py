@@ -1,0 +1,208 @@
+"""What every metadata store promises; ``STORES`` names those the suite runs on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from magnetar.io.real import real_io
+from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    Change,
+    ChangeKind,
+    MetadataStore,
+    MetadataUnavailable,
+    NodeMissing,
+    NodeNotEmpty,
+    SessionEvent,
+)
+
+
+async def _embedded(directory: Path) -> MetadataStore:
+    io = real_io(asyncio.get_running_loop(), directory)
+    return await EmbeddedMetadataStore.open_store(io, "metadata.db")
+
+
+Opener = Callable[[Path], Awaitable[MetadataStore]]
+STORES: dict[str, Opener] = {"embedded": _embedded}
+
+
+@pytest.fixture(params=list(STORES))
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """Runs lives of a store, one after the other, each closed at its end."""
+    opener = STORES[request.param]
+
+    def run_lives(*lives: Callable[[MetadataStore], Awaitable[None]]) -> None:
+        async def scenario() -> None:
+            for life in lives:
+                store = await opener(tmp_path)
+                try:
+                    await life(store)
+                finally:
+                    await store.close()
+
+        asyncio.run(scenario())
+
+    return run_lives
+
+
+def test_put_get_delete(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        assert await store.get("/a/b") is None
+        assert not await store.exists("/a")
+        made = await store.put("/a/b", b"one")
+        assert (made.path, made.value, made.version, made.ephemeral) == ("/a/b", b"one", 0, False)
+        assert made.created_ms == made.modified_ms > 0
+        assert await store.get("/a/b") == made
+        changed = await store.put("/a/b", b"two")
+        assert (changed.version, changed.created_ms) == (1, made.created_ms)
+        parent = await store.get("/a")
+        assert parent is not None
+        assert parent.value == b""
+        await store.delete("/a/b")
+        assert await store.get("/a/b") is None
+        with pytest.raises(NodeMissing):
+            await store.delete("/a/b")
+
+    async def later(store: MetadataStore) -> None:
+        assert await store.exists("/a")
+        assert not await store.exists("/a/b")
+
+    run(life, later)
+
+
+def test_conditions(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        with pytest.raises(BadVersion):
+            await store.put("/n", b"", 0)
+        await store.put("/n", b"", MUST_NOT_EXIST)
+        with pytest.raises(BadVersion):
+            await store.put("/n", b"", MUST_NOT_EXIST)
+        with pytest.raises(BadVersion):
+            await store.put("/n", b"", 1)
+        assert (await store.put("/n", b"x", 0)).version == 1
+        with pytest.raises(BadVersion):
+            await store.delete("/n", 0)
+        await store.delete("/n", 1)
+        # A node that is made again counts from the beginning.
+        assert (await store.put("/n", b"")).version == 0
+
+    run(life)
+
+
+def test_a_failed_condition_fails_alone(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        await store.put("/x", b"")
+        outcomes = await asyncio.gather(
+            store.put("/a", b"1"),
+            store.put("/x", b"no", 7),
+            store.put("/y/z", b"no", 7),
+            store.delete("/missing"),
+            store.put("/b", b"2"),
+            store.put("/b", b"3", 0),
+            return_exceptions=True,
+        )
+        kinds = [type(outcome).__name__ for outcome in outcomes]
+        assert kinds == ["Node", "BadVersion", "BadVersion", "NodeMissing", "Node", "Node"]
+        assert not await store.exists("/y")
+
+    async def later(store: MetadataStore) -> None:
+        assert await store.children("/") == ["a", "b", "x"]
+        node = await store.get("/b")
+        assert node is not None
+        assert (node.value, node.version) == (b"3", 1)
+
+    run(life, later)
+
+
+def test_children_are_direct_names_in_order(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        for path in ("/t/c", "/t/a/deep", "/t/b", "/t0", "/t-1/x"):
+            await store.put(path, b"")
+        assert await store.children("/t") == ["a", "b", "c"]
+        assert await store.children("/t/a") == ["deep"]
+        assert await store.children("/t/b") == []
+        assert await store.children("/nothing") == []
+        assert await store.children("/") == ["t", "t-1", "t0"]
+        with pytest.raises(NodeNotEmpty):
+            await store.delete("/t/a")
+
+    run(life)
+
+
+def test_sequences_grow_and_are_never_used_again(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        first = await store.put("/s/n-", b"", sequential=True)
+        second = await store.put("/s/n-", b"", sequential=True)
+        assert (first.path, second.path) == ("/s/n-0000000000", "/s/n-0000000001")
+        await store.delete(second.path)
+        await store.delete(first.path)
+        await store.delete("/s")
+
+    async def later(store: MetadataStore) -> None:
+        assert (await store.put("/s/m-", b"", sequential=True)).path == "/s/m-0000000002"
+
+    run(life, later)
+
+
+def test_ephemeral_nodes_end_with_the_session(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        node = await store.put("/brokers/one", b"", ephemeral=True)
+        assert node.ephemeral
+        assert (await store.put("/brokers/one", b"2")).ephemeral
+        await store.put("/brokers/two", b"")
+
+    async def later(store: MetadataStore) -> None:
+        assert await store.children("/brokers") == ["two"]
+
+    run(life, later)
+
+
+def test_changes_are_told_after_they_happened(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        seen: list[Change] = []
+        store.listen(seen.append)
+        await store.put("/a/b", b"")
+        await store.put("/a/b", b"1")
+        with pytest.raises(BadVersion):
+            await store.put("/a/b", b"", 9)
+        await store.delete("/a/b")
+        await store.exists("/a")
+        told = [(change.kind, change.path) for change in seen]
+        assert told.index((ChangeKind.CREATED, "/a/b")) < told.index((ChangeKind.CHANGED, "/a/b"))
+        assert told[-2:] == [(ChangeKind.DELETED, "/a/b"), (ChangeKind.CHILDREN, "/a")]
+        assert told.count((ChangeKind.CHANGED, "/a/b")) == 1
+
+    run(life)
+
+
+def test_session_and_close(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        events: list[SessionEvent] = []
+        store.listen_session(events.append)
+        waiting = asyncio.gather(*(store.put(f"/n{number}", b"") for number in range(10)))
+        await asyncio.sleep(0)
+        await asyncio.gather(store.close(), store.close())
+        assert len(await waiting) == 10
+        assert events == [SessionEvent.CONNECTED]
+        with pytest.raises(MetadataUnavailable):
+            await store.get("/n1")
+
+    async def later(store: MetadataStore) -> None:
+        assert len(await store.children("/")) == 10
+
+    run(life, later)
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/a\0"])
+def test_wrong_paths_are_refused(run: Callable[..., None], path: str) -> None:
+    async def life(store: MetadataStore) -> None:
+        with pytest.raises(ValueError, match="not a path"):
+            await store.put(path, b"")
+
+    run(life)
