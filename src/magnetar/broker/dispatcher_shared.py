@@ -40,6 +40,11 @@ class SharedDispatcher:
     def active(self) -> Consumer | None:
         return None
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read from the ledger store is under way."""
+        return self._reading is not None
+
     def add(self, consumer: Consumer) -> None:
         if not self.consumers:
             self._cursor.rewind()

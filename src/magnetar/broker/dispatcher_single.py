@@ -33,6 +33,11 @@ class SingleConsumerDispatcher:
     def active(self) -> Consumer | None:
         return self.consumers[0] if self.consumers else None
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read from the ledger store is under way."""
+        return self._reading is not None
+
     def add(self, consumer: Consumer) -> None:
         self._cursor.rewind()
         self.consumers = [consumer]

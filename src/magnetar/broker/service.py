@@ -9,7 +9,7 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.handlers import to_broker_error
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.rates import Timings
+from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
 from magnetar.errors import (
@@ -77,6 +77,8 @@ class BrokerService:
         self.lookups_pending = 0
         self.publish_latency = Timings()
         self.topic_loads = Timings()
+        self.cache_hits = Rate()
+        self.cache_misses = Rate()
 
     # Start and stop
 
@@ -109,6 +111,10 @@ class BrokerService:
             await self.unload_topic(topic)
         for connection in list(self.connections.all):
             connection.close()
+
+    @property
+    def loading_count(self) -> int:
+        return len(self._loading)
 
     @staticmethod
     async def _outcome(future: Any) -> None:
@@ -321,6 +327,11 @@ class BrokerService:
 
     def _tick(self) -> None:
         """Rates of what moved in the last window, and once more of what stopped."""
+        cache = self.managed_ledgers.cache
+        self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes
+        self.cache_misses.messages, self.cache_misses.bytes = cache.misses, cache.missed_bytes
+        self.cache_hits.tick(self.settings.stats_seconds)
+        self.cache_misses.tick(self.settings.stats_seconds)
         for topic in list(self._busy):
             if not topic.tick(self.settings.stats_seconds):
                 topic.is_busy = False

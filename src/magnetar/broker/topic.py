@@ -101,6 +101,7 @@ class Topic:
         self.writes = Rate()
         self.reads = Rate()
         self.misses = Rate()
+        self.mark_deletes = Rate()
         self.chunk_seen = False
         self.created_ms = io.clock.wall_ms()
         self._drain_waiters: list[Any] = []
@@ -374,7 +375,8 @@ class Topic:
         reader = self.managed_ledger.reader
         self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
         self.misses.messages = reader.entries_missed
-        for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses):
+        self.mark_deletes.messages = self.managed_ledger.mark_deletes
+        for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes):
             rate.tick(seconds)
         for producer in self.producers.values():
             producer.rate_in.tick(seconds)

@@ -286,6 +286,10 @@ class Cursor:
         """Entries between the read position and the end."""
         return self._owner.ledgers.entries_after((self.read_position[0], self.read_position[1] - 1))
 
+    def entries_read_ahead(self) -> int:
+        """Entries between the first one not consumed and the read position."""
+        return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
+
     def first_unconsumed(self) -> Position:
         return self._owner.ledgers.after(self.state.mark_delete)
 

@@ -1,0 +1,271 @@
+"""Statistics of one topic as Pulsar's JSON has them (``TopicStats``, ``PersistentTopicInternalStats``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.entries import iso_time
+from magnetar.broker.producer import Producer
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.position import format_position
+
+Json = dict[str, Any]
+
+_SUBSCRIPTION_ZEROES: Json = {
+    "chunkedMessageRate": 0.0,
+    "earliestMsgPublishTimeInBacklog": 0,
+    "msgDelayed": 0,
+    "msgRateExpired": 0.0,
+    "totalMsgExpired": 0,
+    "lastExpireTimestamp": 0,
+    "isReplicated": False,
+    "replicated": False,
+    "allowOutOfOrderDelivery": False,
+    "consumersAfterMarkDeletePosition": {},
+    "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0,
+    "drainingHashesUnackedMessages": 0,
+    "delayedMessageIndexSizeInBytes": 0,
+    "filterProcessedMsgCount": 0,
+    "filterAcceptedMsgCount": 0,
+    "filterRejectedMsgCount": 0,
+    "filterRescheduledMsgCount": 0,
+    "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
+    "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
+    "dispatchThrottledMsgEventsByTopicLimit": 0,
+    "dispatchThrottledBytesEventsByTopicLimit": 0,
+    "dispatchThrottledMsgEventsByBrokerLimit": 0,
+    "dispatchThrottledBytesEventsByBrokerLimit": 0,
+}
+"""What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without them."""
+
+_TOPIC_ZEROES: Json = {
+    "systemTopicBytesInCounter": 0,
+    "bytesOutInternalCounter": 0,
+    "backlogQuotaLimitSize": -1,
+    "backlogQuotaLimitTime": -1,
+    "oldestBacklogMessageAgeSeconds": -1,
+    "publishRateLimitedTimes": 0,
+    "earliestMsgPublishTimeInBacklogs": 0,
+    "offloadedStorageSize": 0,
+    "lastOffloadLedgerId": 0,
+    "lastOffloadSuccessTimeStamp": 0,
+    "lastOffloadFailureTimeStamp": 0,
+    "ongoingTxnCount": 0,
+    "abortedTxnCount": 0,
+    "committedTxnCount": 0,
+    "replication": {},
+    "deduplicationStatus": "Disabled",
+    "delayedMessageIndexSizeInBytes": 0,
+    "compaction": {
+        "lastCompactionRemovedEventCount": 0,
+        "lastCompactionSucceedTimestamp": 0,
+        "lastCompactionFailedTimestamp": 0,
+        "lastCompactionDurationTimeInMills": 0,
+    },
+}
+
+_RANGE_BYTES = 32
+"""About what one range of acknowledged entries takes in a cursor's record."""
+
+
+def publisher_stats(producer: Producer) -> Json:
+    rate = producer.rate_in
+    return {
+        "accessMode": producer.access_mode.name,
+        "msgRateIn": rate.per_second,
+        "msgThroughputIn": rate.bytes_per_second,
+        "averageMsgSize": rate.average_size(),
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": producer.partial_producer,
+        "producerName": producer.name,
+        "address": f"/{producer.address}",
+        "connectedSince": iso_time(producer.connected_ms),
+        "clientVersion": producer.client_version,
+        "metadata": producer.metadata,
+    }
+
+
+def consumer_stats(consumer: Consumer) -> Json:
+    return {
+        "msgRateOut": consumer.rate_out.per_second,
+        "msgThroughputOut": consumer.rate_out.bytes_per_second,
+        "bytesOutCounter": consumer.rate_out.bytes,
+        "msgOutCounter": consumer.rate_out.messages,
+        "msgRateRedeliver": consumer.redelivered.per_second,
+        "messageAckRate": consumer.acks.per_second,
+        "chunkedMessageRate": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": consumer.average_messages_per_entry(),
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        "drainingHashesCount": 0,
+        "drainingHashesClearedTotal": 0,
+        "drainingHashesUnackedMessages": 0,
+        "address": f"/{consumer.address}",
+        "connectedSince": iso_time(consumer.connected_ms),
+        "clientVersion": consumer.client_version,
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "lastConsumedTimestamp": consumer.last_consumed_ms,
+        "lastConsumedFlowTimestamp": consumer.last_consumed_flow_ms,
+        "metadata": consumer.metadata,
+        "lastAckedTime": iso_time(consumer.last_acked_ms),
+        "lastConsumedTime": iso_time(consumer.last_consumed_ms),
+    }
+
+
+def subscription_stats(subscription: Subscription, *, backlog_size: bool, consumers: bool) -> Json:
+    dispatcher = subscription.dispatcher
+    cursor = subscription.cursor
+    backlog = cursor.backlog()
+    shared = dispatcher if isinstance(dispatcher, SharedDispatcher) else None
+    ranges = cursor.state.range_count()
+    stats: Json = {
+        **_SUBSCRIPTION_ZEROES,
+        "msgRateOut": subscription.rate_out.per_second,
+        "msgThroughputOut": subscription.rate_out.bytes_per_second,
+        "bytesOutCounter": subscription.rate_out.bytes,
+        "msgOutCounter": subscription.rate_out.messages,
+        "msgRateRedeliver": sum(c.redelivered.per_second for c in subscription.consumers),
+        "messageAckRate": subscription.acks.per_second,
+        "msgBacklog": backlog,
+        "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
+        "msgBacklogNoDelayed": backlog,
+        "blockedSubscriptionOnUnackedMsgs": shared.blocked if shared is not None else False,
+        "msgInReplay": len(shared.replay) if shared is not None else 0,
+        "unackedMessages": subscription.unacked_messages(),
+        "lastConsumedFlowTimestamp": subscription.last_consumed_flow_ms,
+        "lastConsumedTimestamp": subscription.last_consumed_ms,
+        "lastAckedTimestamp": subscription.last_acked_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.last_mark_delete_ms,
+        "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
+        "isDurable": subscription.durable,
+        "durable": subscription.durable,
+        "nonContiguousDeletedMessagesRanges": ranges,
+        "nonContiguousDeletedMessagesRangesSerializedSize": ranges * _RANGE_BYTES,
+        "subscriptionProperties": subscription.properties,
+    }
+    if subscription.type is not None:
+        stats["type"] = subscription.type.name
+    if dispatcher is not None and dispatcher.active is not None:
+        stats["activeConsumerName"] = dispatcher.active.name
+    return stats
+
+
+def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
+    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
+    ledger = topic.managed_ledger
+    rate_in = topic.rate_in
+    subscriptions = {
+        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
+        for name, s in topic.subscriptions.items()
+    }
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    stats: Json = {
+        **_TOPIC_ZEROES,
+        "msgRateIn": rate_in.per_second,
+        "msgThroughputIn": rate_in.bytes_per_second,
+        "msgRateOut": topic.rate_out.per_second,
+        "msgThroughputOut": topic.rate_out.bytes_per_second,
+        "bytesInCounter": rate_in.bytes,
+        "msgInCounter": rate_in.messages,
+        "bytesOutCounter": topic.rate_out.bytes,
+        "msgOutCounter": topic.rate_out.messages,
+        "averageMsgSize": rate_in.average_size(),
+        "msgChunkPublished": topic.chunk_seen,
+        "storageSize": ledger.ledgers.total_size(),
+        "backlogSize": max(durable, default=0),
+        "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
+        "waitingPublishers": topic.access.waiting,
+        "subscriptions": subscriptions,
+        "nonContiguousDeletedMessagesRanges": sum(
+            s["nonContiguousDeletedMessagesRanges"] for s in subscriptions.values()
+        ),
+        "nonContiguousDeletedMessagesRangesSerializedSize": sum(
+            s["nonContiguousDeletedMessagesRangesSerializedSize"] for s in subscriptions.values()
+        ),
+        "ownerBroker": owner,
+    }
+    if topic.access.epoch is not None:
+        stats["topicEpoch"] = topic.access.epoch
+    return stats
+
+
+def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
+    storage = cursor.storage
+    dispatcher = subscription.dispatcher if subscription is not None else None
+    return {
+        "markDeletePosition": format_position(cursor.mark_delete),
+        "readPosition": format_position(cursor.read_position),
+        "waitingReadOp": cursor.active and not cursor.has_more(),
+        "pendingReadOps": 1 if dispatcher is not None and dispatcher.is_reading else 0,
+        "messagesConsumedCounter": cursor.messages_consumed,
+        "cursorLedger": storage.ledger_id if storage is not None else -1,
+        "cursorLedgerLastEntry": storage.entries_in_ledger - 1 if storage is not None else -1,
+        "individuallyDeletedMessages": cursor.state.describe_ranges(),
+        "lastLedgerSwitchTimestamp": iso_time(cursor.created_ms),
+        "state": "Open" if storage is not None and storage.ledger_id >= 0 else "NoLedger",
+        "active": cursor.active,
+        "numberOfEntriesSinceFirstNotAckedMessage": max(0, cursor.entries_read_ahead()),
+        "totalNonContiguousDeletedMessagesRange": cursor.state.range_count(),
+        "subscriptionHavePendingRead": dispatcher.is_reading if dispatcher is not None else False,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": cursor.describe_properties(),
+    }
+
+
+def internal_stats(topic: Topic, *, metadata: bool) -> Json:
+    """``PersistentTopicInternalStats``; ``metadata`` adds a line on each ledger."""
+    ledger = topic.managed_ledger
+    current = ledger.current_ledger
+    ledgers = []
+    for summary in ledger.ledgers:
+        line: Json = {
+            "ledgerId": summary.ledger_id,
+            "entries": summary.entries if summary.closed_ms else 0,
+            "size": summary.size if summary.closed_ms else 0,
+            "offloaded": False,
+            "underReplicated": False,
+        }
+        if metadata:
+            state = "CLOSED" if summary.closed_ms else "OPEN"
+            line["metadata"] = (
+                f"LedgerMetadata{{state={state}, lastEntryId={summary.entries - 1}, length={summary.size}}}"
+            )
+        ledgers.append(line)
+    return {
+        "entriesAddedCounter": ledger.entries_added,
+        "numberOfEntries": ledger.ledgers.total_entries(),
+        "totalSize": ledger.ledgers.total_size(),
+        "currentLedgerEntries": current.entries if current is not None else 0,
+        "currentLedgerSize": current.size if current is not None else 0,
+        "lastLedgerCreatedTimestamp": iso_time(ledger.last_ledger_made_ms),
+        **(
+            {"lastLedgerCreationFailureTimestamp": iso_time(ledger.last_ledger_failed_ms)}
+            if ledger.last_ledger_failed_ms
+            else {}
+        ),
+        "waitingCursorsCount": sum(1 for c in ledger.cursors.values() if c.active and not c.has_more()),
+        "pendingAddEntriesCount": ledger.pending_count,
+        "lastConfirmedEntry": format_position(ledger.last_confirmed),
+        "state": ledger.state.value,
+        "ledgers": ledgers,
+        "cursors": {
+            name: _cursor_stats(cursor, topic.subscriptions.get(name))
+            for name, cursor in ledger.cursors.items()
+        },
+        "schemaLedgers": [],
+        "compactedLedger": {
+            "ledgerId": -1,
+            "entries": -1,
+            "size": -1,
+            "offloaded": False,
+            "underReplicated": False,
+        },
+    }

@@ -1,0 +1,188 @@
+"""What ``/metrics`` shows of a broker, gathered from its plain counters when asked."""
+
+from __future__ import annotations
+
+from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.rates import Distribution, Timings
+from magnetar.broker.service import BrokerService
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+from magnetar.http.services import (
+    CacheMetrics,
+    ConnectionMetrics,
+    ConsumerMetrics,
+    Histogram,
+    LookupMetrics,
+    ManagedLedgerMetrics,
+    MetricsSnapshot,
+    ProducerMetrics,
+    SubscriptionMetrics,
+    TimingMetrics,
+    TopicMetrics,
+)
+
+_QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
+
+
+def _timing(timings: Timings) -> TimingMetrics:
+    return TimingMetrics(timings.count, timings.total_ms, timings.quantiles(_QUANTILES))
+
+
+def _histogram(distribution: Distribution, scale: float) -> Histogram:
+    return Histogram(list(distribution.counts), int(distribution.total * scale))
+
+
+def _subscription(subscription: Subscription) -> SubscriptionMetrics:
+    dispatcher = subscription.dispatcher
+    shared = dispatcher if isinstance(dispatcher, SharedDispatcher) else None
+    backlog = subscription.cursor.backlog()
+    consumers = [
+        ConsumerMetrics(
+            name=c.name,
+            consumer_id=c.consumer_id,
+            rate_out=c.rate_out.per_second,
+            throughput_out=c.rate_out.bytes_per_second,
+            rate_redeliver=c.redelivered.per_second,
+            ack_rate=c.acks.per_second,
+            unacked_messages=c.unacked,
+            blocked_on_unacked=c.blocked,
+            available_permits=c.permits,
+            bytes_out=c.rate_out.bytes,
+            messages_out=c.rate_out.messages,
+        )
+        for c in subscription.consumers
+    ]
+    return SubscriptionMetrics(
+        name=subscription.name,
+        backlog=backlog,
+        backlog_no_delayed=backlog,
+        in_replay=len(shared.replay) if shared is not None else 0,
+        rate_redeliver=sum(c.rate_redeliver for c in consumers),
+        ack_rate=subscription.acks.per_second,
+        unacked_messages=subscription.unacked_messages(),
+        blocked_on_unacked=shared.blocked if shared is not None else False,
+        rate_out=subscription.rate_out.per_second,
+        throughput_out=subscription.rate_out.bytes_per_second,
+        bytes_out=subscription.rate_out.bytes,
+        messages_out=subscription.rate_out.messages,
+        last_acked_ms=subscription.last_acked_ms,
+        last_consumed_flow_ms=subscription.last_consumed_flow_ms,
+        last_consumed_ms=subscription.last_consumed_ms,
+        last_mark_delete_advanced_ms=subscription.last_mark_delete_ms,
+        consumer_count=len(consumers),
+        consumers=consumers,
+    )
+
+
+def _topic(topic: Topic) -> TopicMetrics:
+    ledger = topic.managed_ledger
+    size = ledger.ledgers.total_size()
+    subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    return TopicMetrics(
+        name=topic.full_name,
+        namespace=str(topic.name.namespace_name),
+        subscriptions=subscriptions,
+        producer_count=len(topic.producers),
+        consumer_count=topic.consumer_count(),
+        rate_in=topic.rate_in.per_second,
+        rate_out=topic.rate_out.per_second,
+        throughput_in=topic.rate_in.bytes_per_second,
+        throughput_out=topic.rate_out.bytes_per_second,
+        average_message_size=topic.rate_in.average_size(),
+        bytes_in=topic.rate_in.bytes,
+        messages_in=topic.rate_in.messages,
+        storage_size=size,
+        storage_logical_size=size,
+        backlog=sum(s.backlog for s in subscriptions),
+        backlog_bytes=max(durable, default=0),
+        write_rate=topic.writes.per_second,
+        read_rate=topic.reads.per_second,
+        read_cache_misses_rate=topic.misses.per_second,
+        write_latency_ms=_histogram(topic.write_latency, 1000),
+        ledger_write_latency_ms=_histogram(topic.write_latency, 1000),
+        entry_size_bytes=_histogram(topic.entry_sizes, 1),
+        producers=[
+            ProducerMetrics(
+                name=p.name,
+                producer_id=p.producer_id,
+                rate_in=p.rate_in.per_second,
+                throughput_in=p.rate_in.bytes_per_second,
+                average_message_size=p.rate_in.average_size(),
+            )
+            for p in topic.producers.values()
+        ],
+    )
+
+
+def _managed_ledgers(topics: list[Topic]) -> list[ManagedLedgerMetrics]:
+    found: dict[str, ManagedLedgerMetrics] = {}
+    for topic in topics:
+        namespace = str(topic.name.namespace_name)
+        metrics = found.get(namespace)
+        if metrics is None:
+            metrics = found[namespace] = ManagedLedgerMetrics(namespace)
+        ledger = topic.managed_ledger
+        metrics.add_entry_rate += topic.writes.per_second
+        metrics.add_entry_bytes_rate += topic.rate_in.bytes_per_second
+        metrics.add_entry_succeeded += ledger.entries_added
+        metrics.add_entry_errors += ledger.append_errors
+        metrics.read_entries_rate += topic.reads.per_second
+        metrics.read_entries_bytes_rate += topic.reads.bytes_per_second
+        metrics.read_entries_succeeded += ledger.reader.entries_read
+        metrics.read_entries_errors += ledger.reader.read_errors
+        metrics.read_cache_misses_rate += topic.misses.per_second
+        metrics.mark_delete_rate += topic.mark_deletes.per_second
+        metrics.backlog += sum(s.cursor.backlog() for s in topic.subscriptions.values())
+        metrics.stored_bytes += ledger.ledgers.total_size()
+    return list(found.values())
+
+
+def _cache(broker: BrokerService) -> CacheMetrics:
+    cache = broker.managed_ledgers.cache
+    return CacheMetrics(
+        used_bytes=cache.used_bytes,
+        entries=cache.entries,
+        inserted_total=cache.inserted_entries,
+        evicted_total=cache.evicted_entries,
+        evictions=cache.evictions,
+        hits_rate=broker.cache_hits.per_second,
+        hits_throughput=broker.cache_hits.bytes_per_second,
+        misses_rate=broker.cache_misses.per_second,
+        misses_throughput=broker.cache_misses.bytes_per_second,
+    )
+
+
+def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
+    """Everything of one moment."""
+    topics = list(broker.topics.values())
+    connections = broker.connections
+    return MetricsSnapshot(
+        cluster=broker.settings.cluster,
+        broker=broker.settings.broker_id.rsplit(":", 1)[0],
+        started_seconds=broker.started_ms / 1000,
+        topics=[_topic(topic) for topic in topics],
+        managed_ledgers=_managed_ledgers(topics),
+        managed_ledger_count=len(broker.managed_ledgers.opened),
+        cache=_cache(broker),
+        connections=ConnectionMetrics(
+            active=len(connections.all),
+            created=connections.created,
+            closed=connections.closed_count,
+            handshakes_succeeded=connections.handshakes,
+            handshakes_failed=connections.refused,
+        ),
+        lookups=LookupMetrics(
+            answers=broker.lookups.count,
+            failures=broker.lookup_failures,
+            pending=broker.lookups_pending,
+            timing=_timing(broker.lookups),
+        ),
+        publish_latency=_timing(broker.publish_latency),
+        topic_load=_timing(broker.topic_loads),
+        topic_loads_pending=broker.loading_count,
+        extra={
+            "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
+            "magnetar_partial_frame_bytes": broker.partial_frames.used,
+        },
+    )

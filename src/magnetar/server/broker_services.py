@@ -1,0 +1,192 @@
+"""The broker's answers to what HTTP asks: see :class:`magnetar.http.services.BrokerServices`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topic import Topic
+from magnetar.broker.topic_stats import internal_stats, topic_stats
+from magnetar.errors import (
+    AlreadyExists,
+    InUse,
+    MetadataFailure,
+    NotAllowed,
+    PartitionCountRefused,
+    PersistenceFailure,
+    ServiceNotReady,
+    TopicNotFound,
+)
+from magnetar.http.services import Json, LookupAnswer, MessageIdAnswer, MetricsSnapshot, StatsOptions
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.topic_name import TopicName
+from magnetar.server.broker_metrics import take_snapshot
+from magnetar.server.health import HealthCheck
+
+
+class Services:
+    """One broker, seen from outside."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+        self._health = HealthCheck(broker)
+
+    def is_ready(self) -> bool:
+        return self._broker.ready
+
+    async def check_health(self) -> None:
+        if not self._broker.ready:
+            raise ServiceNotReady("The broker is stopping")
+        try:
+            await self._health.run()
+        except (LedgerError, ManagedLedgerError) as error:
+            raise PersistenceFailure(f"Health check failed: {error}") from error
+        except MetadataError as error:
+            raise MetadataFailure(f"Health check failed: {error}") from error
+
+    def broker_ids(self) -> Sequence[str]:
+        return [self._broker.settings.broker_id]
+
+    def runtime_settings(self) -> Mapping[str, str]:
+        return self._broker.settings.runtime
+
+    async def clusters(self) -> Sequence[str]:
+        return await self._broker.namespaces.clusters()
+
+    async def cluster(self, name: str) -> Json:
+        return await self._broker.namespaces.cluster(name)
+
+    async def tenants(self) -> Sequence[str]:
+        return await self._broker.namespaces.tenants()
+
+    async def tenant(self, name: str) -> Json:
+        return await self._broker.namespaces.tenant(name)
+
+    async def namespaces(self, tenant: str) -> Sequence[str]:
+        return await self._broker.namespaces.of_tenant(tenant)
+
+    async def namespace_policies(self, namespace: str) -> Json:
+        return await self._broker.namespaces.policies(self._broker.parse_namespace(namespace))
+
+    async def topics(self, namespace: str) -> Sequence[str]:
+        return await self._broker.topic_names(namespace)
+
+    async def partitioned_topics(self, namespace: str) -> Sequence[str]:
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        return await self._broker.namespaces.partitioned_topics(name)
+
+    async def lookup(self, topic: str, *, authoritative: bool, listener: str | None) -> LookupAnswer:
+        name = self._broker.parse_topic(topic)
+        await self._broker.check_lookup(name)
+        return LookupAnswer(self._broker.settings.service_url, self._broker.settings.http_url)
+
+    async def partitions(self, topic: str, *, create: bool) -> int:
+        name = self._broker.parse_topic(topic)
+        if create:
+            return await self._broker.partitions_or_create(name)
+        await self._broker.namespaces.check(name.namespace_name)
+        count = await self._broker.namespaces.partitions(name)
+        if not count and not await self._broker.managed_ledgers.exists(name.path):
+            raise TopicNotFound(f"Topic {name} not found")
+        return count
+
+    async def create_topic(self, topic: str, properties: Mapping[str, str]) -> None:
+        name = self._broker.parse_topic(topic)
+        await self._check_free(name)
+        made = await self._broker.create_topic(name)
+        if properties:
+            await made.managed_ledger.set_properties(dict(properties))
+
+    async def _check_free(self, name: TopicName) -> None:
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name) or await self._broker.managed_ledgers.exists(
+            name.path
+        ):
+            raise AlreadyExists("This topic already exists")
+
+    async def create_partitioned_topic(
+        self, topic: str, partitions: int, properties: Mapping[str, str]
+    ) -> None:
+        name = self._broker.parse_topic(topic)
+        cap = self._broker.settings.max_partitions
+        if partitions < 1:
+            raise PartitionCountRefused("Number of partitions should be more than 0")
+        if cap and partitions > cap:
+            raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
+        await self._check_free(name)
+        await self._broker.namespaces.create_partitioned(name, partitions, properties)
+        for index in range(partitions):
+            await self._broker.create_topic(name.partition(index))
+
+    async def _existing(self, topic: str) -> Topic:
+        name = self._broker.parse_topic(topic)
+        return await self._broker.topic(name, create=False)
+
+    async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
+        found = await self._existing(topic)
+        return topic_stats(
+            found,
+            self._broker.settings.broker_id,
+            backlog_size=options.subscription_backlog_size,
+            publishers=not options.exclude_publishers,
+            consumers=not options.exclude_consumers,
+        )
+
+    async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
+        return internal_stats(await self._existing(topic), metadata=metadata)
+
+    async def _each_partition(self, topic: str) -> list[TopicName]:
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        count = await self._broker.namespaces.partitions(name)
+        return [name.partition(index) for index in range(count)] if count else [name]
+
+    async def unload(self, topic: str) -> None:
+        for name in await self._each_partition(topic):
+            loaded = self._broker.topics.get(str(name))
+            if loaded is not None:
+                await self._broker.unload_topic(loaded)
+            elif not await self._broker.managed_ledgers.exists(name.path):
+                raise TopicNotFound(f"Topic {name} not found")
+
+    async def terminate(self, topic: str) -> MessageIdAnswer:
+        name = self._broker.parse_topic(topic)
+        if await self._broker.namespaces.partitions(name):
+            raise NotAllowed("Termination of a partitioned topic is not allowed")
+        position = await (await self._existing(topic)).terminate()
+        return MessageIdAnswer(position[0], position[1], name.partition_index)
+
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        found = await self._existing(topic)
+        await self._delete(found, force=force)
+
+    async def _delete(self, topic: Topic, *, force: bool) -> None:
+        if not force:
+            if topic.producers or topic.consumer_count():
+                raise InUse("Topic has active producers/subscriptions")
+            if any(s.durable for s in topic.subscriptions.values()):
+                raise InUse("Topic has subscriptions")
+        await self._broker.delete_topic(topic)
+
+    async def delete_partitioned_topic(self, topic: str, *, force: bool) -> None:
+        name = self._broker.parse_topic(topic)
+        count = await self._broker.namespaces.partitions(name)
+        if not count:
+            raise TopicNotFound(f"Partitioned topic {name} not found")
+        loaded: list[Any] = []
+        for index in range(count):
+            partition = name.partition(index)
+            if await self._broker.managed_ledgers.exists(partition.path):
+                loaded.append(await self._broker.topic(partition, create=False))
+        if not force and any(t.producers or t.subscriptions for t in loaded):
+            raise InUse("Topic has active producers/subscriptions")
+        for partition_topic in loaded:
+            await self._delete(partition_topic, force=True)
+        await self._broker.namespaces.delete_partitioned(name)
+
+    async def metrics(self) -> MetricsSnapshot:
+        return take_snapshot(self._broker)
