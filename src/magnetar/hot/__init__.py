@@ -43,14 +43,14 @@ def source_path(module: str) -> Path:
     return _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
-def compiled_path(module: str, package: Path = _PACKAGE) -> Path:
+def compiled_path(module: str, package: Path | None = None) -> Path:
     """Where the compiled form belongs, for this interpreter."""
-    return package / "_compiled" / (module + _SUFFIX)
+    return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX)
 
 
-def digest_path(module: str, package: Path = _PACKAGE) -> Path:
+def digest_path(module: str, package: Path | None = None) -> Path:
     """Where the hash of the source it was compiled from is kept."""
-    return package / "_compiled" / (module + _SUFFIX + ".sha256")
+    return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX + ".sha256")
 
 
 def source_digest(module: str) -> str:

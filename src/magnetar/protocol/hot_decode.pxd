@@ -4,6 +4,7 @@ cimport cython
 cdef int _SEND, _ACK, _FLOW, _COMMAND, _BODY_TAG, _BODY
 cdef int _OK, _CHECKSUM_MISMATCH, _NOT_PLAIN, _ENTRY_MALFORMED, _OTHER_PRODUCER
 cdef Py_ssize_t _COPY_LIMIT
+cdef bint _INTERPRETED
 
 cdef class SendRun:
     cdef public Py_ssize_t capacity
@@ -78,7 +79,7 @@ cdef Py_ssize_t _metadata_at(bytes buffer, Py_ssize_t start, Py_ssize_t end) exc
 @cython.locals(position='Py_ssize_t', tag='long long', after='Py_ssize_t')
 cdef long long _metadata_number(bytes buffer, Py_ssize_t start, Py_ssize_t end, long long wanted, long long default) except? -1
 
-@cython.locals(index='Py_ssize_t', size='long long')
+@cython.locals(index='Py_ssize_t', size='long long', start='Py_ssize_t', end='Py_ssize_t')
 cpdef batch_sizes(bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, int[::1] out)
 
 cpdef long long publish_time(bytes buffer, Py_ssize_t start, Py_ssize_t end) except? -1

@@ -12,6 +12,7 @@ from array import array
 from crc32c import crc32c
 
 from magnetar.protocol.errors import FrameError, FrameTooLarge
+from magnetar.protocol.repeats import is_no_batch, repeat_acks, repeat_sends
 
 _SEND = 6
 _ACK = 10
@@ -21,6 +22,8 @@ _FLOW = 11
 _COMMAND = 8
 _BODY_TAG = 10
 _BODY = 12
+
+_INTERPRETED = __file__.endswith(".py")
 
 # Below this many bytes a copy for the checksum costs less than a view.
 _COPY_LIMIT = 4096
@@ -39,24 +42,6 @@ class SendRun:
     ``highest_sequence_ids`` has -1 where the producer gave none. ``error``: 0 none, 1 checksum mismatch,
     2 not a plain SEND, 3 entry malformed; ``error_sequence_id`` is -1 where it could not be read.
     """
-
-    __slots__ = (
-        "_ends",
-        "_highest",
-        "_numbers",
-        "_sequences",
-        "_starts",
-        "capacity",
-        "count",
-        "ends",
-        "error",
-        "error_sequence_id",
-        "highest_sequence_ids",
-        "num_messages",
-        "producer_id",
-        "sequence_ids",
-        "starts",
-    )
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
@@ -79,8 +64,6 @@ class SendRun:
 
 class AckRun:
     """Positions that one consumer acknowledged one by one; reused from read to read."""
-
-    __slots__ = ("_entries", "_ledgers", "capacity", "consumer_id", "count", "entry_ids", "ledger_ids")
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
@@ -168,20 +151,14 @@ def _scan_type(buffer: bytes, position: int, end: int) -> int:
     kind = 0
     while position < end:
         after = _varint_end(buffer, position, end)
-        if after < 0:
-            raise FrameError("command with a damaged field")
-        tag = _varint(buffer, position, after)
+        tag = _varint(buffer, position, after) if after > 0 else 0
         if tag == 8:
-            position = after
-            after = _varint_end(buffer, position, end)
-            if after < 0:
-                raise FrameError("command with a damaged type")
-            kind = _varint(buffer, position, after)
-            position = after
+            position = _varint_end(buffer, after, end)
+            kind = _varint(buffer, after, position) if position > 0 else 0
         else:
-            position = _skip(buffer, after, end, tag)
-            if position < 0:
-                raise FrameError("command with a damaged field")
+            position = _skip(buffer, after, end, tag) if after > 0 else -1
+        if position < 0:
+            raise FrameError("command with a damaged field")
     if kind < 1 or kind > 0xFFFF:
         raise FrameError("command without a type")
     return kind
@@ -258,6 +235,9 @@ def read_sends(
         run._starts[count] = command_end
         run._ends[count] = end
         count += 1
+        if _INTERPRETED and count < max_count:
+            count = repeat_sends(buffer, position, limit, max_frame, run, verify_checksum, count, max_count)
+            end = run.ends[count - 1]
         position = end
     run.count = count
     if count == 0 and max_count > 0 and next_frame(buffer, position, limit, max_frame) == _SEND:
@@ -355,7 +335,11 @@ def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: Ack
         after = _read_ack(buffer, position + _BODY_TAG, end, run, count)
         if after < 0:
             break
-        count = after
+        if _INTERPRETED and after == count + 1:
+            count = repeat_acks(buffer, position, end, limit, run, after)
+            end += (count - after) * (end - position)
+        else:
+            count = after
         position = end
     run.count = count
     if position == start:
@@ -494,7 +478,12 @@ def batch_sizes(
     """
     index = 0
     while index < count:
-        size = _metadata_number(buffer, starts[first + index], ends[first + index], 0x58, 1)
+        start = starts[first + index]
+        end = ends[first + index]
+        if _INTERPRETED and is_no_batch(buffer, start, end):
+            size = 1
+        else:
+            size = _metadata_number(buffer, start, end, 0x58, 1)
         if size < 1 or size > 0x7FFFFFFF:
             size = 1
         out[index] = size

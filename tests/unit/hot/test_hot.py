@@ -1,0 +1,120 @@
+"""A compiled form runs only when it was made from the source that is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from magnetar import hot
+from magnetar.hot import Form
+from magnetar.hot.build import build, obstacle, stale_modules
+
+MODULE = "magnetar.sample.quick"
+PROGRAM = """
+import magnetar.sample.quick as quick
+print(quick.twice(21), quick.__file__.endswith(".py"))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package folder of its own: the real finder, and one hot module."""
+    target = tmp_path / "magnetar"
+    (target / "sample").mkdir(parents=True)
+    (target / "hot").mkdir()
+    source = Path(hot.__file__).parent
+    (target / "__init__.py").write_text((source.parent / "__init__.py").read_text())
+    listed = (
+        "MODULES = ("
+        + (source / "__init__.py").read_text().partition("MODULES = (")[2].partition(")")[0]
+        + ")"
+    )
+    text = (source / "__init__.py").read_text().replace(listed, f"MODULES = ({MODULE!r},)")
+    (target / "hot" / "__init__.py").write_text(text)
+    (target / "sample" / "__init__.py").write_text("")
+    (target / "sample" / "quick.py").write_text("def twice(number):\n    return 2 * number\n")
+    (target / "sample" / "quick.pxd").write_text("cpdef long long twice(long long number)\n")
+    monkeypatch.setattr(hot, "_PACKAGE", target)
+    monkeypatch.setattr("magnetar.hot.MODULES", (MODULE,))
+    monkeypatch.setattr("magnetar.hot.build.MODULES", (MODULE,))
+    monkeypatch.delenv("MAGNETAR_PURE", raising=False)
+    return target
+
+
+def run(package: Path, pure: bool = False) -> tuple[str, str]:
+    """Output and errors of a program that uses the module."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={"PYTHONPATH": str(package.parent)} | ({"MAGNETAR_PURE": "1"} if pure else {}),
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip(), done.stderr.strip()
+
+
+def quiet(package: Path) -> list[str]:
+    return list(build(package, say=lambda line: None))
+
+
+needs_compiler = pytest.mark.skipif(obstacle() is not None, reason=f"nothing compiles here: {obstacle()}")
+
+
+def test_without_a_compiled_form_the_source_runs(package: Path) -> None:
+    assert run(package) == ("42 True", "")
+    assert hot.form(MODULE) is Form.ABSENT
+    assert stale_modules(package) == [MODULE]
+    warning = hot.status().warning()
+    assert warning is not None
+    assert "not compiled" in warning
+    assert "\n" not in warning
+
+
+@needs_compiler
+def test_a_compiled_form_runs_while_it_fits(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert quiet(package) == [MODULE]
+    assert quiet(package) == []
+    assert run(package) == ("42 False", "")
+    assert hot.form(MODULE) is Form.COMPILED
+    assert hot.status().warning() is None
+    assert run(package, pure=True) == ("42 True", "")
+    monkeypatch.setenv("MAGNETAR_PURE", "1")
+    assert hot.form(MODULE) is Form.FORCED
+    monkeypatch.delenv("MAGNETAR_PURE")
+
+    source = package / "sample" / "quick.py"
+    source.write_text(source.read_text().replace("2 * number", "number + number"))
+    output, errors = run(package)
+    assert output == "42 True"
+    assert len(errors.splitlines()) == 1
+    assert MODULE in errors
+    assert hot.form(MODULE) is Form.STALE
+    assert quiet(package) == [MODULE]
+    assert run(package) == ("42 False", "")
+
+    types = package / "sample" / "quick.pxd"
+    types.write_text(types.read_text() + "\n")
+    assert hot.form(MODULE) is Form.STALE
+
+
+def test_without_a_compiler_nothing_is_built_and_one_line_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "magnetar.hot", "build"],
+        env={"CC": "no-such-compiler", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "stay interpreted" in done.stdout
+
+
+def test_every_hot_module_is_plain_python() -> None:
+    for module in hot.MODULES:
+        source = hot.source_path(module)
+        if source.exists():
+            assert "import cython" not in source.read_text().lower()

@@ -1,0 +1,89 @@
+"""The codecs give back what they took, never more than announced, and name what is wrong."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.protocol import compression
+from magnetar.protocol.compression import compress, decompress
+from magnetar.protocol.errors import CompressionError
+from magnetar.protocol.pulsar_api_pb2 import CompressionType
+
+CODECS = [CompressionType.LZ4, CompressionType.ZLIB, CompressionType.ZSTD, CompressionType.SNAPPY]
+every_codec = pytest.mark.parametrize("codec", CODECS, ids=CompressionType.Name)
+
+
+@every_codec
+@given(st.binary(max_size=2000))
+def test_data_reads_back(codec: CompressionType, data: bytes) -> None:
+    assert decompress(codec, compress(codec, data), len(data)) == data
+
+
+def test_none_changes_nothing() -> None:
+    assert compress(CompressionType.NONE, b"abc") == b"abc"
+    assert decompress(CompressionType.NONE, b"abc", 0) == b"abc"
+
+
+@every_codec
+@pytest.mark.parametrize("announced", [0, 1, 99_999, 100_001, 200_000])
+def test_another_size_than_announced(codec: CompressionType, announced: int) -> None:
+    with pytest.raises(CompressionError):
+        decompress(codec, compress(codec, bytes(100_000)), announced)
+
+
+@every_codec
+def test_too_large(codec: CompressionType) -> None:
+    with pytest.raises(CompressionError, match="a payload of 11 bytes, at most 10 are accepted"):
+        decompress(codec, compress(codec, bytes(11)), 11, max_size=10)
+    with pytest.raises(CompressionError):
+        decompress(codec, b"", 2**32 - 1)
+
+
+@every_codec
+@given(st.binary(max_size=100), st.integers(0, 1000))
+def test_garbage(codec: CompressionType, data: bytes, size: int) -> None:
+    try:
+        assert len(decompress(codec, data, size)) == size
+    except CompressionError:
+        return
+
+
+@every_codec
+def test_truncated(codec: CompressionType) -> None:
+    data = bytes(range(256)) * 10
+    with pytest.raises(CompressionError):
+        decompress(codec, compress(codec, data)[:-5], len(data))
+
+
+def test_a_zlib_bomb_stops_at_the_announced_size() -> None:
+    bomb = zlib.compress(bytes(50_000_000))
+    with pytest.raises(CompressionError, match="1001 bytes after decompression, 1000 were announced"):
+        decompress(CompressionType.ZLIB, bomb, 1000)
+
+
+def test_a_zstd_frame_without_its_size() -> None:
+    data = b"streamed " * 100
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    assert decompress(CompressionType.ZSTD, frame, len(data)) == data
+    with pytest.raises(CompressionError):
+        decompress(CompressionType.ZSTD, frame, len(data) - 1)
+
+
+def test_an_unknown_codec() -> None:
+    with pytest.raises(CompressionError, match="unknown compression type 9"):
+        compress(9, b"")
+
+
+def test_a_codec_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> None:
+        raise ImportError("no such thing", name="cramjam")
+
+    monkeypatch.setattr(compression, "_loaded", {})
+    monkeypatch.setitem(compression._LOADERS, CompressionType.SNAPPY, load)
+    with pytest.raises(CompressionError, match="SNAPPY needs the package 'cramjam'"):
+        decompress(CompressionType.SNAPPY, b"", 0)
