@@ -332,10 +332,13 @@ class Topic:
         return await first_published_at(self.managed_ledger, publish_time_ms)
 
     async def last_message(self) -> tuple[Position, int]:
-        """The last position, and how many messages its batch has: 0 for what is no batch, or when empty."""
+        """The last position, and how many messages its batch has: 0 for what is no batch.
+
+        With nothing stored, or everything trimmed, the entry id is -1.
+        """
         position = self.max_read_position
-        if position[1] < 0:
-            return position, 0
+        if not self.managed_ledger.ledgers.exists(position):
+            return (position[0], -1), 0
         run = await self.managed_ledger.reader.read(
             position, position, 1, self.dispatch_settings.max_read_bytes
         )

@@ -12,8 +12,9 @@ from typing import Any
 
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, NoSuchLedger
+from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.records import (
     CursorRecord,
@@ -23,7 +24,6 @@ from magnetar.managed_ledger.records import (
     encode_position,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.managed_ledger.single_entry import append_one
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
@@ -65,15 +65,12 @@ class CursorStorage:
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
         self._version = MUST_NOT_EXIST
-        self._writer: LedgerWriter | None = None
+        self._ledger: CursorLedger | None = None
         self._ledger_id = _NO_LEDGER
-        self.entries_in_ledger = 0
-        self._ledger_made_ms = 0
         self._timer: Cancellable | None = None
         self._last_write = -1e9
         self._switch: Any = None
         self._closed = False
-        self._durable_waiters: list[tuple[int, Any]] = []
         rate = settings.mark_delete_rate
         own = store.cursor_write_interval
         interval = own if own is not None else (1.0 / rate if rate > 0 else 0.0)
@@ -143,15 +140,31 @@ class CursorStorage:
         self._timer = None
         if self._closed or self._switch is not None:
             return
-        now = self._io.clock.wall_ms()
         self._last_write = self._io.clock.monotonic()
-        full = self.entries_in_ledger >= self._settings.cursor_max_entries_per_ledger
-        old = now - self._ledger_made_ms >= self._settings.cursor_rollover_ms
-        if self._writer is None or full or old:
+        ledger = self._ledger
+        if ledger is None or self._is_full(ledger):
             self._switch = self._io.loop.create_task(self._switch_ledger())
             return
-        append_one(self._writer, self._encode())
-        self.entries_in_ledger += 1
+        try:
+            ledger.append(self._encode())
+        except LedgerClosed:
+            self._ledger_failed(ledger)
+
+    def _is_full(self, ledger: CursorLedger) -> bool:
+        age = self._io.clock.wall_ms() - ledger.made_ms
+        return (
+            ledger.entries >= self._settings.cursor_max_entries_per_ledger
+            or age >= self._settings.cursor_rollover_ms
+        )
+
+    def _ledger_failed(self, ledger: CursorLedger) -> None:
+        if self._ledger is ledger:
+            self._ledger = None
+            self.changed()
+
+    @property
+    def entries_in_ledger(self) -> int:
+        return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
         return encode_position(
@@ -175,32 +188,13 @@ class CursorStorage:
 
     async def _begin_ledger(self) -> None:
         writer = await self._store.create(self._settings.quorums, self._custom)
-        writer.set_listener(self)
-        self._durable_waiters.clear()
-        durable = self._io.loop.create_future()
-        self._durable_waiters.append((append_one(writer, self._encode()), durable))
-        await durable
+        ledger = CursorLedger(self._io.loop, writer, self._io.clock.wall_ms(), self._ledger_failed)
+        await ledger.append_durably(self._encode())
         old = self._ledger_id
-        await self._put(writer.ledger_id)
-        self._writer = writer
-        self.entries_in_ledger = 1
-        self._ledger_made_ms = self._io.clock.wall_ms()
+        await self._put(ledger.ledger_id)
+        self._ledger = ledger
         if old != _NO_LEDGER:
             await self._store.delete(old)
-
-    def on_durable(self, last_entry_id: int) -> None:
-        while self._durable_waiters and self._durable_waiters[0][0] <= last_entry_id:
-            future = self._durable_waiters.pop(0)[1]
-            if not future.done():
-                future.set_result(None)
-
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
-        for _entry_id, future in self._durable_waiters:
-            if not future.done():
-                future.set_exception(reason)
-        self._durable_waiters.clear()
-        self._writer = None
-        self.changed()
 
     async def _put(self, ledger_id: int) -> None:
         record = CursorRecord(ledger_id, self._state, self.properties, self.cursor_properties)
@@ -232,17 +226,13 @@ class CursorStorage:
         await self._settle()
         if self._closed:
             return
-        writer = self._writer
-        if writer is None:
+        if self._ledger is None:
             self._write()
             await self._settle()
-            if self._writer is None:
+            if self._ledger is None:
                 raise ManagedLedgerError(f"{self._path}: the cursor cannot be written now")
             return
-        durable = self._io.loop.create_future()
-        self._durable_waiters.append((append_one(writer, self._encode()), durable))
-        self.entries_in_ledger += 1
-        await durable
+        await self._ledger.append_durably(self._encode())
 
     async def _settle(self) -> None:
         while self._switch is not None:
@@ -257,19 +247,20 @@ class CursorStorage:
             self._timer = None
         await self._settle()
         self._closed = True
-        writer, ledger_id = self._writer, self._ledger_id
+        ledger, ledger_id = self._ledger, self._ledger_id
         if self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata:
             await self._put(_NO_LEDGER)
             if ledger_id != _NO_LEDGER:
                 await self._store.delete(ledger_id)
-        elif writer is not None:
-            append_one(writer, self._encode())
-            await writer.close()
         else:
-            await self._begin_ledger()
-            if self._writer is not None:
-                await self._writer.close()
-        self._writer = None
+            if ledger is not None:
+                ledger.append(self._encode())
+            else:
+                await self._begin_ledger()
+                ledger = self._ledger
+            if ledger is not None:
+                await ledger.close()
+        self._ledger = None
 
     async def delete(self) -> None:
         """Removes record and ledger."""
