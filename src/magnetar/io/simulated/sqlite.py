@@ -1,0 +1,146 @@
+"""Real SQLite on a simulated disk, through a VFS. Needs apsw, which only development installs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import apsw
+
+from magnetar.io.real.sqlite import PRAGMAS
+from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
+
+T = TypeVar("T")
+
+_JOURNALS = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
+_names = iter(range(1 << 62))
+
+
+class _VfsFile:
+    """A file as SQLite's own Unix VFS would treat it."""
+
+    def __init__(self, vfs: _Vfs, file: SimulatedFile, delete: str | None, sync_directory: bool) -> None:
+        self._vfs = vfs
+        self._file = file
+        self._delete_on_close = delete
+        self._sync_directory = sync_directory
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        return self._vfs.guard(lambda: self._file.read(amount, offset))
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        self._vfs.guard(lambda: self._file.write(data, offset))
+
+    def xTruncate(self, size: int) -> None:
+        self._vfs.guard(lambda: self._file.truncate(size))
+
+    def xSync(self, flags: int) -> None:
+        self._vfs.guard(self._sync)
+
+    def _sync(self) -> None:
+        self._file.sync()
+        if self._sync_directory:
+            # A new journal is of no use before its name is durable.
+            self._vfs.disk.sync_directory(self._vfs.directory)
+            self._sync_directory = False
+
+    def xFileSize(self) -> int:
+        return self._vfs.guard(self._file.size)
+
+    def xClose(self) -> None:
+        self._file.close()
+        if self._delete_on_close is not None:
+            path = self._delete_on_close
+            self._vfs.guard(lambda: self._vfs.disk.unlink(path))
+
+    def xLock(self, level: int) -> None:
+        """One connection has the database for itself."""
+
+    def xUnlock(self, level: int) -> None:
+        """See :meth:`xLock`."""
+
+    def xCheckReservedLock(self) -> bool:
+        return False
+
+    def xFileControl(self, operation: int, pointer: int) -> bool:
+        return False
+
+    def xSectorSize(self) -> int:
+        return 512
+
+    def xDeviceCharacteristics(self) -> int:
+        return 0
+
+
+class _Vfs(apsw.VFS):
+    def __init__(self, name: str, disk: SimulatedDisk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.lost: PowerLost | None = None
+        super().__init__(name, base="")
+
+    def guard(self, operation: Callable[[], T]) -> T:
+        """SQLite takes errors for its own: the loss of power is kept for whoever called SQLite."""
+        try:
+            return operation()
+        except PowerLost as lost:
+            self.lost = lost
+            raise apsw.IOError("the power is gone") from lost
+        except OSError as error:
+            raise apsw.IOError(str(error)) from error
+
+    def xOpen(self, name: Any, flags: list[int]) -> Any:
+        temporary = name is None
+        path = f"{self.directory}/sqlite-temporary-{next(_names)}" if temporary else _text(name)
+        create = bool(flags[0] & apsw.SQLITE_OPEN_CREATE)
+        is_new = not self.guard(lambda: self.disk.exists(path))
+        if is_new and not create:
+            raise apsw.CantOpenError(path)
+        file = self.guard(lambda: self.disk.open(path, create=create))
+        flags[1] = flags[0]
+        delete = path if temporary or flags[0] & apsw.SQLITE_OPEN_DELETEONCLOSE else None
+        return _VfsFile(self, file, delete, is_new and bool(flags[0] & _JOURNALS))
+
+    def xDelete(self, name: str, sync_directory: bool) -> None:
+        self.guard(lambda: self.disk.unlink(name))
+        if sync_directory:
+            self.guard(lambda: self.disk.sync_directory(self.directory))
+
+    def xAccess(self, name: str, flags: int) -> bool:
+        return bool(self.guard(lambda: self.disk.exists(name)))
+
+    def xFullPathname(self, name: str) -> str:
+        return name
+
+
+def _text(name: Any) -> str:
+    return name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+
+
+class SimulatedSqlite:
+    """A connection like the real one, with the same settings."""
+
+    def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        directory = path.rpartition("/")[0] or "."
+        disk.make_directory(directory)
+        name = f"simulated-{next(_names)}"
+        self._vfs = _Vfs(name, disk, directory)
+        self._connection = self._call(lambda: apsw.Connection(path, vfs=name))
+        for pragma in PRAGMAS:
+            self.execute(pragma)
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._call(lambda: list(self._connection.cursor().execute(statement, tuple(parameters))))
+
+    def close(self) -> None:
+        self._call(self._connection.close)
+
+    def _call(self, operation: Callable[[], T]) -> T:
+        try:
+            return operation()
+        except apsw.Error as error:
+            if self._vfs.lost is not None:
+                raise self._vfs.lost from error
+            if isinstance(error, apsw.IOError | apsw.FullError):
+                raise OSError(str(error)) from error
+            raise
