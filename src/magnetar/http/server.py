@@ -17,12 +17,12 @@ log = logging.getLogger("magnetar.http")
 
 
 class HttpServer:
-    """Serves the endpoint table for one broker."""
+    """Serves the endpoint table for one broker, from the moment it is given one."""
 
-    def __init__(self, io: Io, application: Application, limits: HttpLimits | None = None) -> None:
+    def __init__(self, io: Io, limits: HttpLimits | None = None) -> None:
         self.io = io
         self.limits = limits or HttpLimits()
-        self._application = application
+        self._application: Application | None = None
         self._router = Router(ENDPOINTS)
         self._connections: set[HttpConnection] = set()
         self._listener: Listener | None = None
@@ -35,11 +35,14 @@ class HttpServer:
         return self._listener.port if self._listener is not None else 0
 
     async def start(self, host: str, port: int) -> None:
-        """Begins to listen; port 0 takes a free one.
+        """Begins to listen; port 0 takes a free one. Until :meth:`serve` all answers are 503.
 
         :raises OSError: the address cannot be used
         """
         self._listener = await self.io.network.listen(host, port, lambda: HttpConnection(self))
+
+    def serve(self, application: Application) -> None:
+        self._application = application
 
     async def stop(self, grace_seconds: float) -> None:
         """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
@@ -76,11 +79,14 @@ class HttpServer:
 
     async def answer(self, request: Request) -> Response:
         """Finds the endpoint and runs it; never raises."""
+        application = self._application
+        if application is None:
+            return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
         found = self._router.find(request.method, request.path)
         if not isinstance(found, Found):
             return _not_served(request, found)
         try:
-            return await found.handler(self._application, _with_variables(request, found))
+            return await found.handler(application, _with_variables(request, found))
         except BrokerError as error:
             if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 log.warning("request failed", extra=_named(request), exc_info=error)

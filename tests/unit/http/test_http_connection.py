@@ -27,7 +27,8 @@ def serve(test: Test, limits: HttpLimits = LIMITS) -> None:
     async def run() -> None:
         broker = StandInBroker()
         io = real_io(asyncio.get_running_loop(), "/")
-        server = HttpServer(io, Application(broker, MetricsOptions("0"), "1"), limits)
+        server = HttpServer(io, limits)
+        server.serve(Application(broker, MetricsOptions("0"), "1"))
         await server.start("127.0.0.1", 0)
         try:
             await asyncio.wait_for(test(server, broker), 20)
@@ -279,3 +280,13 @@ def test_a_half_closed_client_gets_its_answer() -> None:
 
 def test_dates_are_as_http_wants_them() -> None:
     assert http_date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+def test_before_there_is_a_broker_all_answers_are_503() -> None:
+    async def run() -> None:
+        server = HttpServer(real_io(asyncio.get_running_loop(), "/"), LIMITS)
+        await server.start("127.0.0.1", 0)
+        assert (await exchange(server, GET))[0] == 503
+        await server.stop(1.0)
+
+    asyncio.run(run())

@@ -25,7 +25,8 @@ def ask(
 
     async def run() -> Response:
         io = real_io(asyncio.get_running_loop(), "/")
-        server = HttpServer(io, Application(services, MetricsOptions("0"), "1.2.3"))
+        server = HttpServer(io)
+        server.serve(Application(services, MetricsOptions("0"), "1.2.3"))
         headers = {"content-type": content_type}
         return await server.answer(Request(method, path, query or {}, headers, body.encode()))
 

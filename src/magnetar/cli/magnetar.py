@@ -1,0 +1,103 @@
+"""The ``magnetar`` command: runs servers. Before the command is known nothing but this is imported."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from magnetar import __version__
+
+_OVERRIDES = {
+    "binary_port": "brokerServicePort",
+    "http_port": "webServicePort",
+    "bind_address": "bindAddress",
+    "advertised_address": "advertisedAddress",
+}
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood."""
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    if parsed.command == "standalone":
+        return _standalone(parsed)
+    if parsed.command == "version":
+        sys.stdout.write(f"magnetar {__version__}\n")
+        return 0
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
+    )
+    parser.add_argument("--version", action="version", version=f"magnetar {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser("version", help="print the version")
+    standalone = commands.add_parser(
+        "standalone",
+        help="run everything in one process",
+        description="Runs a broker, its storage and its metadata in one process, until SIGTERM or SIGINT.",
+    )
+    standalone.add_argument(
+        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
+    )
+    standalone.add_argument(
+        "--data-dir", type=Path, metavar="DIR", default=Path("data"), help="where everything is kept (data)"
+    )
+    standalone.add_argument(
+        "--binary-port",
+        type=_port,
+        metavar="N",
+        help="port of the binary protocol (6650); 0 takes a free one",
+    )
+    standalone.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free one")
+    standalone.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
+    standalone.add_argument(
+        "--advertised-address", metavar="A", help="host that clients are told (where it listens)"
+    )
+    standalone.add_argument(
+        "--accept-unhonoured",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="start although the file sets KEY, a promise this release does not keep (may be repeated)",
+    )
+    standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
+    standalone.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
+    return parser
+
+
+def _port(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a whole number from 0 to 65535")
+    return number
+
+
+def _standalone(parsed: argparse.Namespace) -> int:
+    from magnetar.server.broker_process import ProcessOptions
+    from magnetar.server.standalone import run_standalone
+
+    given = {key: getattr(parsed, option) for option, key in _OVERRIDES.items()}
+    return run_standalone(
+        ProcessOptions(
+            data_dir=parsed.data_dir,
+            config=parsed.config,
+            overrides={key: str(value) for key, value in given.items() if value is not None},
+            accept_unhonoured=frozenset(parsed.accept_unhonoured),
+            log_format=parsed.log_format,
+            log_level=parsed.log_level,
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

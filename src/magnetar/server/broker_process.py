@@ -1,0 +1,225 @@
+"""One process around a broker: event loop, signals, the line that says it serves, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from magnetar import __version__, hot
+from magnetar.config.settings import ConfigurationError, Loaded, Settings, load
+from magnetar.http.connection import HttpLimits
+from magnetar.http.metrics import MetricsOptions
+from magnetar.http.routing import Application
+from magnetar.http.server import HttpServer
+from magnetar.http.services import BrokerServices
+from magnetar.io.interfaces import Io
+from magnetar.io.real import real_io
+from magnetar.ledger.interface import LedgerError
+from magnetar.metadata.interface import MetadataError
+from magnetar.server.logs import LogFormat, configure_logging
+
+log = logging.getLogger(__name__)
+
+EXIT_CODE_FAILED = 1
+_SWITCH_INTERVAL_SECONDS = 2e-5
+_HTTP_GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """What the command line says."""
+
+    data_dir: Path
+    config: Path | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings by Pulsar's names."""
+    accept_unhonoured: frozenset[str] = frozenset()
+    log_format: LogFormat = "text"
+    log_level: str = "info"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a broker is to know about where it runs."""
+
+    io: Io
+    settings: Settings
+    runtime_settings: Mapping[str, str]
+    """Every setting in effect, as text."""
+    advertised_host: str
+    """As clients are told; an IPv6 address in brackets."""
+    http_port: int
+    """The real one."""
+
+
+class Broker(Protocol):
+    """A broker with its stores, as the process sees it."""
+
+    @property
+    def services(self) -> BrokerServices: ...
+
+    @property
+    def binary_port(self) -> int:
+        """The real one, once started."""
+        ...
+
+    async def start(self) -> None:
+        """Opens the stores and serves the binary protocol.
+
+        :raises OSError: an address or the data directory cannot be used
+        :raises LedgerError: the ledger store cannot be opened
+        :raises MetadataError: the metadata store cannot be opened
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Serves no more, makes everything durable, closes the stores. Also after a start that failed."""
+        ...
+
+
+MakeBroker = Callable[[Place], Broker]
+
+
+def advertised_host(settings: Settings) -> str:
+    """The host that clients are told: the one set, else where the broker listens, else ``localhost``."""
+    host = settings.advertised_address or settings.bind_address
+    if host in ("", "0.0.0.0", "::"):
+        host = "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
+    try:
+        loaded = load(options.config, options.accept_unhonoured, options.overrides)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return EXIT_CODE_FAILED
+    configure_logging(options.log_format, options.log_level)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    interpreted = hot.status().warning()
+    if interpreted is not None:
+        log.warning(interpreted)
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    loop = _new_loop()
+    try:
+        return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
+    except (OSError, LedgerError, MetadataError) as error:
+        log.debug("not started", exc_info=error)
+        sys.stderr.write(f"magnetar: {error}\n")
+        return EXIT_CODE_FAILED
+    finally:
+        loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+async def _serve(
+    title: str,
+    options: ProcessOptions,
+    loaded: Loaded,
+    make_broker: MakeBroker,
+    loop: asyncio.AbstractEventLoop,
+) -> int:
+    stopping = _listen_to_signals(loop)
+    io = real_io(loop, options.data_dir)
+    settings = loaded.settings
+    host = advertised_host(settings)
+    http = HttpServer(io, _http_limits(settings))
+    await http.start(settings.bind_address, settings.web_service_port)
+    broker = make_broker(Place(io, settings, loaded.texts, host, http.port))
+    try:
+        await broker.start()
+        http.serve(Application(broker.services, _metrics_options(settings), __version__))
+        _say_serving(title, options, host, broker.binary_port, http.port)
+        await stopping
+        log.info("stopping")
+    finally:
+        code = await _stop(http, broker, settings.broker_shutdown_timeout_ms / 1000)
+    return code
+
+
+def _listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """A future that is done at the first SIGTERM or SIGINT; the second ends the process."""
+    stopping: asyncio.Future[None] = loop.create_future()
+
+    def arrived(number: signal.Signals) -> None:
+        if stopping.done():
+            sys.stderr.write(f"magnetar: {number.name} again: ending at once\n")
+            sys.stderr.flush()
+            os._exit(128 + number)
+        log.info("signal", extra={"signal": number.name})
+        stopping.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, arrived, number)
+    return stopping
+
+
+async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int:
+    """Stops both; gives up after the time that the settings allow: a start after that is a normal one."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await http.stop(min(_HTTP_GRACE_SECONDS, timeout_seconds))
+            await broker.stop()
+    except TimeoutError:
+        log.error("stopping took too long", extra={"seconds": timeout_seconds})
+        return EXIT_CODE_FAILED
+    log.info("stopped")
+    return 0
+
+
+def _http_limits(settings: Settings) -> HttpLimits:
+    return HttpLimits(
+        body_bytes=settings.http_body_limit_bytes,
+        head_bytes=settings.http_max_request_header_size,
+        connections=settings.max_http_server_connections,
+    )
+
+
+def _metrics_options(settings: Settings) -> MetricsOptions:
+    return MetricsOptions(
+        version=__version__,
+        topic_level=settings.expose_topic_level_metrics_in_prometheus,
+        consumer_level=settings.expose_consumer_level_metrics_in_prometheus,
+        producer_level=settings.expose_producer_level_metrics_in_prometheus,
+        managed_ledger_level=settings.expose_managed_ledger_metrics_in_prometheus,
+        split_partition=settings.split_topic_and_partition_label_in_prometheus,
+    )
+
+
+def _say_serving(title: str, options: ProcessOptions, host: str, binary_port: int, http_port: int) -> None:
+    sys.stdout.write(
+        f"Magnetar {title} is serving pulsar://{host}:{binary_port} and http://{host}:{http_port} "
+        f"(data in {options.data_dir}, started in {_process_age_ms()} ms)\n"
+    )
+    sys.stdout.flush()
+
+
+def _process_age_ms() -> int:
+    """Milliseconds since the kernel made this process, to about 10; the interpreter's own start counts."""
+    try:
+        fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return round((time.clock_gettime(time.CLOCK_BOOTTIME) - born) * 1000)
+    except (OSError, AttributeError):
+        # Not Linux: what the interpreter used of the processor is the next best.
+        return round(time.process_time() * 1000)

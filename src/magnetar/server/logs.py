@@ -1,0 +1,77 @@
+"""The log: one line for each event, to standard error, as ``key=value`` or as JSON.
+
+What belongs to an event besides its text is given as ``extra``:
+``log.info("topic loaded", extra={"topic": name})``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+LogFormat = Literal["text", "json"]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PLAIN = re.compile(r"[^\s\"=\\]+")
+
+
+def configure_logging(style: LogFormat, level: str, stream: TextIO | None = None) -> None:
+    """Sends everything logged anywhere in the process to ``stream`` (standard error if None)."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if style == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def _time(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What the event was given besides its text."""
+    return {key: value for key, value in vars(record).items() if key not in _OWN}
+
+
+class TextLines(logging.Formatter):
+    """``time LEVEL logger text key=value …``; odd values are quoted, control characters escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        parts = [_time(record), record.levelname, record.name, _one_line(record.getMessage())]
+        parts += [f"{key}={_quoted(value)}" for key, value in _fields(record).items()]
+        if record.exc_info and record.exc_info[0] is not None:
+            parts.append(f"trace={_quoted(self.formatException(record.exc_info))}")
+        return " ".join(parts)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            event["trace"] = self.formatException(record.exc_info)
+        return json.dumps(event, default=str, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) and not _CONTROL.search(text) else json.dumps(text)

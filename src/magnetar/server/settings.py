@@ -1,0 +1,118 @@
+"""From the settings of a file to those of each part of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topic import DispatchSettings, TopicSettings
+from magnetar.config.settings import Settings
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+
+_MIB = 1 << 20
+_MINUTE_MS = 60_000
+_SERVED_SUBSCRIPTION_TYPES = ("Exclusive", "Shared")
+_NO_LIMIT = 1 << 62
+
+
+def embedded_settings(settings: Settings) -> EmbeddedSettings:
+    segment = settings.magnetar_segment_size_bytes
+    return EmbeddedSettings(
+        segment_bytes=segment,
+        first_segment_bytes=min(segment, EmbeddedSettings.first_segment_bytes),
+        reads_in_flight_bytes=settings.reads_in_flight_bytes,
+        cursor_write_interval=settings.magnetar_cursor_write_interval_ms / 1000,
+    )
+
+
+def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
+    return ManagedLedgerSettings(
+        max_entries_per_ledger=settings.managed_ledger_max_entries_per_ledger,
+        max_bytes_per_ledger=settings.managed_ledger_max_size_per_ledger_mbytes * _MIB,
+        min_rollover_ms=int(settings.min_ledger_rollover_seconds * 1000),
+        max_rollover_ms=settings.managed_ledger_max_ledger_rollover_time_minutes * _MINUTE_MS,
+        cursor_max_entries_per_ledger=settings.managed_ledger_cursor_max_entries_per_ledger,
+        cursor_rollover_ms=settings.managed_ledger_cursor_rollover_time_in_seconds * 1000,
+        max_unacked_ranges_to_persist=settings.managed_ledger_max_unacked_ranges_to_persist,
+        max_batch_indexes_to_persist=settings.managed_ledger_max_batch_deleted_index_to_persist,
+        max_unacked_ranges_in_metadata=(
+            settings.managed_ledger_max_unacked_ranges_to_persist_in_metadata_store
+        ),
+        mark_delete_rate=settings.managed_ledger_default_mark_delete_rate_limit,
+        cursor_flush_seconds=settings.managed_ledger_cursor_position_flush_seconds,
+        retention=retention_settings(settings),
+        read_max_entries=settings.magnetar_read_max_entries or 0,
+        backlogged_threshold=settings.managed_ledger_cursor_backlogged_threshold,
+    )
+
+
+def retention_settings(settings: Settings) -> RetentionSettings:
+    """-1 switches a bound off; a single zero switches retention off."""
+    minutes, mebibytes = settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
+    return RetentionSettings(
+        time_ms=minutes * _MINUTE_MS if minutes >= 0 else -1,
+        size_bytes=mebibytes * _MIB if mebibytes >= 0 else -1,
+    )
+
+
+def entry_cache_settings(settings: Settings) -> EntryCacheSettings:
+    return EntryCacheSettings(
+        max_bytes=settings.cache_size_bytes,
+        watermark=settings.managed_ledger_cache_eviction_watermark,
+        interval_seconds=settings.managed_ledger_cache_eviction_interval_ms / 1000,
+        max_age_seconds=settings.managed_ledger_cache_eviction_time_threshold_millis / 1000,
+    )
+
+
+def broker_settings(
+    settings: Settings, host: str, binary_port: int, http_port: int, runtime: Mapping[str, str]
+) -> BrokerSettings:
+    """:param host: as clients are told; the ports are the real ones"""
+    partitioned = settings.allow_auto_topic_creation_type == "partitioned"
+    return BrokerSettings(
+        cluster=settings.cluster_name,
+        service_url=f"pulsar://{host}:{binary_port}",
+        http_url=f"http://{host}:{http_port}",
+        broker_id=f"{host}:{http_port}",
+        topic=topic_settings(settings),
+        max_message_size=settings.max_message_size,
+        max_publish_buffer=settings.publish_buffer_bytes or _NO_LIMIT,
+        max_pending_publishes=settings.max_pending_publish_requests_per_connection,
+        keep_alive_seconds=settings.keep_alive_interval_seconds,
+        liveness_seconds=settings.connection_liveness_check_timeout_millis / 1000,
+        auto_topics=settings.allow_auto_topic_creation,
+        auto_topic_partitions=settings.default_num_partitions if partitioned else 0,
+        auto_subscriptions=settings.allow_auto_subscription_creation,
+        subscription_types=tuple(
+            kind for kind in _SERVED_SUBSCRIPTION_TYPES if kind in settings.subscription_types_enabled
+        ),
+        max_partitions=settings.max_num_partitions_per_partitioned_topic,
+        max_topics_per_namespace=settings.max_topics_per_namespace,
+        max_topic_loads=settings.max_concurrent_topic_load_request,
+        topic_load_timeout_seconds=settings.topic_load_timeout_seconds,
+        max_lookups=settings.max_concurrent_lookup_request,
+        max_connections=settings.broker_max_connections,
+        max_connections_per_address=settings.broker_max_connections_per_ip,
+        stats_seconds=settings.stats_update_frequency_in_secs,
+        retention_check_seconds=settings.retention_check_interval_in_seconds,
+        runtime=dict(runtime),
+    )
+
+
+def topic_settings(settings: Settings) -> TopicSettings:
+    dispatch = DispatchSettings(
+        max_read_entries=settings.dispatcher_max_read_batch_size,
+        max_read_bytes=settings.dispatcher_max_read_size_bytes,
+        round_robin_entries=settings.dispatcher_max_round_robin_batch_size,
+        max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
+        max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
+    )
+    return TopicSettings(
+        dispatch=dispatch,
+        batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
+        max_producers=settings.max_producers_per_topic,
+        max_consumers=settings.max_consumers_per_topic,
+        max_consumers_per_subscription=settings.max_consumers_per_subscription,
+        max_subscriptions=settings.max_subscriptions_per_topic,
+    )

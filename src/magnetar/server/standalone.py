@@ -1,0 +1,104 @@
+"""Standalone: broker, embedded ledger store and embedded metadata store in one process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from magnetar.broker.bootstrap import bootstrap
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.http.services import BrokerServices
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.server.broker_process import Place, ProcessOptions, run_process
+from magnetar.server.broker_services import Services
+from magnetar.server.settings import (
+    broker_settings,
+    embedded_settings,
+    entry_cache_settings,
+    managed_ledger_settings,
+)
+
+_LEDGERS = "ledgers"
+_METADATA = "metadata"
+
+
+def run_standalone(options: ProcessOptions) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code."""
+    return run_process("standalone", options, StandaloneBroker)
+
+
+class StandaloneBroker:
+    """See :class:`magnetar.server.broker_process.Broker`."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._store: EmbeddedLedgerStore | None = None
+        self._metadata: EmbeddedMetadataStore | None = None
+        self._broker: BrokerService | None = None
+        self._services: BrokerServices | None = None
+        self._binary_port = 0
+
+    @property
+    def services(self) -> BrokerServices:
+        if self._services is None:
+            raise RuntimeError("the broker has not started")
+        return self._services
+
+    @property
+    def binary_port(self) -> int:
+        return self._binary_port
+
+    async def start(self) -> None:
+        """The ledger store comes first: its lock keeps a second process away from all the rest."""
+        io, settings = self._place.io, self._place.settings
+        store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
+        self._store = store
+        io.disk.make_directory(_METADATA)
+        metadata = await EmbeddedMetadataStore.open_store(io, f"{_METADATA}/metadata.sqlite")
+        self._metadata = metadata
+        wheel = TimerWheel(io.loop)
+        ledgers = ManagedLedgers(
+            io,
+            wheel,
+            store,
+            metadata,
+            managed_ledger_settings(settings),
+            entry_cache_settings(settings),
+        )
+        await ledgers.remove_orphans()
+        await self._serve(ledgers, metadata, wheel)
+
+    async def _serve(
+        self, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, wheel: TimerWheel
+    ) -> None:
+        """With a free port, what clients are told is known only once the broker listens."""
+        place, settings = self._place, self._place.settings
+        port = settings.broker_service_port
+        known = broker_settings(
+            settings, place.advertised_host, port, place.http_port, place.runtime_settings
+        )
+        self._broker = BrokerService(place.io, wheel, metadata, ledgers, known)
+        if port != 0:
+            await self._bootstrap(metadata, known)
+        listener = await self._broker.start(settings.bind_address, port)
+        self._binary_port = listener.port
+        if port == 0:
+            self._broker.service_url = f"pulsar://{place.advertised_host}:{listener.port}"
+            await self._bootstrap(metadata, replace(known, service_url=self._broker.service_url))
+        self._services = Services(self._broker)
+
+    async def _bootstrap(self, metadata: EmbeddedMetadataStore, known: BrokerSettings) -> None:
+        bundles = self._place.settings.default_number_of_namespace_bundles
+        await bootstrap(metadata, known.cluster, known.http_url, known.service_url, bundles)
+
+    async def stop(self) -> None:
+        """Also after a start that failed half way."""
+        if self._broker is not None:
+            await self._broker.stop()
+        if self._store is not None:
+            await self._store.close()
+        if self._metadata is not None:
+            await self._metadata.close()
