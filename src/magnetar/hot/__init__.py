@@ -3,20 +3,21 @@
 ``python -m magnetar.hot build`` compiles them into ``magnetar/_compiled``, each with the hash of its source.
 The finder installed here loads a compiled form only if that hash still fits and ``MAGNETAR_PURE`` is not 1;
 otherwise the source runs interpreted, with one warning if a compiled form is there but stale.
+
+Everything imports this module, so it imports nothing itself until a hot module is asked for.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import logging
-import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
-from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    from magnetar.hot.forms import Status
 
 MODULES = (
     "magnetar.ledger.embedded.group",
@@ -25,84 +26,12 @@ MODULES = (
 )
 """All hot modules; the only list of them."""
 
-_PACKAGE = Path(__file__).resolve().parent.parent
-_SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
-
-
-class Form(Enum):
-    """How a hot module runs, or would run if imported now."""
-
-    COMPILED = "compiled"
-    FORCED = "interpreted, as MAGNETAR_PURE asks"
-    ABSENT = "interpreted, not compiled"
-    STALE = "interpreted, compiled from another source"
-
-
-def source_path(module: str) -> Path:
-    """The .py file of a module of this package; it need not exist."""
-    return _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-
-
-def compiled_path(module: str, package: Path | None = None) -> Path:
-    """Where the compiled form belongs, for this interpreter."""
-    return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX)
-
-
-def digest_path(module: str, package: Path | None = None) -> Path:
-    """Where the hash of the source it was compiled from is kept."""
-    return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX + ".sha256")
-
-
-def source_digest(module: str) -> str:
-    """SHA-256, in hex, over everything a compiled form is made from.
-
-    :raises FileNotFoundError: there is no such source
-    """
-    from hashlib import sha256
-
-    source = source_path(module)
-    types = source.with_suffix(".pxd")
-    digest = sha256(source.read_bytes())
-    digest.update(b"\0")
-    if types.exists():
-        digest.update(types.read_bytes())
-    return digest.hexdigest()
-
-
-def form(module: str) -> Form:
-    """How ``module`` runs."""
-    if os.environ.get("MAGNETAR_PURE") == "1":
-        return Form.FORCED
-    try:
-        recorded = digest_path(module).read_text().strip()
-    except FileNotFoundError:
-        return Form.ABSENT
-    if recorded != source_digest(module) or not compiled_path(module).exists():
-        return Form.STALE
-    return Form.COMPILED
-
-
-@dataclass(frozen=True)
-class Status:
-    """The form of each hot module whose source exists."""
-
-    forms: dict[str, Form]
-
-    def warning(self) -> str | None:
-        """One line for the log when something runs interpreted; None when all is compiled."""
-        slow = {module: form for module, form in self.forms.items() if form is not Form.COMPILED}
-        if not slow:
-            return None
-        reasons = sorted({form.value for form in slow.values()})
-        return (
-            f"{len(slow)} of {len(self.forms)} hot modules run {'; '.join(reasons)}:"
-            " expect a third of the throughput (python -m magnetar.hot build compiles them)"
-        )
-
 
 def status() -> Status:
     """How the hot modules run in this process."""
-    return Status({module: form(module) for module in MODULES if source_path(module).exists()})
+    from magnetar.hot import forms
+
+    return forms.status()
 
 
 class _Finder:
@@ -113,20 +42,30 @@ class _Finder:
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name not in MODULES or not source_path(name).exists():
+    ) -> ModuleSpec | None:
+        if name not in MODULES:
             return None
-        found = form(name)
+        from importlib.machinery import ExtensionFileLoader
+        from importlib.util import spec_from_file_location
+
+        from magnetar.hot.forms import Form, compiled_path, form, source_path
+
+        found = form(name) if source_path(name).exists() else Form.ABSENT
         if found is Form.STALE and not self._warned:
             self._warned = True
-            logging.getLogger(__name__).warning(
-                "%s was compiled from another source and runs interpreted; python -m magnetar.hot build", name
-            )
+            _warn(name)
         if found is not Form.COMPILED:
             return None
         file = str(compiled_path(name))
-        loader = importlib.machinery.ExtensionFileLoader(name, file)
-        return importlib.util.spec_from_file_location(name, file, loader=loader)
+        return spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
+
+
+def _warn(name: str) -> None:
+    from logging import getLogger
+
+    getLogger(__name__).warning(
+        "%s was compiled from another source and runs interpreted; python -m magnetar.hot build", name
+    )
 
 
 def install() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from magnetar.hot import MODULES, compiled_path, digest_path, source_digest, source_path
+from magnetar.hot import MODULES
+from magnetar.hot.forms import compiled_path, digest_path, source_digest, source_path
 
 _DIRECTIVES = {
     "language_level": 3,

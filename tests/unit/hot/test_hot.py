@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from magnetar import hot
-from magnetar.hot import Form
+from magnetar.hot import forms
 from magnetar.hot.build import build, obstacle, stale_modules
+from magnetar.hot.forms import Form, form, source_path
 
 MODULE = "magnetar.sample.quick"
 PROGRAM = """
@@ -33,12 +34,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         + ")"
     )
     text = (source / "__init__.py").read_text().replace(listed, f"MODULES = ({MODULE!r},)")
+    (target / "hot" / "forms.py").write_text((source / "forms.py").read_text())
     (target / "hot" / "__init__.py").write_text(text)
     (target / "sample" / "__init__.py").write_text("")
     (target / "sample" / "quick.py").write_text("def twice(number):\n    return 2 * number\n")
     (target / "sample" / "quick.pxd").write_text("cpdef long long twice(long long number)\n")
-    monkeypatch.setattr(hot, "_PACKAGE", target)
-    monkeypatch.setattr("magnetar.hot.MODULES", (MODULE,))
+    monkeypatch.setattr(forms, "_PACKAGE", target)
+    monkeypatch.setattr("magnetar.hot.forms.MODULES", (MODULE,))
     monkeypatch.setattr("magnetar.hot.build.MODULES", (MODULE,))
     monkeypatch.delenv("MAGNETAR_PURE", raising=False)
     return target
@@ -66,7 +68,7 @@ needs_compiler = pytest.mark.skipif(obstacle() is not None, reason=f"nothing com
 
 def test_without_a_compiled_form_the_source_runs(package: Path) -> None:
     assert run(package) == ("42 True", "")
-    assert hot.form(MODULE) is Form.ABSENT
+    assert form(MODULE) is Form.ABSENT
     assert stale_modules(package) == [MODULE]
     warning = hot.status().warning()
     assert warning is not None
@@ -79,11 +81,11 @@ def test_a_compiled_form_runs_while_it_fits(package: Path, monkeypatch: pytest.M
     assert quiet(package) == [MODULE]
     assert quiet(package) == []
     assert run(package) == ("42 False", "")
-    assert hot.form(MODULE) is Form.COMPILED
+    assert form(MODULE) is Form.COMPILED
     assert hot.status().warning() is None
     assert run(package, pure=True) == ("42 True", "")
     monkeypatch.setenv("MAGNETAR_PURE", "1")
-    assert hot.form(MODULE) is Form.FORCED
+    assert form(MODULE) is Form.FORCED
     monkeypatch.delenv("MAGNETAR_PURE")
 
     source = package / "sample" / "quick.py"
@@ -92,13 +94,13 @@ def test_a_compiled_form_runs_while_it_fits(package: Path, monkeypatch: pytest.M
     assert output == "42 True"
     assert len(errors.splitlines()) == 1
     assert MODULE in errors
-    assert hot.form(MODULE) is Form.STALE
+    assert form(MODULE) is Form.STALE
     assert quiet(package) == [MODULE]
     assert run(package) == ("42 False", "")
 
     types = package / "sample" / "quick.pxd"
     types.write_text(types.read_text() + "\n")
-    assert hot.form(MODULE) is Form.STALE
+    assert form(MODULE) is Form.STALE
 
 
 def test_without_a_compiler_nothing_is_built_and_one_line_says_so() -> None:
@@ -115,6 +117,6 @@ def test_without_a_compiler_nothing_is_built_and_one_line_says_so() -> None:
 
 def test_every_hot_module_is_plain_python() -> None:
     for module in hot.MODULES:
-        source = hot.source_path(module)
+        source = source_path(module)
         if source.exists():
             assert "import cython" not in source.read_text().lower()

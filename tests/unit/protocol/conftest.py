@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from magnetar import hot
+from magnetar.hot import forms
 from magnetar.protocol import hot_codec
 
 _PARTS = ("magnetar.protocol.hot_decode", "magnetar.protocol.hot_encode")
 
 
 def _interpreted(name: str) -> ModuleType:
-    path = str(hot.source_path(name))
+    path = str(forms.source_path(name))
     loader = importlib.machinery.SourceFileLoader(f"interpreted_{name.rpartition('.')[2]}", path)
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -31,11 +31,11 @@ def _interpreted(name: str) -> ModuleType:
 
 
 def _compiled(name: str) -> ModuleType | None:
-    if hot.form(name) is hot.Form.COMPILED:
+    if forms.form(name) is forms.Form.COMPILED:
         return importlib.import_module(name)
-    path = hot.compiled_path(name)
-    digest = hot.digest_path(name)
-    if not path.exists() or not digest.exists() or digest.read_text().strip() != hot.source_digest(name):
+    path = forms.compiled_path(name)
+    digest = forms.digest_path(name)
+    if not path.exists() or not digest.exists() or digest.read_text().strip() != forms.source_digest(name):
         return None
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)

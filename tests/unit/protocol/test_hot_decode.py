@@ -13,8 +13,8 @@ from strategies import UNSIGNED, ack_commands, entries, other_frames, send_comma
 
 from magnetar.protocol.errors import FrameError, FrameTooLarge
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload
-from magnetar.protocol.metadata import parse_entry
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 MAX_FRAME = 1 << 20
 
@@ -85,6 +85,19 @@ def test_what_is_not_plain_is_left_alone(codec: SimpleNamespace, command: BaseCo
     assert run.count == 1
     assert codec.read_sends(stream, len(good), len(stream), MAX_FRAME, run, True, 9) == len(good)
     assert (run.count, run.error) == (0, 2)
+
+
+def test_a_number_beyond_64_bits_is_not_plain(codec: SimpleNamespace) -> None:
+    run, acks = codec.SendRun(), codec.AckRun()
+    for number in (b"\xff" * 9 + b"\x03", b"\x80" * 9 + b"\x7f", b"\x80" * 10 + b"\x00"):
+        body = b"\x08\x07\x10" + number
+        send = frame(b"\x08\x06\x32" + bytes((len(body),)) + body, b"\x00\x00\x00\x01..")
+        assert codec.read_sends(send, 0, len(send), MAX_FRAME, run, True, 9) == 0
+        assert (run.count, run.error) == (0, 2)
+        body = b"\x08\x07\x10\x00\x1a" + bytes((len(number) + 3,)) + b"\x08\x01\x10" + number
+        ack = frame(b"\x08\x0a\x52" + bytes((len(body),)) + body)
+        assert codec.read_acks(ack, 0, len(ack), MAX_FRAME, acks) == 0
+        assert acks.count == 0
 
 
 @given(send_frames(7, checked=True), st.data())
@@ -338,8 +351,8 @@ def test_garbage_never_does_more_than_close_the_connection(
 @st.composite
 def ascending(draw: st.DrawFn) -> list[int]:
     """Ids that mostly ascend by one, as producers and consumers make them."""
-    first = draw(st.sampled_from([0, 120, 126, 127, 128, 16380, 2**32 - 3, 2**63 - 3, 2**64 - 200]))
-    steps = draw(st.lists(st.sampled_from([1, 1, 1, 1, 1, 0, 2, 127, 128]), max_size=12))
+    first = draw(st.sampled_from([0, 120, 126, 127, 128, 254, 255, 16380, 2**32 - 3, 2**63 - 3, 2**64 - 200]))
+    steps = draw(st.lists(st.sampled_from([1, 1, 1, 1, 1, 0, 2, 127, 128, -127, -1]), max_size=12))
     ids = [first]
     for step in steps:
         ids.append((ids[-1] + step) % 2**64)
@@ -382,6 +395,16 @@ def test_sends_that_repeat_each_other(
         assert stream[run.starts[index] : run.ends[index]] == (
             others[index % len(others)] if index % 5 == 4 else entry
         )
+
+
+def test_a_sequence_that_goes_back(codec: SimpleNamespace) -> None:
+    entry = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=2), b"payload")
+    ids = [253, 254, 255, 128, 129]
+    frames = [BaseCommand(type=6, send={"producer_id": 7, "sequence_id": each}) for each in ids]
+    stream = b"".join(encode_with_payload(command, entry) for command in frames)
+    run = codec.SendRun()
+    assert codec.read_sends(stream, 0, len(stream), MAX_FRAME, run, True, 9) == len(stream)
+    assert list(run.sequence_ids[: run.count]) == ids
 
 
 @given(ascending(), st.booleans(), st.integers(1, 16), st.integers(0, 3))

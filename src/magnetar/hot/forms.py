@@ -1,0 +1,89 @@
+"""In which form hot modules run, and where their compiled forms and hashes lie."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+
+from magnetar.hot import MODULES
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
+
+
+class Form(Enum):
+    """How a hot module runs, or would run if imported now."""
+
+    COMPILED = "compiled"
+    FORCED = "interpreted, as MAGNETAR_PURE asks"
+    ABSENT = "interpreted, not compiled"
+    STALE = "interpreted, compiled from another source"
+
+
+def source_path(module: str) -> Path:
+    """The .py file of a module of this package; it need not exist."""
+    return _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+
+
+def compiled_path(module: str, package: Path | None = None) -> Path:
+    """Where the compiled form belongs, for this interpreter."""
+    return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX)
+
+
+def digest_path(module: str, package: Path | None = None) -> Path:
+    """Where the hash of the source it was compiled from is kept."""
+    return (package or _PACKAGE) / "_compiled" / (module + _SUFFIX + ".sha256")
+
+
+def source_digest(module: str) -> str:
+    """SHA-256, in hex, over everything a compiled form is made from.
+
+    :raises FileNotFoundError: there is no such source
+    """
+    source = source_path(module)
+    types = source.with_suffix(".pxd")
+    digest = sha256(source.read_bytes())
+    digest.update(b"\0")
+    if types.exists():
+        digest.update(types.read_bytes())
+    return digest.hexdigest()
+
+
+def form(module: str) -> Form:
+    """How ``module`` runs."""
+    if os.environ.get("MAGNETAR_PURE") == "1":
+        return Form.FORCED
+    try:
+        recorded = digest_path(module).read_text().strip()
+    except FileNotFoundError:
+        return Form.ABSENT
+    if recorded != source_digest(module) or not compiled_path(module).exists():
+        return Form.STALE
+    return Form.COMPILED
+
+
+@dataclass(frozen=True)
+class Status:
+    """The form of each hot module whose source exists."""
+
+    forms: dict[str, Form]
+
+    def warning(self) -> str | None:
+        """One line for the log when something runs interpreted; None when all is compiled."""
+        slow = {module: form for module, form in self.forms.items() if form is not Form.COMPILED}
+        if not slow:
+            return None
+        reasons = sorted({form.value for form in slow.values()})
+        return (
+            f"{len(slow)} of {len(self.forms)} hot modules run {'; '.join(reasons)}:"
+            " expect a third of the throughput (python -m magnetar.hot build compiles them)"
+        )
+
+
+def status() -> Status:
+    """How the hot modules run in this process."""
+    return Status({module: form(module) for module in MODULES if source_path(module).exists()})
