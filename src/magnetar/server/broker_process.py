@@ -116,7 +116,8 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
     except (OSError, LedgerError, MetadataError) as error:
         log.debug("not started", exc_info=error)
-        sys.stderr.write(f"magnetar: {error}\n")
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        sys.stderr.write(f"magnetar: not started with data in {options.data_dir}: {reason}\n")
         return EXIT_CODE_FAILED
     finally:
         loop.close()

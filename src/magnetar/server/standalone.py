@@ -86,8 +86,10 @@ class StandaloneBroker:
         listener = await self._broker.start(settings.bind_address, port)
         self._binary_port = listener.port
         if port == 0:
-            self._broker.service_url = f"pulsar://{place.advertised_host}:{listener.port}"
-            await self._bootstrap(metadata, replace(known, service_url=self._broker.service_url))
+            known = replace(known, service_url=f"pulsar://{place.advertised_host}:{listener.port}")
+            self._broker.settings = known
+            self._broker.service_url = known.service_url
+            await self._bootstrap(metadata, known)
         self._services = Services(self._broker)
 
     async def _bootstrap(self, metadata: EmbeddedMetadataStore, known: BrokerSettings) -> None:

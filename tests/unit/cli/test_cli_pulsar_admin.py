@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from magnetar.cli.pulsar_admin import main, topic_path
+from magnetar.naming.errors import InvalidName
+
+ANSWERS: dict[tuple[str, str], tuple[int, str]] = {
+    ("GET", "/admin/v2/clusters"): (200, '["standalone"]'),
+    ("GET", "/admin/v2/clusters/standalone"): (200, '{"serviceUrl":"http://x"}'),
+    ("GET", "/admin/v2/brokers/health"): (200, "ok"),
+    ("GET", "/admin/v2/persistent/public/default"): (200, '["persistent://public/default/t"]'),
+    ("GET", "/admin/persistent/sample/standalone/ns1"): (200, "[]"),
+    ("GET", "/admin/v2/persistent/public/default/t/stats"): (200, '{"msgInCounter":3}'),
+    ("GET", "/admin/v2/persistent/public/default/t/internalStats"): (200, '{"state":"LedgerOpened"}'),
+    ("GET", "/admin/v2/persistent/public/default/t/partitions"): (200, '{"partitions":0}'),
+    ("GET", "/admin/v2/persistent/public/default/x/stats"): (404, '{"reason":"Topic x not found"}'),
+    ("GET", "/admin/v2/persistent/public/default/h/stats"): (502, "<html>"),
+    ("GET", "/admin/v2/persistent/public/default/r/stats"): (307, "/admin/v2/clusters"),
+    ("GET", "/admin/v2/persistent/public/default/loop/stats"): (
+        307,
+        "/admin/v2/persistent/public/default/loop/stats",
+    ),
+    ("PUT", "/admin/v2/persistent/public/default/t/partitions"): (204, ""),
+    ("PUT", "/admin/v2/persistent/public/default/t/unload"): (204, ""),
+    ("PUT", "/admin/v2/persistent/public/default/t"): (204, ""),
+    ("DELETE", "/admin/v2/persistent/public/default/t"): (204, ""),
+    ("DELETE", "/admin/v2/persistent/public/default/t/partitions"): (204, ""),
+    ("POST", "/admin/persistent/sample/standalone/ns1/a%2Fb%20c/terminate"): (
+        200,
+        '{"ledgerId":6,"entryId":3}',
+    ),
+}
+
+
+class Broker(HTTPServer):
+    """Answers from the table; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Questions)
+        self.asked: list[tuple[str, str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Questions(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        server = self.server
+        assert isinstance(server, Broker)
+        path, _, query = self.path.partition("?")
+        length = int(self.headers.get("Content-Length") or 0)
+        server.asked.append((self.command, query, self.rfile.read(length).decode()))
+        status, text = ANSWERS.get((self.command, path), (404, '{"reason":"nothing there"}'))
+        self.send_response(status)
+        if status == 307:
+            self.send_header("Location", server.url + text)
+            text = ""
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_PUT = do_POST = do_DELETE = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        ("clusters list", "standalone\n"),
+        ("clusters get standalone", '{\n  "serviceUrl": "http://x"\n}\n'),
+        ("brokers healthcheck", "ok\n"),
+        ("topics list public/default", "persistent://public/default/t\n"),
+        ("topics list sample/standalone/ns1", ""),
+        ("topics stats t", '{\n  "msgInCounter": 3\n}\n'),
+        ("topics stats persistent://public/default/r", "standalone\n"),
+        ("topics stats-internal t", '{\n  "state": "LedgerOpened"\n}\n'),
+        ("topics get-partitioned-topic-metadata t", '{\n  "partitions": 0\n}\n'),
+        ("topics create-partitioned-topic -p 3 t", ""),
+        ("topics create t", ""),
+        ("topics unload t", ""),
+        ("topics delete -f t", ""),
+        ("topics delete-partitioned-topic t", ""),
+    ],
+)
+def test_commands(broker: Broker, arguments: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--admin-url", broker.url, *arguments.split(" ")]) == 0
+    assert capsys.readouterr() == (printed, "")
+
+
+def test_what_is_sent(broker: Broker) -> None:
+    main(["--admin-url", broker.url + "/", "topics", "create-partitioned-topic", "-p", "3", "t"])
+    main(["--admin-url", broker.url, "topics", "delete", "--force", "t"])
+    main(["--admin-url", broker.url, "topics", "stats", "-gpb", "t"])
+    assert broker.asked == [
+        ("PUT", "", "3"),
+        ("DELETE", "force=true", ""),
+        ("GET", "getPreciseBacklog=true&subscriptionBacklogSize=false", ""),
+    ]
+
+
+def test_terminate_says_where(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = "persistent://sample/standalone/ns1/a/b c"
+    assert main(["--admin-url", broker.url, "topics", "terminate", topic]) == 0
+    assert capsys.readouterr().out == "Topic successfully terminated at 6:3\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("topics stats x", "Topic x not found (HTTP 404)"),
+        ("topics stats h", "refused (HTTP 502)"),
+        ("topics stats loop", "too many redirects"),
+        ("topics stats a/b", "invalid short topic name 'a/b'"),
+        ("topics list one", "invalid namespace name 'one'"),
+    ],
+)
+def test_failures_are_told_in_a_line_and_end_with_1(
+    broker: Broker, arguments: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--admin-url", broker.url, *arguments.split(" ")]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("pulsar-admin: ")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "pulsar://x:1", "http://127.0.0.1:1"])
+def test_a_broker_that_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--admin-url", url, "clusters", "list"]) == 1
+    assert url in capsys.readouterr().err
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "topics" in capsys.readouterr().err
+
+
+def test_paths_of_topics() -> None:
+    assert topic_path("t") == "/admin/v2/persistent/public/default/t"
+    assert topic_path("a/b/c d") == "/admin/v2/persistent/a/b/c%20d"
+    assert topic_path("non-persistent://a/b/c") == "/admin/v2/non-persistent/a/b/c"
+    assert topic_path("persistent://a/global/b/c/d") == "/admin/persistent/a/global/b/c%2Fd"
+    with pytest.raises(InvalidName):
+        topic_path("a/b")

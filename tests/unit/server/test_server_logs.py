@@ -1,0 +1,64 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from magnetar.server.logs import LogFormat, configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _root_logger_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def logged(style: LogFormat, message: str, *args: object, error: bool = False, **extra: object) -> str:
+    stream = io.StringIO()
+    configure_logging(style, "info", stream)
+    log = logging.getLogger("magnetar.test")
+    log.debug("not printed")
+    if error:
+        try:
+            raise ValueError("bad\nvalue")
+        except ValueError:
+            log.exception(message, *args, extra=extra)
+    else:
+        log.info(message, *args, extra=extra)
+    return stream.getvalue()
+
+
+def test_text_lines() -> None:
+    line = logged("text", "topic %s loaded", "t", topic="persistent://a/b/c", ms=3, note='two "words"')
+    stamp, rest = line.split(" ", 1)
+    assert stamp.endswith("Z")
+    assert rest == (
+        'INFO magnetar.test topic t loaded topic=persistent://a/b/c ms=3 note="two \\"words\\""\n'
+    )
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\x1b[31mb", "a\u2028b", ""])
+def test_nobody_can_forge_a_line(odd: str) -> None:
+    line = logged("text", "name %s", odd, topic=odd)
+    assert line.count("\n") == 1
+    assert "\x1b" not in line
+    assert "\u2028" not in line
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_an_error_stays_on_its_line(style: LogFormat) -> None:
+    line = logged(style, "failed", error=True, topic="t")
+    assert line.count("\n") == 1
+    assert "Traceback" in line
+    assert "bad\\nvalue" in line
+
+
+def test_json_lines() -> None:
+    event = json.loads(logged("json", "topic %s loaded", "t", topic="ä\n", peers={1}))
+    assert event["event"] == "topic t loaded"
+    assert (event["level"], event["logger"]) == ("INFO", "magnetar.test")
+    assert (event["topic"], event["peers"]) == ("ä\n", "{1}")
