@@ -1,7 +1,8 @@
 """One client connection: frames in, frames out, and what belongs to it.
 
-Reading stops, and nothing else, when the client has too many publishes in flight, when all clients together have,
-or when the broker holds too many partial frames. Frames going out are gathered over one turn of the loop.
+Reading stops, and nothing else, when the client has too many publishes in flight, when all clients together
+have, or when the broker holds too many partial frames. Frames going out are gathered over one turn of the
+loop.
 """
 
 from __future__ import annotations
@@ -314,7 +315,7 @@ class Connection:
         count: int,
         size: int,
     ) -> None:
-        """Slots [first, first + count) of a publish are stored as entries ``first_entry_id`` and following."""
+        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
         if not self.closed and not producer.closed:
             self.queue(
                 encode_receipts(
@@ -422,7 +423,7 @@ class Connection:
         self.send(command)
 
     def close(self) -> None:
-        """Sends what is queued, then closes; what belongs to the connection goes when the transport says so."""
+        """Sends what is queued, then closes; what belongs to it goes when the transport has gone."""
         if self.closed:
             return
         self._flush()

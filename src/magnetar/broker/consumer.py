@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry → messages."""
+    """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry
+    → messages."""
 
     __slots__ = (
         "acks",
@@ -88,7 +89,7 @@ class Consumer:
         return self.permits > 0 and not self.blocked and self.connection.writable
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
-        """Sends entries [first, end) of a run for the first time; ``messages`` is what they cost in permits."""
+        """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
         frames = encode_messages(
             self.consumer_id,
             run.ledger_id,

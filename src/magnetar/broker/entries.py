@@ -29,7 +29,8 @@ async def _published_at(ledger: ManagedLedger, position: Position) -> int:
 
 
 async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
-    """The first position with a publish time at or after ``time_ms``, by halving; behind the last when there is none.
+    """The first position with a publish time at or after ``time_ms``, by halving; behind the last when
+    there is none.
 
     Publish times are the producers': where they do not ascend, any of the fitting positions may be found.
     """

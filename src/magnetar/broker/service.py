@@ -99,7 +99,7 @@ class BrokerService:
         return self._listener is not None and not self._stopping
 
     async def stop(self) -> None:
-        """Takes no new clients, closes all topics (everything acknowledged is durable then) and connections."""
+        """Takes no new clients, closes topics (what was acknowledged is durable then) and connections."""
         self._stopping = True
         if self._listener is not None:
             self._listener.close()
@@ -187,7 +187,8 @@ class BrokerService:
         return [name for name in names if not TopicName.parse(name).reserved]
 
     async def partitions_or_create(self, name: TopicName) -> int:
-        """The number of partitions; a topic that is missing is made with partitions where the settings say so.
+        """The number of partitions; a topic that is missing is made with partitions where the settings say
+        so.
 
         :raises TopicNotFound: it is missing and topics are not made on use
         """
@@ -284,7 +285,8 @@ class BrokerService:
         return topic
 
     async def _may_create(self, name: TopicName) -> bool:
-        """Whether a missing topic is made on use: by the settings, or because it is a partition of one that exists."""
+        """Whether a missing topic is made on use: by the settings, or because it is a partition of one that
+        exists."""
         cap = self.settings.max_topics_per_namespace
         if cap and not name.reserved:
             known = await self.namespaces.persistent_topics(name.namespace_name)

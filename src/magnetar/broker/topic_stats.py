@@ -41,7 +41,8 @@ _SUBSCRIPTION_ZEROES: Json = {
     "dispatchThrottledMsgEventsByBrokerLimit": 0,
     "dispatchThrottledBytesEventsByBrokerLimit": 0,
 }
-"""What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without them."""
+"""What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
+them."""
 
 _TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,

@@ -9,8 +9,9 @@ from typing import Any
 class Append:
     """Entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
 
-    Held until they are durable, because a failed ledger means writing them again. ``context`` is the caller's;
-    a split leaves it with both parts, and ``first`` tells which of the caller's slots a part covers.
+    Held until they are durable, because a failed ledger means writing them again. ``context`` is the
+    caller's; a split leaves it with both parts, and ``first`` tells which of the caller's slots a part
+    covers.
     """
 
     __slots__ = (

@@ -28,7 +28,8 @@ class CursorOwner(Protocol):
 
 
 class Cursor:
-    """Reads forward from ``read_position``; entries at or below ``state.mark_delete`` or in its ranges are consumed.
+    """Reads forward from ``read_position``; entries at or below ``state.mark_delete`` or in its ranges are
+    consumed.
 
     :param storage: None for a non-durable cursor, which lives in memory only and holds no ledger
     """
@@ -199,7 +200,8 @@ class Cursor:
     def mark_delete_to(self, position: Position) -> int:
         """Consumes everything up to ``position``; returns how many entries were not consumed before.
 
-        A position behind the last entry means the last entry; one at or below the mark-delete position changes nothing.
+        A position behind the last entry means the last entry; one at or below the mark-delete position
+        changes nothing.
         """
         stored = self._owner.ledgers.before((position[0], min(position[1], 2**62) + 1))
         position = min(stored, self._owner.max_read_position)
@@ -243,7 +245,8 @@ class Cursor:
         return self.state.batches.get((ledger_id, entry_id))
 
     def reset(self, position: Position) -> None:
-        """Reads and delivers again from ``position`` on (inclusive), as if nothing behind it had been consumed."""
+        """Reads and delivers again from ``position`` on (inclusive), as if nothing behind it had been
+        consumed."""
         target = self._owner.ledgers.first_at_or_after(position)
         last = self._owner.max_read_position
         self.state.clear_above()

@@ -1,8 +1,8 @@
 """Where a durable cursor's state survives: entries of a ledger of its own, or its metadata record.
 
-The newest entry of the cursor's ledger wins at recovery; a clean close puts the state into the metadata record
-and drops the ledger. A changed cursor is written once per interval, together with whatever else the ledger store
-commits then; a crash costs at most what was acknowledged since.
+The newest entry of the cursor's ledger wins at recovery; a clean close puts the state into the metadata
+record and drops the ledger. A changed cursor is written once per interval, together with whatever else the
+ledger store commits then; a crash costs at most what was acknowledged since.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Entries kept in memory between publish and delivery, and between cursors that read the same ones.
 
-A cache slot is a run of entries in one buffer: the bytes that came from the socket or from one read. The cache
-counts whole buffers, because a buffer lives as long as anything in it does; so that a small run cannot hold a
-large buffer, :meth:`LedgerCache.insert` copies a run out when it makes up less than a quarter of its buffer.
+A cache slot is a run of entries in one buffer: the bytes that came from the socket or from one read. The
+cache counts whole buffers, because a buffer lives as long as anything in it does; so that a small run
+cannot hold a large buffer, :meth:`LedgerCache.insert` copies a run out when it makes up less than a quarter
+of its buffer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A managed ledger: an endless sequence of entries, kept in one ledger after another.
 
-Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in order.
-A managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's next change
-of the metadata record fails.
+Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in
+order. A managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's
+next change of the metadata record fails.
 """
 
 from __future__ import annotations
@@ -304,7 +304,8 @@ class ManagedLedger:
                 if current is not None:
                     current.entries, current.size = last + 1, length
         if old is None and current is not None and not current.closed_ms:
-            # What the failed ledger holds behind the last acknowledged entry is never read: its count says so.
+            # What the failed ledger holds behind the last acknowledged entry is never read: its count says
+            # so.
             await self._store.open(current.ledger_id, recover=True)
         now = self._io.clock.wall_ms()
         gone: LedgerSummary | None = None

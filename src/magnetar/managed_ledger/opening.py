@@ -130,14 +130,16 @@ class ManagedLedgers:
         storage = self._storage(ledger, name)
         state = await storage.recover()
         if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
-            # Entries that this cursor saw were never acknowledged to their producer and are gone with a crash.
+            # Entries that this cursor saw were never acknowledged to their producer and are gone with a
+            # crash.
             state.move_mark_delete(ledger.last_confirmed)
         ledger.add_cursor(Cursor(name, ledger, state, storage, self._io.clock.wall_ms()))
 
     async def open_cursor(
         self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]
     ) -> Cursor:
-        """The durable cursor of that name; made at ``start`` (EARLIEST, LATEST or the first entry to read) if missing."""
+        """The durable cursor of that name; made at ``start`` (EARLIEST, LATEST or the first entry to read)
+        if missing."""
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
@@ -149,7 +151,8 @@ class ManagedLedgers:
         return cursor
 
     def open_reader_cursor(self, ledger: ManagedLedger, name: str, start: Position) -> Cursor:
-        """A non-durable cursor; it lives as long as somebody holds it and keeps no ledger from being trimmed."""
+        """A non-durable cursor; it lives as long as somebody holds it and keeps no ledger from being
+        trimmed."""
         state = AcknowledgedState(start_position(ledger, start))
         cursor = Cursor(name, ledger, state, None, self._io.clock.wall_ms())
         ledger.add_cursor(cursor)
@@ -168,7 +171,8 @@ class ManagedLedgers:
     async def remove_orphans(self) -> int:
         """Deletes ledgers that no record names: what a crash left between making and listing them.
 
-        Only at start, before anything is opened, and only where the ledger store belongs to this process alone.
+        Only at start, before anything is opened, and only where the ledger store belongs to this process
+        alone.
         """
         named = await self._named_ledgers(ROOT)
         orphans = [i for i in await self._store.ledger_ids() if i not in named]

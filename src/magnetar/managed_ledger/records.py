@@ -173,7 +173,8 @@ def decode_position(value: bytes, path: str) -> tuple[AcknowledgedState, dict[st
 
 
 def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> bytes:
-    """A ``ManagedCursorInfo``: with the whole state when the cursor has no ledger, else with the position it had then."""
+    """A ``ManagedCursorInfo``: with the whole state when the cursor has no ledger, else with the position it
+    had then."""
     state = record.state
     info = pb.ManagedCursorInfo(
         cursorsLedgerId=record.ledger_id,

@@ -39,7 +39,8 @@ class ManagedLedgerSettings:
     max_unacked_ranges_in_metadata: int = 1_000
     """(managedLedgerMaxUnackedRangesToPersistInMetadataStore)"""
     mark_delete_rate: float = 1.0
-    """Cursor writes a second where the ledger store has no interval of its own (managedLedgerDefaultMarkDeleteRateLimit)."""
+    """Cursor writes a second where the ledger store has no interval of its own
+    (managedLedgerDefaultMarkDeleteRateLimit)."""
     cursor_flush_seconds: float = 60.0
     """A throttled cursor is written at the latest after this (managedLedgerCursorPositionFlushSeconds)."""
     quorums: Quorums = field(default_factory=Quorums)
@@ -49,7 +50,8 @@ class ManagedLedgerSettings:
     read_ahead_bytes: int = 1024 * 1024
     """Bytes asked of the ledger store at once."""
     backlogged_threshold: int = 1_000
-    """A cursor so many entries behind is not served by keeping entries cached for it (managedLedgerCursorBackloggedThreshold)."""
+    """A cursor so many entries behind is not served by keeping entries cached for it
+    (managedLedgerCursorBackloggedThreshold)."""
 
 
 @dataclass(frozen=True)

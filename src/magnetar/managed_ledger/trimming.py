@@ -1,7 +1,8 @@
 """Which ledgers of a managed ledger may go.
 
-Rules: https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/. A ledger goes when every durable cursor is
-past it and retention lets it: its time is exceeded, or the retained size without it still reaches the limit.
+Rules: https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/. A ledger goes when every durable
+cursor is past it and retention lets it: its time is exceeded, or the retained size without it still reaches
+the limit.
 """
 
 from __future__ import annotations
