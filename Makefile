@@ -1,0 +1,75 @@
+# The doors of the project. `make run` and `make test` prepare what they need themselves.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+DATA ?= data
+ARGS ?=
+SEEDS ?= 200
+MINUTES ?= 30
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint faults interop soak compiled clean
+
+help:
+	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
+	@echo 'make test     all tests that a change must pass, with the time of each suite'
+	@echo 'make lint     style, types, and which package may import which'
+	@echo 'make faults   10,000 simulated power cuts instead of 200'
+	@echo 'make interop  the Rust client (slow to build)'
+	@echo 'make soak     simulated power cuts with new seeds for MINUTES=30'
+	@echo 'make setup    .venv with everything for development'
+
+# --- the virtual environment ---------------------------------------------------------------------------------------
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo 'magnetar needs Python 3.11 or newer; none was found'; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo 'magnetar needs Python 3.11 or newer; set PYTHON=/path/to/python3.11'; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV)
+
+$(VENV)/.to-run: pyproject.toml | $(PY)
+	@echo 'installing Magnetar into $(VENV) ...'
+	@$(PY) -m pip install --quiet --editable '.[compile,compression]'
+	@touch $@
+
+$(VENV)/.to-develop: pyproject.toml | $(PY)
+	@echo 'installing Magnetar and its tools into $(VENV) ...'
+	@$(PY) -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.to-run $@
+
+# Without a compiler this prints one line and the hot modules run as the same source, interpreted.
+compiled:
+	@$(PY) -m magnetar.hot build
+
+setup: $(VENV)/.to-develop
+	@$(MAKE) --no-print-directory compiled
+
+# --- to use ----------------------------------------------------------------------------------------------------------
+
+run: $(VENV)/.to-run
+	@$(MAKE) --no-print-directory compiled
+	@exec $(VENV)/bin/magnetar standalone --data-dir '$(DATA)' $(ARGS)
+
+# --- to change -------------------------------------------------------------------------------------------------------
+
+test: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults integration
+
+lint: setup
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-cache
+
+faults: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=10000 tools/suites faults
+
+interop: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 tools/suites integration
+
+soak: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/soak $(MINUTES)
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
