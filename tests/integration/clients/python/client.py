@@ -113,7 +113,9 @@ class Collector:
 
 def expect_in_order(payloads: list[bytes], first: int, count: int) -> None:
     for index, data in enumerate(payloads):
-        expect(data == payload(first + index), f"at {index}: {data[:20]!r} instead of message {first + index}")
+        expect(
+            data == payload(first + index), f"at {index}: {data[:20]!r} instead of message {first + index}"
+        )
     expect(len(payloads) == count, f"{len(payloads)} messages instead of {count}")
 
 
@@ -154,15 +156,15 @@ def asynchronous(run: Run, batched: bool) -> None:
 def synchronous(run: Run, batched: bool) -> None:
     for codec in CODECS:
         topic = run.topic(f"sync-{batched}-{codec}")
-        with check(f"{codec} {'batched' if batched else 'unbatched'} sync", run.sync_messages):
-            with (
-                closing(run.client.subscribe(topic, "s")) as consumer,
-                closing(make_producer(run, topic, batched, codec)) as producer,
-            ):
-                for index in range(run.sync_messages):
-                    producer.send(payload(index))
-                receive_from(consumer, 0, run.sync_messages)
-                expect_nothing(consumer)
+        with (
+            check(f"{codec} {'batched' if batched else 'unbatched'} sync", run.sync_messages),
+            closing(run.client.subscribe(topic, "s")) as consumer,
+            closing(make_producer(run, topic, batched, codec)) as producer,
+        ):
+            for index in range(run.sync_messages):
+                producer.send(payload(index))
+            receive_from(consumer, 0, run.sync_messages)
+            expect_nothing(consumer)
 
 
 def reader(run: Run) -> None:
@@ -171,10 +173,12 @@ def reader(run: Run) -> None:
         name = "batched" if batched else "unbatched"
         with closing(make_producer(run, topic, batched)) as producer:
             ids = send_all(producer, 0, 100)
-            with check(f"reader from earliest, {name}", 100):
-                with closing(run.client.create_reader(topic, pulsar.MessageId.earliest)) as earliest:
-                    receive_from(earliest, 0, 100)
-                    expect(not earliest.has_message_available(), "more than all messages available")
+            with (
+                check(f"reader from earliest, {name}", 100),
+                closing(run.client.create_reader(topic, pulsar.MessageId.earliest)) as earliest,
+            ):
+                receive_from(earliest, 0, 100)
+                expect(not earliest.has_message_available(), "more than all messages available")
             with check(f"reader from an id, {name}", 99):
                 with closing(run.client.create_reader(topic, ids[50])) as after:
                     receive_from(after, 51, 49)
@@ -182,12 +186,14 @@ def reader(run: Run) -> None:
                     run.client.create_reader(topic, ids[50], start_message_id_inclusive=True)
                 ) as inclusive:
                     receive_from(inclusive, 50, 50)
-            with check(f"reader from latest, {name}", 10):
-                with closing(run.client.create_reader(topic, pulsar.MessageId.latest)) as latest:
-                    expect(not latest.has_message_available(), "a message available behind the latest")
-                    send_all(producer, 100, 10)
-                    receive_from(latest, 100, 10)
-                    expect_nothing(latest)
+            with (
+                check(f"reader from latest, {name}", 10),
+                closing(run.client.create_reader(topic, pulsar.MessageId.latest)) as latest,
+            ):
+                expect(not latest.has_message_available(), "a message available behind the latest")
+                send_all(producer, 100, 10)
+                receive_from(latest, 100, 10)
+                expect_nothing(latest)
 
 
 def seek(run: Run) -> None:
@@ -221,7 +227,9 @@ def shared(run: Run) -> None:
     with check("two consumers share a subscription", 1000):
         collectors = [Collector(1), Collector(1)]
         consumers = [
-            run.client.subscribe(topic, "s", consumer_type=kind, message_listener=each, receiver_queue_size=50)
+            run.client.subscribe(
+                topic, "s", consumer_type=kind, message_listener=each, receiver_queue_size=50
+            )
             for each in collectors
         ]
         with closing(make_producer(run, topic, False)) as producer:
@@ -303,7 +311,9 @@ def restart(run: Run) -> None:
             time.sleep(0.05)
         lost = sorted(set(work.acknowledged) - set(work.received))
         expect(not lost, f"{len(lost)} acknowledged messages lost, the first is {lost[:1]}")
-        expect(len(work.acknowledged) == work.sent, f"{len(work.acknowledged)} of {work.sent} sends succeeded")
+        expect(
+            len(work.acknowledged) == work.sent, f"{len(work.acknowledged)} of {work.sent} sends succeeded"
+        )
         expect(list(work.received) == sorted(work.received), "first occurrences are out of order")
         work.producer.close()
         work.consumer.close()

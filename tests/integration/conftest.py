@@ -1,0 +1,134 @@
+"""Real servers in processes of their own, with default and with miniature limits."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+READY_SECONDS = 20.0
+STOP_SECONDS = 20.0
+
+_SERVING = re.compile(r"is serving (pulsar://\S+:(\d+)) and (http://\S+:(\d+))")
+
+MINIATURE = {
+    "managedLedgerMaxEntriesPerLedger": 7,
+    "magnetarMinLedgerRolloverSeconds": 0,
+    "managedLedgerCursorMaxEntriesPerLedger": 5,
+    "magnetarSegmentSizeBytes": 65536,
+    "magnetarCacheSizeBytes": 16384,
+    "magnetarReadMaxEntries": 3,
+    "managedLedgerMaxUnackedRangesToPersist": 2,
+    "managedLedgerMaxUnackedRangesToPersistInMetadataStore": 2,
+}
+"""Rollover, cache misses, trimming, recycling and compaction happen all the time."""
+
+VARIANTS: dict[str, dict[str, int]] = {"default": {}, "miniature": MINIATURE}
+
+
+class Server:
+    """``magnetar standalone`` as a process; keeps its ports and its data from start to start."""
+
+    def __init__(self, folder: Path, settings: dict[str, int]) -> None:
+        self.folder = folder
+        self.url = ""
+        self.http_url = ""
+        self._ports = (0, 0)
+        self._config = folder / "standalone.conf"
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def log(self) -> str:
+        """All that every process of this server wrote to standard error."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Starts and waits until it serves."""
+        binary, http = self._ports
+        command = [sys.executable, "-m", "magnetar", "standalone", "--config", str(self._config)]
+        command += ["--data-dir", str(self.folder / "data")]
+        command += ["--binary-port", str(binary), "--http-port", str(http)]
+        with (self.folder / "log").open("a") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._process = process
+        watchdog = threading.Timer(READY_SECONDS, process.kill)
+        watchdog.start()
+        try:
+            assert process.stdout is not None
+            match = next((found for line in process.stdout if (found := _SERVING.search(line))), None)
+        finally:
+            watchdog.cancel()
+        if match is None:
+            process.wait()
+            pytest.fail(f"the server did not start (exit code {process.returncode}):\n{self.log[-3000:]}")
+        self.url, self.http_url = match[1], match[3]
+        self._ports = (int(match[2]), int(match[4]))
+
+    def stop(self) -> None:
+        """Asks it to stop, and expects that it does so cleanly."""
+        code = self._end(signal.SIGTERM)
+        assert code == 0, f"exit code {code} after SIGTERM:\n{self.log[-3000:]}"
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool) -> None:
+        """Ends it, cleanly or with SIGKILL, and starts it again on the same ports."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+        if self._process is not None:
+            self.kill()
+
+    def _end(self, number: signal.Signals) -> int:
+        process = self._process
+        assert process is not None, "the server does not run"
+        process.send_signal(number)
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            pytest.fail(f"the server did not end within {STOP_SECONDS} s:\n{self.log[-3000:]}")
+        if process.stdout is not None:
+            process.stdout.close()
+        self._process = None
+        return code
+
+
+@pytest.fixture(scope="module", params=list(VARIANTS))
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running server of each variant, one for all tests of a module."""
+    running = Server(tmp_path_factory.mktemp(f"server-{request.param}"), VARIANTS[request.param])
+    try:
+        running.start()
+        yield running
+    finally:
+        running.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "interop: needs a client whose build takes minutes (make interop)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what is marked ``interop`` unless MAGNETAR_INTEROP is 1."""
+    if os.environ.get("MAGNETAR_INTEROP") == "1":
+        return
+    skip = pytest.mark.skip(reason="make interop runs it")
+    for item in items:
+        if item.get_closest_marker("interop") is not None:
+            item.add_marker(skip)

@@ -1,0 +1,108 @@
+"""The official clients against a real server, each in a program of its own (see clients/README.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Server
+
+CLIENTS = Path(__file__).parent / "clients"
+SCENARIOS = {
+    "async-batched": 5,
+    "async-unbatched": 5,
+    "sync-batched": 5,
+    "sync-unbatched": 5,
+    "reader": 6,
+    "seek": 6,
+    "shared": 1,
+    "exclusive": 1,
+    "restart": 1,
+}
+"""How many checks each has."""
+
+SECONDS = 120.0
+
+Checks = list[dict[str, Any]]
+
+
+def run_program(
+    command: list[str], server: Server, scenario: str, prefix: str, on_restart: Callable[[], None]
+) -> tuple[Checks, str]:
+    """Runs a client program; its checks, and what it wrote besides."""
+    process = subprocess.Popen(
+        [*command, "--url", server.url, "--scenario", scenario, "--prefix", prefix],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    watchdog = threading.Timer(SECONDS, process.kill)
+    watchdog.start()
+    checks: Checks = []
+    besides: list[str] = []
+    try:
+        for line in process.stdout:
+            found = json.loads(line) if line.startswith("{") else {}
+            if found.get("event") == "restart":
+                on_restart()
+                process.stdin.write("back\n")
+                process.stdin.flush()
+            elif "check" in found:
+                checks.append(found)
+            else:
+                besides.append(line)
+        code = process.wait()
+    finally:
+        watchdog.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+        process.stdout.close()
+    text = "".join(besides[-40:])
+    failed = [check for check in checks if not check["ok"]]
+    assert not failed, f"{failed}\n{text}\n{server.log[-2000:]}"
+    assert code == 0, f"exit code {code} after {checks}\n{text}\n{server.log[-2000:]}"
+    return checks, text
+
+
+def drive(name: str, command: list[str], server: Server, scenario: str, *, kill: bool = True) -> Checks:
+    """Runs one scenario and expects that all its checks are good."""
+    prefix = f"{name}-{scenario}-{'kill' if kill else 'stop'}-{os.urandom(3).hex()}"
+    checks, text = run_program(command, server, scenario, prefix, lambda: server.restart(kill=kill))
+    wanted = 4 if name == "rust" and scenario == "exclusive" else SCENARIOS[scenario]
+    assert len(checks) == wanted, f"{checks}\n{text}"
+    return checks
+
+
+def build(command: list[str], folder: Path) -> None:
+    """Builds a client program; a failing build is a failing test."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
+
+
+scenarios = pytest.mark.parametrize("scenario", SCENARIOS)
+
+
+@scenarios
+def test_python(server: Server, scenario: str) -> None:
+    pytest.importorskip("pulsar")
+    drive("python", [sys.executable, str(CLIENTS / "python" / "client.py")], server, scenario)
+
+
+def test_python_over_a_clean_restart(server: Server) -> None:
+    pytest.importorskip("pulsar")
+    command = [sys.executable, str(CLIENTS / "python" / "client.py")]
+    drive("python", command, server, "restart", kill=False)
