@@ -127,6 +127,7 @@ class SimulatedDisk:
         """Durable at once, as the real disk makes it."""
         self._changing("make_directory", path)
         self._namespace.directories.add(path)
+        self._maybe_cut()
 
     def rename(self, source: str, target: str) -> None:
         self._changing("rename", source)
@@ -212,7 +213,7 @@ class SimulatedDisk:
 
     def _maybe_cut(self) -> None:
         """Called when an operation has had its effect, or in a sync just before it would have."""
-        if self.operations == self._cut_at:
+        if 0 <= self._cut_at <= self.operations:
             self._dead = True
             error = PowerLost()
             if self.power_lost is not None:

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from magnetar.io.interfaces import Disk, File
-from magnetar.ledger.embedded.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from magnetar.ledger.embedded.checkpoint import (
+    CHECKPOINT_NAME,
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    write_checkpoint,
+)
 from magnetar.ledger.embedded.group import (
     ENTRIES,
     LEDGER_CLOSED,
@@ -22,7 +28,7 @@ from magnetar.ledger.interface import DataDamaged
 
 
 def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoint:
-    """The last checkpoint; an empty one in a directory where no store ever served.
+    """The last checkpoint; in a directory where no store ever served an empty one is written first.
 
     :raises DataDamaged: it is damaged, or missing beside segments
     """
@@ -31,7 +37,10 @@ def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoi
         segments = files.segment_ids()
         if segments:
             raise DataDamaged(f"{path} is missing but {files.segment_path(segments[0])} is there")
-        return Checkpoint()
+        # From now on segments without a checkpoint mean that somebody removed it.
+        empty = Checkpoint()
+        write_checkpoint(disk, directory, encode_checkpoint(empty, []))
+        return empty
     file = disk.open(path, write=False)
     try:
         return decode_checkpoint(file.read(file.size(), 0), path)
