@@ -119,6 +119,11 @@ def expect_in_order(payloads: list[bytes], first: int, count: int) -> None:
     expect(len(payloads) == count, f"{len(payloads)} messages instead of {count}")
 
 
+def keep(run: Run, topic: str) -> None:
+    """Subscribes and leaves: from now on the broker keeps all messages, consumed or not."""
+    run.client.subscribe(topic, "keep").close()
+
+
 def receive_from(source: pulsar.Consumer | pulsar.Reader, first: int, count: int) -> None:
     """Receives exactly the messages from ``first`` on."""
     read = source.receive if isinstance(source, pulsar.Consumer) else source.read_next
@@ -170,6 +175,7 @@ def synchronous(run: Run, batched: bool) -> None:
 def reader(run: Run) -> None:
     for batched in (False, True):
         topic = run.topic(f"reader-{batched}")
+        keep(run, topic)
         name = "batched" if batched else "unbatched"
         with closing(make_producer(run, topic, batched)) as producer:
             ids = send_all(producer, 0, 100)
@@ -199,6 +205,7 @@ def reader(run: Run) -> None:
 def seek(run: Run) -> None:
     for batched in (False, True):
         topic = run.topic(f"seek-{batched}")
+        keep(run, topic)
         name = "batched" if batched else "unbatched"
         with (
             closing(run.client.subscribe(topic, "s", start_message_id_inclusive=True)) as consumer,
