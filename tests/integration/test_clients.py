@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Server
+from server import Server
 
 CLIENTS = Path(__file__).parent / "clients"
 SCENARIOS = {

@@ -99,7 +99,7 @@ class Consumer:
             run.ends,
             first,
             end - first,
-            -1,
+            self.partition,
         )
         self.connection.queue(frames)
         self._sent(end - first, messages, len(frames))
@@ -119,7 +119,7 @@ class Consumer:
             run.buffer,
             run.starts[index],
             run.ends[index],
-            -1,
+            self.partition,
         )
         self.connection.queue(frame)
         self._sent(1, messages, len(frame))

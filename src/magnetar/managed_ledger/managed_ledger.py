@@ -104,6 +104,7 @@ class ManagedLedger:
         self._roll: Any = None
         self._trim: Any = None
         self._trim_again = False
+        self._cursors_known = False
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self._last_stored()
         self.entries_added = 0
@@ -434,8 +435,13 @@ class ManagedLedger:
 
     # Trimming
 
+    def cursors_recovered(self) -> None:
+        """All durable cursors are there: from now on ledgers that none of them needs may go."""
+        self._cursors_known = True
+        self.schedule_trim()
+
     def schedule_trim(self) -> None:
-        if self.state in (State.CLOSED, State.FENCED):
+        if not self._cursors_known or self.state in (State.CLOSED, State.FENCED):
             return
         if self._trim is not None:
             self._trim_again = True

@@ -79,7 +79,7 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
 async def _subscribe(connection: Connection, request: CommandSubscribe) -> None:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
-    kind = _kind(request, broker.subscription_types)
+    kind = _kind(request)
     if request.HasField("schema"):
         check_schema(request.schema)
     topic = await broker.topic(name, create=request.force_topic_creation)
@@ -91,8 +91,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe) -> None:
     if known is not None:
         known.check_type(kind)
         await _check_taken(known, kind)
-    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Shared):
-        raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+    _check_allowed(kind, broker.subscription_types)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
@@ -128,13 +127,18 @@ def _may_create(connection: Connection, request: CommandSubscribe) -> bool:
     return not request.durable or connection.broker.auto_subscriptions
 
 
-def _kind(request: CommandSubscribe, enabled: Sequence[str]) -> SubscriptionType:
+def _check_allowed(kind: SubscriptionType, enabled: Sequence[str]) -> None:
+    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Shared):
+        raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+    if kind.name not in enabled:
+        raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
+
+
+def _kind(request: CommandSubscribe) -> SubscriptionType:
     try:
         kind = SubscriptionType(request.subType)
     except ValueError as error:
         raise InvalidRequest(f"unknown subscription type {request.subType}") from error
-    if kind.name not in enabled:
-        raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
     if not request.subscription:
         raise InvalidRequest("Subscription name is empty")
     if request.priority_level < 0:

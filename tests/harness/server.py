@@ -1,0 +1,129 @@
+"""Magnetar standalone as a process of its own, for tests that talk to it from outside."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+READY_SECONDS = 20.0
+STOP_SECONDS = 20.0
+
+_SERVING = re.compile(r"is serving (pulsar://\S+:(\d+)) and (http://\S+:(\d+))")
+
+MINIATURE = {
+    "managedLedgerMaxEntriesPerLedger": 7,
+    "magnetarMinLedgerRolloverSeconds": 0,
+    "managedLedgerCursorMaxEntriesPerLedger": 5,
+    "magnetarSegmentSizeBytes": 65536,
+    "magnetarCacheSizeBytes": 16384,
+    "magnetarReadMaxEntries": 3,
+    "managedLedgerMaxUnackedRangesToPersist": 2,
+    "managedLedgerMaxUnackedRangesToPersistInMetadataStore": 2,
+}
+"""Rollover, cache misses, trimming, recycling and compaction happen all the time."""
+
+VARIANTS: dict[str, dict[str, int | str]] = {"default": {}, "miniature": MINIATURE}
+
+
+class Server:
+    """``magnetar standalone`` as a process; keeps its ports and its data from start to start."""
+
+    def __init__(self, folder: Path, settings: dict[str, int | str]) -> None:
+        self.folder = folder
+        self.url = ""
+        self.http_url = ""
+        self._ports = (0, 0)
+        self._config = folder / "standalone.conf"
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def log(self) -> str:
+        """All that every process of this server wrote to standard error."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Starts and waits until it serves."""
+        binary, http = self._ports
+        command = [sys.executable, "-m", "magnetar", "standalone", "--config", str(self._config)]
+        command += ["--data-dir", str(self.folder / "data")]
+        command += ["--binary-port", str(binary), "--http-port", str(http)]
+        with (self.folder / "log").open("a") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._process = process
+        watchdog = threading.Timer(READY_SECONDS, process.kill)
+        watchdog.start()
+        try:
+            assert process.stdout is not None
+            match = next((found for line in process.stdout if (found := _SERVING.search(line))), None)
+        finally:
+            watchdog.cancel()
+        if match is None:
+            process.wait()
+            pytest.fail(f"the server did not start (exit code {process.returncode}):\n{self.log[-3000:]}")
+        self.url, self.http_url = match[1], match[3]
+        self._ports = (int(match[2]), int(match[4]))
+
+    def stop(self) -> None:
+        """Asks it to stop, and expects that it does so cleanly."""
+        code = self._end(signal.SIGTERM)
+        assert code == 0, f"exit code {code} after SIGTERM:\n{self.log[-3000:]}"
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool) -> None:
+        """Ends it, cleanly or with SIGKILL, and starts it again on the same ports."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+        if self._process is not None:
+            self.kill()
+
+    def ask(self, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
+        """One HTTP request; status and body."""
+        connection = HTTPConnection("127.0.0.1", self._ports[1], timeout=READY_SECONDS)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    @property
+    def port(self) -> int:
+        """Of the binary protocol."""
+        return self._ports[0]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    def _end(self, number: signal.Signals) -> int:
+        process = self._process
+        assert process is not None, "the server does not run"
+        process.send_signal(number)
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            pytest.fail(f"the server did not end within {STOP_SECONDS} s:\n{self.log[-3000:]}")
+        if process.stdout is not None:
+            process.stdout.close()
+        self._process = None
+        return code
