@@ -1,4 +1,4 @@
-"""HTTP must stay a small part of the process: at most 12 MB and 120 ms, on top of what a broker needs anyway."""
+"""HTTP must stay a small part of the process: at most 12 MB and 120 ms more than a broker needs anyway."""
 
 import json
 import subprocess
