@@ -58,8 +58,9 @@ class LedgerMemory:
     """Every entry ever appended, numbered in the order of the appends."""
     stored: set[bytes] = field(default_factory=set)
     """Those whose append was acknowledged."""
-    cursors: dict[str, CursorMemory] = field(default_factory=lambda: {name: CursorMemory() for name in
-    _CURSORS})
+    cursors: dict[str, CursorMemory] = field(
+        default_factory=lambda: {name: CursorMemory() for name in _CURSORS}
+    )
 
 
 class Topic:
@@ -139,12 +140,17 @@ class ManagedLedgerWorkload:
             self._topics.append(topic)
 
     async def _open_cursors(self, topic: Topic) -> None:
-        missing = {name for name, known in topic.memory.cursors.items() if known.exists} -
-        set(topic.ledger.cursors) assert not missing, f"{topic.name}: cursors {missing} are gone" for name,
-        known in topic.memory.cursors.items(): cursor = topic.ledger.cursors.get(name) if cursor is not
-        None: await self._check(topic, cursor, known) for name, known in topic.memory.cursors.items(): if
-        name not in topic.ledger.cursors: await self._managed.open_cursor(topic.ledger, name, EARLIEST, {})
-        known.exists = True
+        expected = {name for name, known in topic.memory.cursors.items() if known.exists}
+        missing = expected - set(topic.ledger.cursors)
+        assert not missing, f"{topic.name}: cursors {missing} are gone"
+        for name, known in topic.memory.cursors.items():
+            cursor = topic.ledger.cursors.get(name)
+            if cursor is not None:
+                await self._check(topic, cursor, known)
+        for name, known in topic.memory.cursors.items():
+            if name not in topic.ledger.cursors:
+                await self._managed.open_cursor(topic.ledger, name, EARLIEST, {})
+                known.exists = True
 
     async def _check(self, topic: Topic, cursor: Cursor, known: CursorMemory) -> None:
         """Reads everything a cursor has left, and compares."""

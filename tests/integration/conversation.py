@@ -102,7 +102,8 @@ class RawConnection:
 class Replay:
     """One conversation against one broker.
 
-    :param act: what an operator did where the broker spoke first; called once, before the first frame of that kind
+    :param act: what an operator did where the broker spoke first; called once, before the first frame of
+    that kind
     """
 
     def __init__(self, port: int, act: Mapping[str, Callable[[], None]]) -> None:
@@ -185,7 +186,7 @@ class Replay:
             assert entry == recorded[8 + int.from_bytes(recorded[4:8], "big") :]
 
     def _take(self, wanted: int, fields: Fields) -> tuple[BaseCommand, bytes]:
-        """The first frame of a kind for the same request, producer or consumer; others wait for their turn."""
+        """The first frame of a kind for the same request, producer or consumer; others wait."""
         keys = ("request_id", "producer_id", "consumer_id")
         end = time.monotonic() + _SECONDS
         while True:

@@ -1,4 +1,4 @@
-"""The recorded conversations within this broker's scope: the same commands come back, with the same fields."""
+"""The recorded conversations within this broker's scope: the same commands come back, and fields."""
 
 from __future__ import annotations
 
