@@ -66,7 +66,7 @@ faults: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=10000 tools/suites faults
 
 interop: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 tools/suites integration
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 PYTEST_ADDOPTS='-m interop' tools/suites integration
 
 soak: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/soak $(MINUTES)
