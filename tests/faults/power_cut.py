@@ -36,7 +36,8 @@ class Plan:
     """A life that loses power does so at a random change of the disk up to this one."""
     longest_life: float = 1.0
     """Virtual seconds of a life that is killed or stopped."""
-    ignore_sync: bool = False
+    ignore_sync: str | None = None
+    """Files whose syncs do nothing: part of their paths."""
     ignore_sync_directory: bool = False
 
 

@@ -111,7 +111,7 @@ def test_without_syncing_acknowledged_bytes_get_lost() -> None:
     lost = 0
     for seed in range(30):
         disk = _disk(seed)
-        disk.ignore_sync = True
+        disk.ignore_sync = ""
         file = disk.open("d/f", create=True)
         disk.sync_directory("d")
         file.write(b"x", 0)

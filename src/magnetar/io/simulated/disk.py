@@ -47,7 +47,8 @@ class SimulatedFile:
             self._inode.fail_sync(self._disk._fate())
             raise
         self._disk._maybe_cut()
-        if not self._disk.ignore_sync:
+        ignored = self._disk.ignore_sync
+        if ignored is None or ignored not in self.path:
             self._inode.sync()
 
     def truncate(self, size: int) -> None:
@@ -88,8 +89,8 @@ class SimulatedDisk:
         self.random = Random(seed)
         self.quota = quota
         self.operations = 0
-        self.ignore_sync = False
-        """Syncing a file does nothing, as if the call were missing."""
+        self.ignore_sync: str | None = None
+        """Syncing files whose path contains this does nothing, as if the call were missing."""
         self.ignore_sync_directory = False
         self.power_lost: Callable[[PowerLost], None] | None = None
         """Told when the power goes."""

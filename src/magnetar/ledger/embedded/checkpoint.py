@@ -21,8 +21,9 @@ _HEADER = struct.Struct("<8sIIQ")
 """Magic, format version, checksum of the body, its length."""
 _BODY = struct.Struct("<qQQQII")
 """Next ledger id, next segment id, first segment of the log, its first sequence number, segments, ledgers."""
-_SEGMENT = struct.Struct("<QIIQQQ")
-"""Segment id, kind, whether it was rewritten once, size of the file, end of its last group, runs."""
+_SEGMENT = struct.Struct("<QIIQQQQQ")
+"""Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, of them those
+of the ledger that has most."""
 _LEDGER = struct.Struct("<qIqqqII")
 """Ledger id, closed, last entry, length, first entry still wanted, length of metadata, parts."""
 _PART = struct.Struct("<qqqq")
@@ -37,8 +38,25 @@ class SealedSegment:
     size: int
     end: int
     runs: int
+    stored: int = 0
+    """Bytes of the bodies of all runs of entries when it was sealed."""
+    largest: int = 0
+    """How many of them belonged to one ledger, at most."""
     settled: bool = False
     """Need not be sorted by ledger (any more)."""
+
+    def fields(self) -> tuple[int, ...]:
+        """As the checkpoint has them."""
+        return (
+            self.segment_id,
+            self.kind,
+            self.settled,
+            self.size,
+            self.end,
+            self.runs,
+            self.stored,
+            self.largest,
+        )
 
 
 @dataclass
@@ -80,12 +98,7 @@ def encode_checkpoint(checkpoint: Checkpoint, rows: list[bytes]) -> bytes:
             len(rows),
         )
     ]
-    for segment in checkpoint.segments:
-        pieces.append(
-            _SEGMENT.pack(
-                segment.segment_id, segment.kind, segment.settled, segment.size, segment.end, segment.runs
-            )
-        )
+    pieces += [_SEGMENT.pack(*segment.fields()) for segment in checkpoint.segments]
     body = b"".join(pieces + rows)
     return _HEADER.pack(_MAGIC, _VERSION, crc32c(body), len(body)) + body
 
@@ -102,8 +115,10 @@ def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
     checkpoint = Checkpoint(next_ledger, next_segment, log_segment, sequence)
     at = _BODY.size
     for _ in range(segments):
-        segment_id, kind, settled, size, end, runs = _SEGMENT.unpack_from(body, at)
-        checkpoint.segments.append(SealedSegment(segment_id, kind, size, end, runs, bool(settled)))
+        segment_id, kind, settled, size, end, runs, stored, largest = _SEGMENT.unpack_from(body, at)
+        checkpoint.segments.append(
+            SealedSegment(segment_id, kind, size, end, runs, stored, largest, bool(settled))
+        )
         at += _SEGMENT.size
     for _ in range(ledgers):
         row, at = _decode_row(body, at)

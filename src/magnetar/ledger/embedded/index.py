@@ -58,6 +58,10 @@ class PartIndex(NamedTuple):
             end = self.last_entry_id - self.first_entry_id + 1
         return self.first_entry_id + begin, end - begin
 
+    def stored(self) -> int:
+        """Bytes of the runs' bodies."""
+        return sum(self.runs[2::RUN_FIELDS])
+
 
 class GrowingIndex:
     """The index of a segment that is being written."""
@@ -125,11 +129,8 @@ def load_part(
 
     None when the file does not hold it or does not carry its checksums; the segment itself knows then.
     """
-    header = read_at(_HEADER.size, 0)
-    if len(header) < _HEADER.size:
-        return None
-    magic, version, count, owner, _, checksum = _HEADER.unpack(header)
-    if magic != _MAGIC or version != _VERSION or owner != segment_id or crc32c(header[:-4]) != checksum:
+    count = _count_of(read_at, segment_id)
+    if count is None:
         return None
     low, high = 0, count
     while low < high:
@@ -146,6 +147,36 @@ def load_part(
             data = read_at(runs * RUN_FIELDS * 4, at)
             return None if crc32c(data) != runs_checksum else PartIndex(first, last, _array_of(data))
     return None
+
+
+def load_parts(read_at: Callable[[int, int], bytes], segment_id: int) -> list[tuple[int, PartIndex]] | None:
+    """All parts of an index file; None when it does not carry its checksums."""
+    count = _count_of(read_at, segment_id)
+    if count is None:
+        return None
+    table = read_at(_PART.size * count, _HEADER.size)
+    parts = []
+    for begin in range(0, _PART.size * count, _PART.size):
+        row = table[begin : begin + _PART.size]
+        if len(row) < _PART.size or crc32c(row[:-4]) != _PART.unpack(row)[6]:
+            return None
+        ledger_id, first, last, runs, at, checksum, _ = _PART.unpack(row)
+        data = read_at(runs * RUN_FIELDS * 4, at)
+        if crc32c(data) != checksum:
+            return None
+        parts.append((ledger_id, PartIndex(first, last, _array_of(data))))
+    return parts
+
+
+def _count_of(read_at: Callable[[int, int], bytes], segment_id: int) -> int | None:
+    """How many parts an index file has; None when it is not this segment's."""
+    header = read_at(_HEADER.size, 0)
+    if len(header) < _HEADER.size:
+        return None
+    magic, version, count, owner, _, checksum = _HEADER.unpack(header)
+    if magic != _MAGIC or version != _VERSION or owner != segment_id or crc32c(header[:-4]) != checksum:
+        return None
+    return int(count)
 
 
 class IndexCache:

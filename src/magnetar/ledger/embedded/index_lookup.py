@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.ledger.embedded.index import IndexCache, PartIndex, encode_index, load_part
+from magnetar.ledger.embedded.index import IndexCache, PartIndex, encode_index, load_part, load_parts
 from magnetar.ledger.embedded.index_rebuild import rebuild_index
 from magnetar.ledger.embedded.reader import SegmentReader
 from magnetar.ledger.embedded.segment_files import SegmentFiles
@@ -38,19 +38,36 @@ class IndexLookup:
             self.cache.put(segment_id, ledger_id, part)
         return part
 
+    def all_parts(self, segment_id: int) -> list[tuple[int, PartIndex]]:
+        """The whole index of a pinned, sealed segment. Blocks; runs on a worker.
+
+        :raises DataDamaged: neither the index file nor the segment itself can tell
+        """
+        try:
+            file = self._files.open_index(segment_id)
+        except FileNotFoundError:
+            return self._rebuild(segment_id)
+        try:
+            parts = load_parts(file.read, segment_id)
+        finally:
+            file.close()
+        return parts if parts is not None else self._rebuild(segment_id)
+
     def _load(self, segment_id: int, ledger_id: int, entry_id: int) -> PartIndex:
         """Runs on a worker."""
         try:
             file = self._files.open_index(segment_id)
         except FileNotFoundError:
-            return self._rebuild(segment_id, ledger_id, entry_id)
+            return self._find(self._rebuild(segment_id), segment_id, ledger_id, entry_id)
         try:
             part = load_part(file.read, segment_id, ledger_id, entry_id)
         finally:
             file.close()
-        return part or self._rebuild(segment_id, ledger_id, entry_id)
+        if part is None:
+            return self._find(self._rebuild(segment_id), segment_id, ledger_id, entry_id)
+        return part
 
-    def _rebuild(self, segment_id: int, ledger_id: int, entry_id: int) -> PartIndex:
+    def _rebuild(self, segment_id: int) -> list[tuple[int, PartIndex]]:
         file = self._files.open(segment_id)
         try:
             reader = SegmentReader(file.read, file.size(), segment_id)
@@ -58,7 +75,13 @@ class IndexLookup:
         finally:
             file.close()
         self._files.write_index(segment_id, encode_index(segment_id, self.ends[segment_id], parts))
+        return parts
+
+    def _find(
+        self, parts: list[tuple[int, PartIndex]], segment_id: int, ledger_id: int, entry_id: int
+    ) -> PartIndex:
         for owner, part in parts:
             if owner == ledger_id and part.first_entry_id <= entry_id <= part.last_entry_id:
                 return part
-        raise DataDamaged(f"{file.path}: does not hold entry {entry_id} of ledger {ledger_id}")
+        path = self._files.segment_path(segment_id)
+        raise DataDamaged(f"{path}: does not hold entry {entry_id} of ledger {ledger_id}")

@@ -132,15 +132,15 @@ class LedgerTable:
         if row is not None:
             self._drop_parts(row, len(row.parts))
 
-    def forget(self, row: LedgerRow, entry_id: int, growing: int) -> None:
+    def forget(self, row: LedgerRow, entry_id: int, growing: Container[int]) -> None:
         """Lets go of the parts that lie wholly below ``entry_id``.
 
-        :param growing: the segment that is being written; a part in it may still grow and is kept
+        :param growing: segments without an index file; a part in one may still grow and is kept
         """
         row.forgotten = max(row.forgotten, entry_id)
         gone = 0
         parts = row.parts
-        while gone < len(parts) and parts[gone + 2] < row.forgotten and parts[gone] != growing:
+        while gone < len(parts) and parts[gone + 2] < row.forgotten and parts[gone] not in growing:
             gone += PART_FIELDS
         self._drop_parts(row, gone)
 

@@ -114,7 +114,7 @@ class CommitLog:
         self._confirmed = True
         self._last_commit = 0.0
         self._idle_timer: Cancellable | None = None
-        self._drained: Any = None
+        self._waiters: list[Any] = []
 
     def append(self, queue: AppendQueue) -> None:
         """Says that ``queue`` has parts."""
@@ -161,14 +161,16 @@ class CommitLog:
         """
         if self.failed:
             raise StoreClosed("the log has failed")
-        if self._drained is None:
-            self._drained = self._io.loop.create_future()
-        await self._drained
+        # A future for each: one that is cancelled must not take the others along.
+        waiter = self._io.loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
 
     def _complete(self) -> None:
-        if self._drained is not None:
-            self._drained.set_result(None)
-            self._drained = None
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _schedule(self) -> None:
         if self._in_flight is None and not self._scheduled and not self._starved:
@@ -300,11 +302,9 @@ class CommitLog:
         for queue, last in told.items():
             if not queue.ended:
                 queue.told(last)
+        self._complete()
         if self._in_flight is None:
-            self._complete()
             self._watch_for_idleness()
-        elif self._drained is not None:
-            self._complete()
 
     def _apply(self, commit: _Commit) -> dict[AppendQueue, int]:
         """Brings table and index up to a commit that is durable; returns whom to tell which last entry."""

@@ -15,9 +15,11 @@ from magnetar.ledger.embedded.checkpoint import (
     encode_row,
     write_checkpoint,
 )
-from magnetar.ledger.embedded.index import encode_index
+from magnetar.ledger.embedded.compaction import Compacted, Compaction
+from magnetar.ledger.embedded.index import PartIndex, encode_index
 from magnetar.ledger.embedded.index_lookup import IndexLookup
 from magnetar.ledger.embedded.ledger_table import LedgerTable
+from magnetar.ledger.embedded.opening import replace_rewritten
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_header import LOG
 from magnetar.ledger.embedded.segment_reads import SegmentReads
@@ -40,6 +42,7 @@ class Maintenance:
         table: LedgerTable,
         lookup: IndexLookup,
         reads: SegmentReads,
+        compaction: Compaction,
         failed: Callable[[str, BaseException], None],
     ) -> None:
         self.sealed: dict[int, SealedSegment] = {}
@@ -53,6 +56,7 @@ class Maintenance:
         self._table = table
         self._lookup = lookup
         self._reads = reads
+        self._compaction = compaction
         self._failed = failed
         self._to_seal: list[tuple[LogSegment, int]] = []
         self._dead: list[int] = []
@@ -89,6 +93,7 @@ class Maintenance:
     async def stop(self) -> None:
         """Waits for the step under way; there are no more after it."""
         self._stopping = True
+        await self._compaction.stop()
         while self._task is not None:
             ended = self._io.loop.create_future()
             self._task.add_done_callback(partial(_resolve, ended))
@@ -119,7 +124,6 @@ class Maintenance:
         await self._job(lambda: write_checkpoint(self._io.disk, self._directory, data))
         for segment_id in gone:
             del self.sealed[segment_id]
-            del self._lookup.ends[segment_id]
             self._dead.append(segment_id)
         self._lookup.cache.drop_segments(set(gone))
         await self._retire()
@@ -128,13 +132,15 @@ class Maintenance:
         while self._has_work():
             if self._to_seal:
                 await self._seal()
+            elif (compacted := self._compaction.take_result()) is not None:
+                await self._switch_to(compacted)
             elif self._table.emptied.intersection(self.sealed):
                 await self.checkpoint()
             else:
                 await self._retire()
 
     def _has_work(self) -> bool:
-        if self._to_seal or self._table.emptied.intersection(self.sealed):
+        if self._to_seal or self._compaction.has_result or self._table.emptied.intersection(self.sealed):
             return True
         return any(not self._reads.is_pinned(segment_id) for segment_id in self._dead)
 
@@ -143,8 +149,10 @@ class Maintenance:
         error = task.exception()
         if error is not None:
             self._failed("cannot maintain the ledger store", error)
-        else:
-            self.wake()
+            return
+        self.wake()
+        if self._task is None and not self._stopping:
+            self._compaction.consider(self.sealed, self.take_segment_id)
 
     async def _seal(self) -> None:
         """Writes the indexes of full segments, then a checkpoint that makes their replay unnecessary."""
@@ -156,15 +164,14 @@ class Maintenance:
             size = await self._job(partial(self._write_sealed, segment, data))
             for ledger_id, part in parts:
                 self._lookup.cache.put(segment.segment_id, ledger_id, part)
-            sealed = SealedSegment(segment.segment_id, LOG, size, segment.end, segment.index.run_count)
-            self.add_sealed([sealed])
+            self.add_sealed([_sealed(segment, size, [part for _, part in parts])])
             del self._lookup.growing[segment.segment_id]
             self._reads.unpin(segment.segment_id)
             self.log_start = (segment.segment_id + 1, next_sequence)
             for ledger_id, _ in parts:
                 row = rows.get(ledger_id)
                 if row is not None and row.forgotten:
-                    self._table.forget(row, row.forgotten, growing=0)
+                    self._table.forget(row, row.forgotten, self._lookup.growing)
         await self._job(self._files.sync_directory)
         await self.checkpoint()
 
@@ -177,8 +184,18 @@ class Maintenance:
         free = [segment_id for segment_id in self._dead if not self._reads.is_pinned(segment_id)]
         for segment_id in free:
             self._dead.remove(segment_id)
+            self._lookup.ends.pop(segment_id, None)
             self._reads.drop(segment_id)
             await self._job(partial(self._files.retire, segment_id))
+
+    async def _switch_to(self, compacted: Compacted) -> None:
+        """Points the ledgers to the segments a compaction wrote, then lets go of those it read."""
+        rows = [
+            self._table.rows[ledger_id] for ledger_id in compacted.ledgers if ledger_id in self._table.rows
+        ]
+        replace_rewritten(self._table, rows, compacted.sources, compacted.rewritten)
+        self.add_sealed(entry.segment for entry in compacted.rewritten)
+        await self.checkpoint()
 
     async def _turn(self) -> None:
         """Lets the loop do other things first."""
@@ -188,6 +205,13 @@ class Maintenance:
 
     async def _job(self, job: Callable[[], T]) -> T:
         return await run_job(self._io.loop, self._worker, job)
+
+
+def _sealed(segment: LogSegment, size: int, parts: list[PartIndex]) -> SealedSegment:
+    stored = [part.stored() for part in parts]
+    largest = max(stored, default=0)
+    runs = sum(part.run_count() for part in parts)
+    return SealedSegment(segment.segment_id, LOG, size, segment.end, runs, sum(stored), largest)
 
 
 def _resolve(future: Any, _: Any) -> None:

@@ -80,8 +80,10 @@ class _SegmentWriter:
         parts = self._parts.parts
         index = [(part.ledger_id, part.runs) for part in parts]
         self._files.write_index(self._segment_id, encode_index(self._segment_id, self.end, index))
+        stored = sum(part.stored for part in parts)
+        runs = self._parts.runs
         sealed = SealedSegment(
-            self._segment_id, REWRITTEN, self.end, self.end, self._parts.runs, settled=True
+            self._segment_id, REWRITTEN, self.end, self.end, runs, stored, stored, settled=True
         )
         return Rewritten(sealed, parts)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from magnetar.io.interfaces import Disk, File
 from magnetar.ledger.embedded.segment_header import (
     SEGMENT_HEADER_BYTES,
@@ -129,6 +131,13 @@ class SegmentFiles:
             file.truncate(used)
             return used
         return size
+
+    def discard(self, segment_ids: Iterable[int]) -> None:
+        """Removes what there is of segments that nothing ever pointed to."""
+        for segment_id in segment_ids:
+            for path in (self.index_path(segment_id), self.segment_path(segment_id)):
+                if self._disk.exists(path):
+                    self._disk.unlink(path)
 
     def retire(self, segment_id: int) -> None:
         """Lets go of a segment nothing points to, durably: keeps the file for later use, or removes it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.io.interfaces import File, Io
+from magnetar.ledger.embedded.compaction import Compaction, Segments
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
 from magnetar.ledger.embedded.index_lookup import IndexLookup
@@ -54,9 +55,13 @@ class EmbeddedLedgerStore:
         found = open_directory(io.disk, directory, files, settings, store_id, table)
         self._log_worker = io.start_worker("ledger-log")
         self._space_worker = io.start_worker("ledger-space")
-        self._maintenance = Maintenance(
-            io, directory, self._space_worker, files, table, lookup, reads, self._failed
+        compaction = self._compaction = Compaction(
+            io, settings, Segments(files, lookup, reads, store_id), table, self._failed
         )
+        self._maintenance = Maintenance(
+            io, directory, self._space_worker, files, table, lookup, reads, compaction, self._failed
+        )
+        compaction.finished = self._maintenance.wake
         self._maintenance.add_sealed(found.sealed)
         self._maintenance.add_leftovers(found.leftovers)
         self._maintenance.next_segment_id = found.next_segment_id
@@ -144,6 +149,7 @@ class EmbeddedLedgerStore:
         self._supply.stop()
         self._log_worker.close()
         self._space_worker.close()
+        self._compaction.close()
         self._reads.close()
         self._lock.close()
 
@@ -160,7 +166,7 @@ class EmbeddedLedgerStore:
         return row
 
     def _forget(self, row: LedgerRow, entry_id: int) -> None:
-        self._table.forget(row, entry_id, self._log.segment.segment_id)
+        self._table.forget(row, entry_id, self._lookup.growing)
         self._maintenance.wake()
 
     def _writer_closed(self, ledger_id: int) -> None:
