@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from magnetar import __version__
-from magnetar.errors import UnsupportedVersion
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -19,16 +18,14 @@ MAX_PROTOCOL_VERSION = 21
 
 
 def connect(connection: Connection, command: BaseCommand) -> None:
-    """CONNECT → CONNECTED; once a connection."""
+    """CONNECT → CONNECTED; once a connection.
+
+    ``proxy_to_broker_url`` is for proxies: a client that reaches this broker under another name than it
+    advertises sends it, too, and is served as any other.
+    """
     if connection.connected:
         raise FrameError("a second CONNECT")
     request = command.connect
-    if request.proxy_to_broker_url:
-        connection.send_error(
-            2**64 - 1, UnsupportedVersion("This is a broker, not a proxy: proxy_to_broker_url is set")
-        )
-        connection.close()
-        return
     connection.connected = True
     connection.client_version = request.client_version
     connection.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
