@@ -1,0 +1,129 @@
+"""The compact state of a cursor against plain sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.managed_ledger.acknowledged import AcknowledgedState, EntryRanges
+from magnetar.managed_ledger.records import (
+    CursorRecord,
+    bits_from_words,
+    decode_cursor,
+    decode_position,
+    encode_cursor,
+    encode_position,
+    words_from_bits,
+)
+
+ids = st.integers(0, 60)
+spans = st.tuples(ids, st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+def members(ranges: EntryRanges) -> set[int]:
+    found: set[int] = set()
+    for start, end in zip(ranges.starts, ranges.ends, strict=True):
+        assert start < end
+        found.update(range(start, end))
+    return found
+
+
+@given(st.lists(spans))
+def test_ranges_are_a_set(added: list[tuple[int, int]]) -> None:
+    ranges, model = EntryRanges(), set[int]()
+    for start, end in added:
+        new = set(range(start, end)) - model
+        assert ranges.add(start, end) == len(new)
+        model |= new
+        assert members(ranges) == model
+        assert ranges.count() == len(model)
+        gaps = zip(ranges.ends, ranges.starts[1:], strict=False)
+        assert all(end < start for end, start in gaps), "neighbours must be joined"
+
+
+@given(st.lists(spans), ids)
+def test_ranges_answer_as_a_set(added: list[tuple[int, int]], asked: int) -> None:
+    ranges, model = EntryRanges(), set[int]()
+    for start, end in added:
+        ranges.add(start, end)
+        model.update(range(start, end))
+    assert ranges.contains(asked) == (asked in model)
+    end = ranges.end_of_range_at(asked)
+    assert end not in model
+    assert set(range(asked, end)) <= model
+    following = ranges.start_of_next_range(asked)
+    starts = {i for i in model if i - 1 not in model and i >= asked}
+    assert following == min(starts, default=None)
+    ranges.forget_below(asked)
+    assert members(ranges) == {i for i in model if i >= asked}
+
+
+@st.composite
+def states(draw: st.DrawFn) -> AcknowledgedState:
+    state = AcknowledgedState((draw(st.integers(0, 3)), draw(st.integers(-1, 30))))
+    for ledger_id, (start, end) in draw(st.lists(st.tuples(st.integers(0, 5), spans), max_size=12)):
+        state.add_range(ledger_id, start, end)
+    for ledger_id, entry_id, bits in draw(
+        st.lists(st.tuples(st.integers(0, 5), ids, st.integers(1, 2**130)), max_size=5)
+    ):
+        if not state.contains(ledger_id, entry_id):
+            state.batches[(ledger_id, entry_id)] = bits
+    return state
+
+
+def consumed(state: AcknowledgedState) -> set[tuple[int, int]]:
+    return {(ledger, entry) for ledger in range(6) for entry in range(80) if state.contains(ledger, entry)}
+
+
+@given(states())
+def test_a_position_entry_says_it_all(state: AcknowledgedState) -> None:
+    encoded = encode_position(state, {"number": -5}, 10_000, 10_000)
+    decoded, properties = decode_position(encoded, "here")
+    assert properties == {"number": -5}
+    assert decoded.mark_delete == state.mark_delete
+    assert consumed(decoded) == consumed(state)
+    assert decoded.batches == state.batches
+
+
+@given(states(), st.integers(0, 3))
+def test_limits_keep_the_lowest_ranges(state: AcknowledgedState, limit: int) -> None:
+    decoded, _ = decode_position(encode_position(state, {}, limit, limit), "here")
+    assert list(decoded.ranges_in_order(99)) == list(state.ranges_in_order(limit))
+    assert decoded.batches_in_order(99) == state.batches_in_order(limit)
+
+
+@given(states(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
+def test_a_cursor_record_says_it_all(state: AcknowledgedState, properties: dict[str, str]) -> None:
+    record = CursorRecord(-1, state, {"n": 2**62}, properties)
+    decoded = decode_cursor(encode_cursor(record, 10_000, 10_000), "here")
+    assert decoded.cursor_properties == properties
+    assert decoded.properties == {"n": 2**62}
+    assert consumed(decoded.state) == consumed(state)
+    assert decoded.state.batches == state.batches
+
+
+@given(states(), st.integers(0, 5), st.integers(-1, 60))
+def test_moving_the_mark_delete_position_on(state: AcknowledgedState, ledger_id: int, entry_id: int) -> None:
+    before = consumed(state)
+    target = max(state.mark_delete, (ledger_id, entry_id))
+    state.move_mark_delete(target)
+    every = {(ledger, entry) for ledger in range(6) for entry in range(80)}
+    assert consumed(state) == before | {p for p in every if p <= target}
+    assert all(p > target for p in state.batches)
+
+
+@given(st.integers(0, 2**300))
+def test_bits_and_words(bits: int) -> None:
+    words = words_from_bits(bits)
+    assert all(-(2**63) <= word < 2**63 for word in words)
+    assert bits_from_words(words) == bits
+    assert bits_from_words([*words, 0, 0]) == bits
+
+
+@given(states())
+def test_a_copy_is_apart(state: AcknowledgedState) -> None:
+    copy = state.copy()
+    seen = consumed(copy)
+    state.add_range(5, 0, 79)
+    state.batches.clear()
+    assert consumed(copy) == seen
