@@ -30,6 +30,8 @@ class SegmentFiles:
         self._directory = directory
         self._settings = settings
         self._store_id = store_id
+        self._renamed = True
+        """Whether a file may carry a new name that is not durable yet."""
         self._free = [name for name in disk.names(directory) if name.startswith(_FREE_PREFIX)]
 
     def segment_path(self, segment_id: int) -> str:
@@ -61,7 +63,7 @@ class SegmentFiles:
             file.sync()
         file.write(header.encode(), 0)
         file.sync()
-        self._disk.sync_directory(self._directory)
+        self.sync_directory()
         return file
 
     def _reuse(self, name: str, header: SegmentHeader) -> File | None:
@@ -75,11 +77,15 @@ class SegmentFiles:
             file.close()
             self._disk.unlink(path)
             return None
+        if self._renamed:
+            # Else a crash could leave one file under two names, and both would be used again.
+            self._renamed = False
+            self.sync_directory()
         header = SegmentHeader(header.segment_id, header.store_id, header.kind, file.size())
         file.write(header.encode(), 0)
         file.sync()
         self._disk.rename(path, self.segment_path(header.segment_id))
-        self._disk.sync_directory(self._directory)
+        self.sync_directory()
         file.unlock()
         return file
 
@@ -154,5 +160,6 @@ class SegmentFiles:
             name = f"{_FREE_PREFIX}{segment_id:016x}"
             self._disk.rename(path, f"{self._directory}/{name}")
             self._free.append(name)
+            self._renamed = True
         else:
             self._disk.unlink(path)
