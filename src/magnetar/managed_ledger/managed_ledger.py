@@ -17,7 +17,13 @@ from typing import Any, Protocol
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, LedgerWriter
+from magnetar.ledger.interface import (
+    LedgerClosed,
+    LedgerError,
+    LedgerFenced,
+    LedgerStore,
+    LedgerWriter,
+)
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
@@ -257,6 +263,10 @@ class ManagedLedger:
         self._writer = None
         self._waiting.extendleft(reversed(self._pending))
         self._pending.clear()
+        if isinstance(reason, LedgerFenced):
+            # Somebody recovers the ledger: going on in a new one would only fight over the record.
+            self._fenced()
+            return
         if self.state in (State.OPEN, State.NEEDS_LEDGER):
             self.state = State.NEEDS_LEDGER
             self._start_roll()
@@ -350,6 +360,8 @@ class ManagedLedger:
             self.listener.on_append_failed(failed, error)
 
     def _fenced(self) -> None:
+        if self.state is State.FENCED:
+            return
         log.error("lost to another owner managed_ledger=%s", self.name)
         self.state = State.FENCED
         self._fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))

@@ -79,7 +79,13 @@ def test_the_record_says_it_all(
 
 @pytest.mark.parametrize(
     "value",
-    [b"\xff", b"\x0a\x05\x08", b"\x47\x78\x00\x00", b"\x47\x78\x00\x00\x00\x09\x08", b"\x0a\x02\x08\x05\x0a\x02\x08\x05"],
+    [
+        b"\xff",
+        b"\x0a\x05\x08",
+        b"\x47\x78\x00\x00",
+        b"\x47\x78\x00\x00\x00\x09\x08",
+        b"\x0a\x02\x08\x05\x0a\x02\x08\x05",
+    ],
 )
 def test_a_damaged_record_is_named(value: bytes) -> None:
     with pytest.raises(MetadataDamaged, match="/managed-ledgers/t/n/persistent/x"):

@@ -122,10 +122,14 @@ class Simulation:
     disk: SimulatedDisk
     stop_messages: list[str] = field(default_factory=list)
     """What ``stop_process`` was called with."""
+    connections: list[Any] = field(default_factory=list)
+    """Every SQLite connection that was opened."""
 
     def abandon(self) -> None:
         """Ends the life of everything that runs here, without any goodbye."""
         self.loop.abandon()
+        while self.connections:
+            self.connections.pop().abandon()
 
 
 def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
@@ -139,6 +143,7 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
     disk = disk if disk is not None else SimulatedDisk(random.getrandbits(64))
     disk.power_lost = loop.halt
     messages: list[str] = []
+    connections: list[Any] = []
     found = disk
 
     def stop_process(message: str) -> NoReturn:
@@ -154,7 +159,9 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
         # apsw is there in development only, and only this needs it.
         from magnetar.io.simulated.sqlite import SimulatedSqlite
 
-        return SimulatedSqlite(found, path)
+        connection = SimulatedSqlite(found, path)
+        connections.append(connection)
+        return connection
 
     io = Io(
         loop=loop,
@@ -166,4 +173,4 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )
-    return Simulation(io, loop, disk, messages)
+    return Simulation(io, loop, disk, messages, connections)

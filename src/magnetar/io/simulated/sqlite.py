@@ -26,16 +26,21 @@ class _VfsFile:
         self._sync_directory = sync_directory
 
     def xRead(self, amount: int, offset: int) -> bytes:
+        if self._vfs.abandoned:
+            return bytes(amount)
         return self._vfs.guard(lambda: self._file.read(amount, offset))
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        self._vfs.guard(lambda: self._file.write(data, offset))
+        if not self._vfs.abandoned:
+            self._vfs.guard(lambda: self._file.write(data, offset))
 
     def xTruncate(self, size: int) -> None:
-        self._vfs.guard(lambda: self._file.truncate(size))
+        if not self._vfs.abandoned:
+            self._vfs.guard(lambda: self._file.truncate(size))
 
     def xSync(self, flags: int) -> None:
-        self._vfs.guard(self._sync)
+        if not self._vfs.abandoned:
+            self._vfs.guard(self._sync)
 
     def _sync(self) -> None:
         self._file.sync()
@@ -45,11 +50,11 @@ class _VfsFile:
             self._sync_directory = False
 
     def xFileSize(self) -> int:
-        return self._vfs.guard(self._file.size)
+        return 0 if self._vfs.abandoned else self._vfs.guard(self._file.size)
 
     def xClose(self) -> None:
         self._file.close()
-        if self._delete_on_close is not None:
+        if self._delete_on_close is not None and not self._vfs.abandoned:
             path = self._delete_on_close
             self._vfs.guard(lambda: self._vfs.disk.unlink(path))
 
@@ -77,6 +82,8 @@ class _Vfs(apsw.VFS):
         self.disk = disk
         self.directory = directory
         self.lost: PowerLost | None = None
+        self.abandoned = False
+        """The process is gone: what SQLite does to tidy up happens nowhere."""
         super().__init__(name, base="")
 
     def guard(self, operation: Callable[[], T]) -> T:
@@ -102,12 +109,14 @@ class _Vfs(apsw.VFS):
         return _VfsFile(self, file, delete, is_new and bool(flags[0] & _JOURNALS))
 
     def xDelete(self, name: str, sync_directory: bool) -> None:
+        if self.abandoned:
+            return
         self.guard(lambda: self.disk.unlink(name))
         if sync_directory:
             self.guard(lambda: self.disk.sync_directory(self.directory))
 
     def xAccess(self, name: str, flags: int) -> bool:
-        return bool(self.guard(lambda: self.disk.exists(name)))
+        return not self.abandoned and bool(self.guard(lambda: self.disk.exists(name)))
 
     def xFullPathname(self, name: str) -> str:
         return name
@@ -134,6 +143,11 @@ class SimulatedSqlite:
 
     def close(self) -> None:
         self._call(self._connection.close)
+
+    def abandon(self) -> None:
+        """Ends the connection without a trace on the disk, as the end of its process would."""
+        self._vfs.abandoned = True
+        self._connection.close(True)
 
     def _call(self, operation: Callable[[], T]) -> T:
         try:
