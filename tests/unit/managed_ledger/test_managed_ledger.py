@@ -264,7 +264,7 @@ def test_orphans_are_removed_at_start() -> None:
 
 
 def test_whoever_opens_it_next_fences_the_first() -> None:
-    world = World()
+    world = World(settings=KEEP)
     first, told = world.open()
     world.publish(first, told, 3)
     append(first, 1)
