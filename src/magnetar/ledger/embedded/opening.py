@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from magnetar.io.interfaces import Disk
-from magnetar.ledger.embedded.checkpoint import SealedSegment
+from magnetar.ledger.embedded.checkpoint import Checkpoint, SealedSegment
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
 from magnetar.ledger.embedded.recovery import Replay, read_checkpoint
 from magnetar.ledger.embedded.rewrite import Rewritten, rewrite_runs
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.interface import DataDamaged
 
 
 class Found(NamedTuple):
@@ -42,6 +43,7 @@ def open_directory(
     for row in checkpoint.ledgers:
         table.adopt(row)
     present = files.segment_ids()
+    _refuse_missing(checkpoint, present, files)
     replay = Replay(files, checkpoint, table)
     try:
         replay.run()
@@ -75,3 +77,15 @@ def replace_rewritten(
             new.setdefault(part.ledger_id, []).append(place)
     for row in rows:
         table.replace_parts(row, sources, new.get(row.ledger_id, ()))
+
+
+def _refuse_missing(checkpoint: Checkpoint, present: Iterable[int], files: SegmentFiles) -> None:
+    missing = {segment.segment_id for segment in checkpoint.segments} - set(present)
+    if not missing:
+        return
+    ledgers = {
+        row.ledger_id for row in checkpoint.ledgers if any(part[0] in missing for part in row.each_part())
+    }
+    paths = ", ".join(files.segment_path(segment_id) for segment_id in sorted(missing))
+    verb = "is" if len(missing) == 1 else "are"
+    raise DataDamaged(f"{paths} {verb} missing; ledgers: {', '.join(map(str, sorted(ledgers)))}")
