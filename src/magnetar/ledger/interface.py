@@ -120,7 +120,8 @@ class LedgerWriter(Protocol):
 
 
 class LedgerReader(Protocol):
-    metadata: LedgerMetadata
+    @property
+    def metadata(self) -> LedgerMetadata: ...
 
     async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
         """Entries from ``first`` on, in order, without gaps, at most to ``last``.
