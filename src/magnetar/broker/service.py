@@ -343,5 +343,5 @@ class BrokerService:
     def _housekeeping(self) -> None:
         for ledger in list(self.managed_ledgers.opened.values()):
             ledger.check_rollover()
-            ledger.schedule_trim()
+            ledger.trimmer.schedule()
         self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)

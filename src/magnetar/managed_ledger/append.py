@@ -1,9 +1,10 @@
-"""One call of append on its way to becoming durable."""
+"""One call of append on its way to becoming durable, and who is told."""
 
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 
 class Append:
@@ -60,3 +61,19 @@ class Append:
         self.count = count
         self.size -= rest_size
         return rest
+
+
+class AppendListener(Protocol):
+    """The owner of a managed ledger; called in the loop."""
+
+    def on_appended(self, appends: Sequence[Append]) -> None:
+        """These are durable, in the order of their positions. Once a commit."""
+        ...
+
+    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+        """These will not be stored."""
+        ...
+
+    def on_fenced(self) -> None:
+        """Somebody else owns the managed ledger now; it takes no more appends."""
+        ...

@@ -12,7 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
@@ -24,8 +24,8 @@ from magnetar.ledger.interface import (
     LedgerStore,
     LedgerWriter,
 )
-from magnetar.managed_ledger.append import Append
-from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
+from magnetar.managed_ledger.append import Append, AppendListener
+from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import (
@@ -38,7 +38,7 @@ from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.managed_ledger.trimming import ledgers_to_trim
+from magnetar.managed_ledger.trimming import Trimmer
 from magnetar.metadata.interface import BadVersion, MetadataError, MetadataStore
 
 log = logging.getLogger(__name__)
@@ -53,22 +53,6 @@ class State(Enum):
     TERMINATED = "Terminated"
     FENCED = "Fenced"
     CLOSED = "Closed"
-
-
-class AppendListener(Protocol):
-    """The owner of a managed ledger; called in the loop."""
-
-    def on_appended(self, appends: Sequence[Append]) -> None:
-        """These are durable, in the order of their positions. Once a commit."""
-        ...
-
-    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
-        """These will not be stored."""
-        ...
-
-    def on_fenced(self) -> None:
-        """Somebody else owns the managed ledger now; it takes no more appends."""
-        ...
 
 
 class ManagedLedger:
@@ -108,9 +92,7 @@ class ManagedLedger:
         self._pending: deque[Append] = deque()
         self._waiting: deque[Append] = deque()
         self._roll: Any = None
-        self._trim: Any = None
-        self._trim_again = False
-        self._cursors_known = False
+        self.trimmer = Trimmer(self, io, store)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self._last_stored()
         self.entries_added = 0
@@ -265,7 +247,7 @@ class ManagedLedger:
         self._pending.clear()
         if isinstance(reason, LedgerFenced):
             # Somebody recovers the ledger: going on in a new one would only fight over the record.
-            self._fenced()
+            self.fenced()
             return
         if self.state in (State.OPEN, State.NEEDS_LEDGER):
             self.state = State.NEEDS_LEDGER
@@ -283,7 +265,7 @@ class ManagedLedger:
             await self.roll()
         except ManagedLedgerFenced:
             self._roll = None
-            self._fenced()
+            self.fenced()
             return
         except (LedgerError, MetadataError) as error:
             log.error("no new ledger managed_ledger=%s error=%s", self.name, error)
@@ -345,7 +327,17 @@ class ManagedLedger:
             self.state = State.OPEN
         if self.last_confirmed[1] < 0:
             self.last_confirmed = (summary.ledger_id, -1)
-        self.schedule_trim()
+        self.trimmer.schedule()
+
+    async def rolled(self) -> None:
+        """Returns when no new ledger is on its way."""
+        while self._roll is not None:
+            await self._roll
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is closed, or belongs to somebody else: its record is not to be written any more."""
+        return self.state in (State.CLOSED, State.FENCED)
 
     def _drain(self) -> None:
         while self._waiting and self.state is State.OPEN:
@@ -359,7 +351,8 @@ class ManagedLedger:
         if failed and self.listener is not None:
             self.listener.on_append_failed(failed, error)
 
-    def _fenced(self) -> None:
+    def fenced(self) -> None:
+        """Somebody else owns it now: ends all appends."""
         if self.state is State.FENCED:
             return
         log.error("lost to another owner managed_ledger=%s", self.name)
@@ -394,8 +387,7 @@ class ManagedLedger:
 
     async def set_properties(self, properties: dict[str, str]) -> None:
         """Merges properties into the record; durable when this returns."""
-        while self._roll is not None:
-            await self._roll
+        await self.rolled()
         self.properties = {**self.properties, **properties}
         await self.put_record()
 
@@ -418,7 +410,7 @@ class ManagedLedger:
         if self.cursors.get(cursor.name) is cursor:
             del self.cursors[cursor.name]
         self.set_active(cursor, False)
-        self.schedule_trim()
+        self.trimmer.schedule()
 
     async def delete_cursor(self, name: str) -> None:
         """Removes a cursor with its state; one that does not exist is fine."""
@@ -443,58 +435,7 @@ class ManagedLedger:
             first = self.ledgers.first_id()
             current = self._current
             if current is not None and first != current.ledger_id:
-                self.schedule_trim()
-
-    # Trimming
-
-    def cursors_recovered(self) -> None:
-        """All durable cursors are there: from now on ledgers that none of them needs may go."""
-        self._cursors_known = True
-        self.schedule_trim()
-
-    def schedule_trim(self) -> None:
-        if not self._cursors_known or self.state in (State.CLOSED, State.FENCED):
-            return
-        if self._trim is not None:
-            self._trim_again = True
-            return
-        if self._trimmable():
-            self._trim = self._io.loop.create_task(self._run_trim())
-
-    def _trimmable(self) -> list[LedgerSummary]:
-        slowest = oldest_mark_delete([c for c in self.cursors.values() if c.storage is not None])
-        until = self.last_confirmed if slowest is None else slowest
-        consumed = [s for s in self.ledgers.consumed_through(until) if s.closed_ms]
-        return ledgers_to_trim(
-            consumed, self.ledgers.total_size(), self.settings.retention, self._io.clock.wall_ms()
-        )
-
-    async def _run_trim(self) -> None:
-        try:
-            while True:
-                self._trim_again = False
-                while self._roll is not None:
-                    await self._roll
-                going = self._trimmable() if self.state not in (State.CLOSED, State.FENCED) else []
-                if going:
-                    await self._trim_now(going)
-                if not self._trim_again:
-                    break
-        except ManagedLedgerFenced:
-            self._fenced()
-        except (LedgerError, MetadataError) as error:
-            log.warning("trimming failed, trying again later managed_ledger=%s error=%s", self.name, error)
-        finally:
-            self._trim = None
-
-    async def _trim_now(self, going: Sequence[LedgerSummary]) -> None:
-        for summary in going:
-            self.ledgers.remove(summary.ledger_id)
-        # The new list first: a ledger that is listed exists.
-        await self.put_record()
-        for summary in going:
-            self.reader.forget(summary.ledger_id)
-            await self._store.delete(summary.ledger_id)
+                self.trimmer.schedule()
 
     # Ending
 
@@ -502,8 +443,7 @@ class ManagedLedger:
         """Ends it for ever; returns the last position. Idempotent."""
         if self.terminated is not None:
             return self.terminated
-        while self._roll is not None:
-            await self._roll
+        await self.rolled()
         if self.state in (State.CLOSED, State.FENCED):
             raise ManagedLedgerClosed(f"{self.name} is closed")
         self.state = State.TERMINATED
@@ -517,10 +457,8 @@ class ManagedLedger:
         return self.terminated
 
     async def _settle(self) -> None:
-        while self._roll is not None:
-            await self._roll
-        while self._trim is not None:
-            await self._trim
+        await self.rolled()
+        await self.trimmer.settle()
 
     async def close(self) -> None:
         """Waits for appends in flight, writes all cursors, releases everything. Idempotent."""

@@ -93,7 +93,7 @@ class ManagedLedgers:
             await self._store.delete(empty)
         for child in await self._metadata.children(path):
             await self._open_cursor(ledger, unquote_plus(child))
-        ledger.cursors_recovered()
+        ledger.trimmer.cursors_recovered()
         self.opened[name] = ledger
         return ledger
 

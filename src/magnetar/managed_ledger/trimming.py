@@ -7,10 +7,22 @@ the limit.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from magnetar.io.interfaces import Io
+from magnetar.ledger.interface import LedgerError, LedgerStore
+from magnetar.managed_ledger.cursor import oldest_mark_delete
+from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.records import LedgerSummary
 from magnetar.managed_ledger.settings import RetentionSettings
+from magnetar.metadata.interface import MetadataError
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
+log = logging.getLogger(__name__)
 
 
 def ledgers_to_trim(
@@ -30,3 +42,70 @@ def ledgers_to_trim(
         total_size -= summary.size
         going.append(summary)
     return going
+
+
+class Trimmer:
+    """Lets ledgers of one managed ledger go when nobody needs them."""
+
+    def __init__(self, managed_ledger: ManagedLedger, io: Io, store: LedgerStore) -> None:
+        self._owner = managed_ledger
+        self._io = io
+        self._store = store
+        self._running: Any = None
+        self._again = False
+        self._cursors_known = False
+
+    def cursors_recovered(self) -> None:
+        """All durable cursors are there: from now on ledgers that none of them needs may go."""
+        self._cursors_known = True
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Looks whether something may go, soon."""
+        if not self._cursors_known or self._owner.lost:
+            return
+        if self._running is not None:
+            self._again = True
+        elif self._trimmable():
+            self._running = self._io.loop.create_task(self._run())
+
+    def _trimmable(self) -> list[LedgerSummary]:
+        owner = self._owner
+        slowest = oldest_mark_delete([c for c in owner.cursors.values() if c.durable])
+        until = owner.last_confirmed if slowest is None else slowest
+        consumed = [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
+        total = owner.ledgers.total_size()
+        return ledgers_to_trim(consumed, total, owner.settings.retention, self._io.clock.wall_ms())
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                self._again = False
+                await self._owner.rolled()
+                going = [] if self._owner.lost else self._trimmable()
+                if going:
+                    await self._trim(going)
+                if not self._again:
+                    break
+        except ManagedLedgerFenced:
+            self._owner.fenced()
+        except (LedgerError, MetadataError) as error:
+            log.warning(
+                "trimming failed, trying again later managed_ledger=%s error=%s", self._owner.name, error
+            )
+        finally:
+            self._running = None
+
+    async def _trim(self, going: Sequence[LedgerSummary]) -> None:
+        for summary in going:
+            self._owner.ledgers.remove(summary.ledger_id)
+        # The new list first: a ledger that is listed exists.
+        await self._owner.put_record()
+        for summary in going:
+            self._owner.reader.forget(summary.ledger_id)
+            await self._store.delete(summary.ledger_id)
+
+    async def settle(self) -> None:
+        """Returns when nothing is being trimmed."""
+        while self._running is not None:
+            await self._running
