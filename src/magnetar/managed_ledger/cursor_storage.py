@@ -113,9 +113,8 @@ class CursorStorage:
             reader = await self._store.open(ledger_id, recover=True)
         except NoSuchLedger:
             log.warning(
-                "cursor ledger is gone, going on from the metadata record path=%s ledger=%d",
-                self._path,
-                ledger_id,
+                "cursor ledger is gone, going on from the metadata record",
+                extra={"path": self._path, "ledger": ledger_id},
             )
             return
         last = reader.last_add_confirmed()
@@ -181,7 +180,9 @@ class CursorStorage:
         except (LedgerError, MetadataError, ManagedLedgerError) as error:
             self._switch = None
             if not self._closed:
-                log.warning("cursor not written, trying again path=%s error=%s", self._path, error)
+                log.warning(
+                    "cursor not written, trying again", extra={"path": self._path, "error": str(error)}
+                )
                 self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
             return
         self._switch = None
@@ -271,7 +272,7 @@ class CursorStorage:
         try:
             await self._metadata.delete(self._path)
         except NodeMissing:
-            log.info("cursor record was gone already path=%s", self._path)
+            log.info("cursor record was gone already", extra={"path": self._path})
         if self._ledger_id != _NO_LEDGER:
             await self._store.delete(self._ledger_id)
 

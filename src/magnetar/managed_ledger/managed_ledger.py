@@ -236,10 +236,8 @@ class ManagedLedger:
     def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
         """From the current ledger's writer: everything not durable is written again, to a new ledger."""
         log.warning(
-            "ledger failed, going on in a new one managed_ledger=%s first_entry=%d reason=%s",
-            self.name,
-            first_entry_id,
-            reason,
+            "ledger failed, going on in a new one",
+            extra={"managed_ledger": self.name, "first_entry": first_entry_id, "reason": str(reason)},
         )
         self.append_errors += 1
         self._writer = None
@@ -268,7 +266,7 @@ class ManagedLedger:
             self.fenced()
             return
         except (LedgerError, MetadataError) as error:
-            log.error("no new ledger managed_ledger=%s error=%s", self.name, error)
+            log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
             self.last_ledger_failed_ms = self._io.clock.wall_ms()
             self._roll = None
             if self.state is State.ROLLING:
@@ -287,10 +285,8 @@ class ManagedLedger:
                 last, length = await old.close()
             except LedgerError as error:
                 log.warning(
-                    "ledger did not close managed_ledger=%s ledger=%d error=%s",
-                    self.name,
-                    old.ledger_id,
-                    error,
+                    "ledger did not close",
+                    extra={"managed_ledger": self.name, "ledger": old.ledger_id, "error": str(error)},
                 )
                 old = None
             else:
@@ -355,7 +351,7 @@ class ManagedLedger:
         """Somebody else owns it now: ends all appends."""
         if self.state is State.FENCED:
             return
-        log.error("lost to another owner managed_ledger=%s", self.name)
+        log.error("lost to another owner", extra={"managed_ledger": self.name})
         self.state = State.FENCED
         self._fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
         if self.listener is not None:
@@ -471,7 +467,7 @@ class ManagedLedger:
             try:
                 await self._writer.close()
             except LedgerError as error:
-                log.warning("ledger did not close managed_ledger=%s error=%s", self.name, error)
+                log.warning("ledger did not close", extra={"managed_ledger": self.name, "error": str(error)})
         self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
         await self._settle()
         for cursor in list(self.cursors.values()):

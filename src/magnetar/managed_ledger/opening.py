@@ -177,7 +177,7 @@ class ManagedLedgers:
         named = await self._named_ledgers(ROOT)
         orphans = [i for i in await self._store.ledger_ids() if i not in named]
         for ledger_id in orphans:
-            log.info("removing a ledger that nothing names ledger=%d", ledger_id)
+            log.info("removing a ledger that nothing names", extra={"ledger": ledger_id})
             await self._store.delete(ledger_id)
         return len(orphans)
 

@@ -91,7 +91,8 @@ class Trimmer:
             self._owner.fenced()
         except (LedgerError, MetadataError) as error:
             log.warning(
-                "trimming failed, trying again later managed_ledger=%s error=%s", self._owner.name, error
+                "trimming failed, trying again later",
+                extra={"managed_ledger": self._owner.name, "error": str(error)},
             )
         finally:
             self._running = None
