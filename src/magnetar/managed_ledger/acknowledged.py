@@ -140,6 +140,17 @@ class AcknowledgedState:
         """Entries consumed above the mark-delete position."""
         return sum(ranges.count() for ranges in self.ranges.values())
 
+    def individually_deleted_up_to(self, position: Position) -> int:
+        """Entries consumed above the mark-delete position, at or below ``position``."""
+        limit, last = position
+        count = 0
+        for ledger_id, start, end in self._all_ranges():
+            if ledger_id < limit:
+                count += end - start
+            elif ledger_id == limit:
+                count += max(0, min(end, last + 1) - start)
+        return count
+
     def _all_ranges(self) -> Iterator[tuple[int, int, int]]:
         for ledger_id in sorted(self.ranges):
             ranges = self.ranges[ledger_id]

@@ -207,14 +207,21 @@ class Cursor:
         position = min(stored, self._owner.max_read_position)
         if position <= self.state.mark_delete:
             return 0
-        before = self.backlog()
+        consumed = self._entries_between(self.state.mark_delete, position)
         self.state.move_mark_delete(position)
         self._advance()
         self._moved()
         self._changed()
-        consumed = before - self.backlog()
         self.messages_consumed += consumed
         return consumed
+
+    def _entries_between(self, start: Position, end: Position) -> int:
+        """Entries in (start, end] that are not consumed; the usual case costs no look at the ledgers."""
+        if start[0] == end[0] and not self.state.ranges:
+            return end[1] - start[1]
+        ledgers = self._owner.ledgers
+        stored = ledgers.entries_after(start) - ledgers.entries_after(end)
+        return stored - self.state.individually_deleted_up_to(end)
 
     def consume_batch_indexes(
         self, ledger_id: int, entry_id: int, remaining: int, batch_size: int

@@ -168,44 +168,38 @@ class ManagedLedgers:
             del self.opened[ledger.name]
         await ledger.delete()
 
-    async def remove_orphans(self) -> int:
+    async def remove_orphans(self, candidates: Sequence[int]) -> int:
         """Deletes ledgers that no record names: what a crash left between making and listing them.
 
-        Only at start, before anything is opened, and only where the ledger store belongs to this process
-        alone.
+        Only where the ledger store belongs to this process alone. May run while topics are served.
+
+        :param candidates: the ledgers there were before anything was opened in this life: what is made later
+            may not be listed yet
+        :raises MetadataDamaged: a record cannot be read; nothing is deleted then
         """
-        named = await self._named_ledgers(ROOT)
-        orphans = [i for i in await self._store.ledger_ids() if i not in named]
+        named: set[int] = set()
+        await self._collect_named(ROOT, named)
+        orphans = [ledger_id for ledger_id in candidates if ledger_id not in named]
         for ledger_id in orphans:
             log.info("removing a ledger that nothing names", extra={"ledger": ledger_id})
             await self._store.delete(ledger_id)
         return len(orphans)
 
-    async def _named_ledgers(self, path: str) -> set[int]:
-        named: set[int] = set()
-        for tenant in await self._metadata.children(path):
-            await self._collect(f"{path}/{tenant}", named)
-        return named
-
-    async def _collect(self, path: str, named: set[int]) -> None:
+    async def _collect_named(self, path: str, named: set[int]) -> None:
+        """Walks down to the records: the first node with a value on the way is a managed ledger's."""
         for child in await self._metadata.children(path):
             below = f"{path}/{child}"
-            if child not in ("persistent", "non-persistent"):
-                await self._collect(below, named)
+            node = await self._metadata.get(below)
+            if node is None:
                 continue
-            for topic in await self._metadata.children(below):
-                await self._collect_topic(f"{below}/{topic}", named)
-
-    async def _collect_topic(self, path: str, named: set[int]) -> None:
-        node = await self._metadata.get(path)
-        if node is not None and node.value:
-            named.update(s.ledger_id for s in decode_managed_ledger(node.value, path).ledgers)
-        for cursor in await self._metadata.children(path):
-            node = await self._metadata.get(f"{path}/{cursor}")
-            if node is not None and node.value:
-                record = decode_cursor(node.value, f"{path}/{cursor}")
-                if record.ledger_id >= 0:
-                    named.add(record.ledger_id)
+            if not node.value:
+                await self._collect_named(below, named)
+                continue
+            named.update(s.ledger_id for s in decode_managed_ledger(node.value, below).ledgers)
+            for cursor in await self._metadata.children(below):
+                record = await self._metadata.get(f"{below}/{cursor}")
+                if record is not None and record.value:
+                    named.add(decode_cursor(record.value, record.path).ledger_id)
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:

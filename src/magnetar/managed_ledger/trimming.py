@@ -74,6 +74,8 @@ class Trimmer:
         slowest = oldest_mark_delete([c for c in owner.cursors.values() if c.durable])
         until = owner.last_confirmed if slowest is None else slowest
         consumed = [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
+        if not consumed:
+            return []
         total = owner.ledgers.total_size()
         return ledgers_to_trim(consumed, total, owner.settings.retention, self._io.clock.wall_ms())
 

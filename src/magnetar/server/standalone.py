@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from magnetar.broker.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
@@ -10,8 +13,11 @@ from magnetar.broker.settings import BrokerSettings
 from magnetar.http.services import BrokerServices
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.interface import MetadataError
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.broker_services import Services
 from magnetar.server.settings import (
@@ -20,6 +26,8 @@ from magnetar.server.settings import (
     entry_cache_settings,
     managed_ledger_settings,
 )
+
+log = logging.getLogger(__name__)
 
 _LEDGERS = "ledgers"
 _METADATA = "metadata"
@@ -40,6 +48,7 @@ class StandaloneBroker:
         self._broker: BrokerService | None = None
         self._services: BrokerServices | None = None
         self._binary_port = 0
+        self._orphan_scan: Any = None
 
     @property
     def services(self) -> BrokerServices:
@@ -68,8 +77,17 @@ class StandaloneBroker:
             managed_ledger_settings(settings),
             entry_cache_settings(settings),
         )
-        await ledgers.remove_orphans()
+        leftovers = await store.ledger_ids()
         await self._serve(ledgers, metadata, wheel)
+        self._orphan_scan = io.loop.create_task(self._remove_orphans(ledgers, leftovers))
+
+    @staticmethod
+    async def _remove_orphans(ledgers: ManagedLedgers, candidates: Sequence[int]) -> None:
+        """While clients are served already: the scan grows with the topics, the start must not."""
+        try:
+            await ledgers.remove_orphans(candidates)
+        except (ManagedLedgerError, LedgerError, MetadataError) as error:
+            log.error("leftover ledgers are not removed", extra={"error": str(error)})
 
     async def _serve(
         self, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, wheel: TimerWheel
@@ -98,6 +116,8 @@ class StandaloneBroker:
 
     async def stop(self) -> None:
         """Also after a start that failed half way."""
+        if self._orphan_scan is not None:
+            self._orphan_scan.cancel()
         if self._broker is not None:
             await self._broker.stop()
         if self._store is not None:

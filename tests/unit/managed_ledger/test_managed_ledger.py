@@ -263,6 +263,21 @@ def test_orphans_are_removed_at_start() -> None:
     assert ledger.ledgers.total_entries() == 3
 
 
+@pytest.mark.parametrize("name", ["t/persistent/persistent/topic", "t/c/persistent/persistent/x", NAME])
+def test_no_name_makes_a_ledger_an_orphan(name: str) -> None:
+    """A namespace may be called like a domain, and legacy names are one piece longer."""
+    world = World()
+    ledger, listener = world.open(name)
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 13)
+    cursor.delete(*listener.stored[1])
+    world.wait(1)
+    again = World(world.crash())
+    assert again.orphans == 0
+    ledger, _ = again.open(name)
+    assert again.drain(ledger.cursors["s"]) == [listener.stored[0], *listener.stored[2:]]
+
+
 def test_whoever_opens_it_next_fences_the_first() -> None:
     world = World(settings=KEEP)
     first, told = world.open()
@@ -336,3 +351,16 @@ def test_tailing_reads_come_from_memory(cache: EntryCacheSettings) -> None:
     world.wait(5)
     assert world.managed.cache.used_bytes == 0
     assert world.managed.cache.entries == 0
+
+
+def test_cumulative_acknowledgement_counts_what_was_not_consumed() -> None:
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 13)
+    for index in (2, 6, 11):
+        cursor.delete(*listener.stored[index])
+    assert cursor.mark_delete_to(listener.stored[3]) == 3
+    assert cursor.mark_delete_to(listener.stored[7]) == 3
+    assert cursor.mark_delete_to(listener.stored[12]) == 4
+    assert cursor.backlog() == 0

@@ -75,7 +75,7 @@ class World:
         self.metadata = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
         wheel = TimerWheel(io.loop)
         self.managed = ManagedLedgers(io, wheel, used, self.metadata, self._settings, self._cache)
-        self.orphans = await self.managed.remove_orphans()
+        self.orphans = await self.managed.remove_orphans(await self.store.ledger_ids())
 
     def run(self, work: Awaitable[T]) -> T:
         return self.simulation.loop.run_until(work)
