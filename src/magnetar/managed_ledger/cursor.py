@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_reader import EntryReader
@@ -92,7 +93,13 @@ class Cursor:
         last = self._owner.max_read_position
         if position > last:
             return None
-        run = await self._owner.reader.read(position, last, max_entries, max_bytes)
+        try:
+            run = await self._owner.reader.read(position, last, max_entries, max_bytes)
+        except NoSuchLedger:
+            if position[0] in self._owner.ledgers:
+                raise
+            # It was consumed and trimmed while the read was on its way: the next read goes on behind it.
+            return None
         if self.read_position != position:
             return None
         self._read(run)

@@ -364,3 +364,20 @@ def test_cumulative_acknowledgement_counts_what_was_not_consumed() -> None:
     assert cursor.mark_delete_to(listener.stored[7]) == 3
     assert cursor.mark_delete_to(listener.stored[12]) == 4
     assert cursor.backlog() == 0
+
+
+def test_a_read_of_what_is_trimmed_meanwhile_finds_nothing() -> None:
+    world = World()
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 13)
+    for _ in range(20):
+        cursor.reset(EARLIEST)
+        reading = world.simulation.loop.create_task(cursor.read(3, 1000))
+        world.wait(0.0001)
+        cursor.mark_delete_to(listener.stored[-1])
+        cursor.read_position = listener.stored[0]
+        world.wait(1)
+        run = world.run(reading)
+        assert run is None or run.ledger_id == listener.stored[0][0]
+        world.publish(ledger, listener, 13)
