@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar.broker import handlers
 from magnetar.broker.consumer import Consumer
-from magnetar.broker.producer import Producer, Publish
+from magnetar.broker.keep_alive import KeepAlive
+from magnetar.broker.outgoing import Outgoing
+from magnetar.broker.producer import Opening, Producer, Publish
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import decode_command, encode_command
@@ -37,9 +39,6 @@ log = logging.getLogger(__name__)
 SERVER_REQUEST_ID = 2**64 - 1
 """Request id of what the broker itself asks (CLOSE_PRODUCER, CLOSE_CONSUMER)."""
 
-WRITE_HIGH_WATER = 1024 * 1024
-"""Unsent bytes beyond which no messages are written to a connection."""
-
 _SEND = BaseCommand.SEND
 _ACK = BaseCommand.ACK
 _FLOW = BaseCommand.FLOW
@@ -60,12 +59,11 @@ class Connection:
         self.protocol_version = 0
         self.connected = False
         self.closed = False
-        self.writable = True
         self.supports_partial_producer = False
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
-        self.opening_producers: dict[int, Producer | None] = {}
-        self.opening_consumers: set[int] = set()
+        self.opening_producers: dict[int, Opening] = {}
+        self.opening_consumers: dict[int, object] = {}
         self._closed_producers: dict[int, None] = {}
         self.pending_publishes = 0
         self._partial: list[bytes] = []
@@ -74,18 +72,14 @@ class Connection:
         self._held: tuple[bytes, int] | None = None
         self._pauses = 0
         self._paused_by_own = False
-        self._out: list[bytes | bytearray] = []
-        self._flush_planned = False
-        self._traffic = False
-        self._ping_sent = False
-        self._keep_alive: Any = None
-        self._liveness: list[Any] = []
+        self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull)
+        self.keep_alive = KeepAlive(self)
 
     # The transport's side
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER, low=WRITE_HIGH_WATER // 2)
+        self.outgoing.use(transport)
         peer = transport.get_extra_info("peername")
         if peer:
             self.host = str(peer[0])
@@ -95,44 +89,51 @@ class Connection:
             self.send_error(SERVER_REQUEST_ID, refusal)
             self.close()
             return
-        self._keep_alive = self.broker.wheel.schedule(self.broker.keep_alive_seconds, self._check_alive)
+        self.keep_alive.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.closed and self.transport is None:
             return
         self.closed = True
         self.transport = None
+        self.outgoing.use(None)
         self._drop_partial()
         self._held = None
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
-        self._answer_liveness(alive=False)
-        for producer in [
-            *self.producers.values(),
-            *(p for p in self.opening_producers.values() if p is not None),
-        ]:
+        self.keep_alive.stop()
+        self._release()
+        self.broker.connections.closed(self)
+
+    def _release(self) -> None:
+        """Its producers and consumers are gone, whether or not the client has read that it is closed."""
+        opening = [o.producer for o in self.opening_producers.values() if o.producer is not None]
+        for producer in [*self.producers.values(), *opening]:
             producer.topic.remove_producer(producer)
         self.producers.clear()
         for consumer in list(self.consumers.values()):
             consumer.subscription.remove(consumer)
         self.consumers.clear()
-        self.broker.connections.closed(self)
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
-        self.writable = False
+        self.outgoing.pause()
 
     def resume_writing(self) -> None:
-        self.writable = True
+        self.outgoing.resume()
+
+    def _read_more(self) -> None:
         for consumer in list(self.consumers.values()):
             consumer.subscription.read_more()
 
+    def _overfull(self, stop: bool) -> None:
+        if stop:
+            self.pause_reading()
+        else:
+            self.resume_reading()
+
     def data_received(self, data: bytes) -> None:
-        self._traffic = True
-        if self._liveness:
-            self._answer_liveness(alive=True)
+        self.keep_alive.heard()
         if self._held is not None:
             buffer, position = self._held
             self._held = (buffer[position:] + data, 0)
@@ -166,6 +167,10 @@ class Connection:
             log.warning(
                 "closing a connection that breaks the protocol peer=%s reason=%s", self.address, error
             )
+            self.close()
+        except Exception:
+            # This may run inside the callbacks of a ledger that others use, too.
+            log.exception("closing a connection after an internal error peer=%s", self.address)
             self.close()
 
     def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
@@ -230,13 +235,18 @@ class Connection:
         if not self._pauses and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    @property
+    def held_back(self) -> bool:
+        """Whether it is not read because of publishes that are not durable yet."""
+        return self._paused_by_own or self.broker.publish_buffer.holds(self)
+
     # Publishing
 
     def _publish(self, buffer: bytes, sends: SendRun) -> None:
         count = sends.count
         producer = self.producers.get(sends.producer_id)
         if producer is None or producer.closed:
-            self._unknown_producer(sends.producer_id, producer)
+            self.unknown_producer(sends.producer_id, producer)
             return
         starts, ends = sends.starts[:count], sends.ends[:count]
         messages = sum(sends.num_messages[:count])
@@ -266,13 +276,15 @@ class Connection:
             return
         producer.rate_in.messages += publish.messages
         producer.rate_in.bytes += size
+        producer.pending += count
         self.pending_publishes += count
         if not self._paused_by_own and self.pending_publishes >= self.broker.max_pending_publishes:
             self._paused_by_own = True
             self.pause_reading()
         self.broker.publish_buffer.grew(self, size)
 
-    def _unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
+    def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
+        """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
         if producer is not None and producer.fenced:
             log.info(
                 "closing the connection of a fenced producer peer=%s producer=%s", self.address, producer.name
@@ -289,7 +301,7 @@ class Connection:
     def _refuse_send(self, sends: SendRun) -> None:
         producer = self.producers.get(sends.producer_id)
         if producer is None or producer.closed:
-            self._unknown_producer(sends.producer_id, producer)
+            self.unknown_producer(sends.producer_id, producer)
             return
         if sends.error == _CHECKSUM_MISMATCH:
             code, text = ServerErrorCode.CHECKSUM, "Checksum failed on the broker"
@@ -297,8 +309,9 @@ class Connection:
             code, text = ServerErrorCode.UNKNOWN, "The entry has no readable metadata"
         self._send_send_error(sends.producer_id, sends.error_sequence_id, code, text)
 
-    def _settled(self, count: int, size: int) -> None:
+    def _settled(self, producer: Producer, count: int, size: int) -> None:
         """So many publishes less are in flight."""
+        producer.pending -= count
         self.pending_publishes -= count
         self.broker.publish_buffer.shrank(size)
         if self._paused_by_own and self.pending_publishes <= self.broker.max_pending_publishes // 2:
@@ -328,7 +341,7 @@ class Connection:
                     count,
                 )
             )
-        self._settled(count, size)
+        self._settled(producer, count, size)
 
     def publish_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
@@ -337,7 +350,7 @@ class Connection:
         if not self.closed and not producer.closed:
             for sequence_id in publish.sequence_ids[first : first + count]:
                 self.send_send_error(producer.producer_id, sequence_id, error)
-        self._settled(count, size)
+        self._settled(producer, count, size)
 
     def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None:
         self._send_send_error(producer_id, sequence_id, error.code, str(error))
@@ -361,22 +374,11 @@ class Connection:
 
     def queue(self, frames: bytes | bytearray) -> None:
         """Sends frames together with everything else of this turn of the loop."""
-        if self.closed:
-            return
-        self._out.append(frames)
-        if not self._flush_planned:
-            self._flush_planned = True
-            self.broker.io.loop.call_soon(self._flush)
+        if not self.closed:
+            self.outgoing.queue(frames)
 
     def send(self, command: BaseCommand) -> None:
         self.queue(encode_command(command))
-
-    def _flush(self) -> None:
-        self._flush_planned = False
-        out, self._out = self._out, []
-        if self.transport is None or self.transport.is_closing():
-            return
-        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def send_success(self, request_id: int) -> None:
         command = BaseCommand(type=BaseCommand.SUCCESS)
@@ -423,53 +425,18 @@ class Connection:
         self.send(command)
 
     def close(self) -> None:
-        """Sends what is queued, then closes; what belongs to it goes when the transport has gone."""
+        """Sends what is queued, then closes; what belongs to it is gone at once."""
         if self.closed:
             return
-        self._flush()
+        self.outgoing.flush()
         self.closed = True
+        self._release()
         if self.transport is not None:
             self.transport.close()
 
-    # Keeping alive
-
-    def _check_alive(self) -> None:
-        if self.closed:
-            return
-        if not self._traffic and self._ping_sent:
-            log.info("closing a connection that is silent peer=%s", self.address)
-            self.closed = True
+    def abort(self) -> None:
+        """Closes at once; what is unsent is lost."""
+        self.closed = True
+        self._release()
+        if self.transport is not None:
             self.transport.abort()
-            return
-        self._ping_sent = not self._traffic
-        if self._ping_sent:
-            self.send(BaseCommand(type=BaseCommand.PING, ping={}))
-        self._traffic = False
-        self._keep_alive = self.broker.wheel.schedule(self.broker.keep_alive_seconds, self._check_alive)
-
-    async def check_liveness(self) -> bool:
-        """Pings the client; False when nothing came back in time: the connection is closed then."""
-        if self.closed:
-            return False
-        if self.broker.liveness_seconds <= 0:
-            return True
-        answer = self.broker.io.loop.create_future()
-        self._liveness.append(answer)
-        if len(self._liveness) == 1:
-            self.send(BaseCommand(type=BaseCommand.PING, ping={}))
-            self.broker.wheel.schedule(self.broker.liveness_seconds, self._liveness_over)
-        return bool(await answer)
-
-    def _liveness_over(self) -> None:
-        if self._liveness:
-            log.info("closing a connection that does not answer peer=%s", self.address)
-            self._answer_liveness(alive=False)
-            if not self.closed:
-                self.closed = True
-                self.transport.abort()
-
-    def _answer_liveness(self, *, alive: bool) -> None:
-        waiting, self._liveness = self._liveness, []
-        for answer in waiting:
-            if not answer.done():
-                answer.set_result(alive)

@@ -13,6 +13,7 @@ from magnetar.protocol.hot_codec import encode_message, encode_messages
 if TYPE_CHECKING:
     from magnetar.broker.connection import Connection
     from magnetar.broker.subscription import Subscription
+    from magnetar.broker.topic import DispatchSettings
 
 
 class Consumer:
@@ -86,7 +87,25 @@ class Consumer:
     @property
     def ready(self) -> bool:
         """Whether a message may be sent now."""
-        return self.permits > 0 and not self.blocked and self.connection.writable
+        return self.permits > 0 and not self.blocked and self.connection.outgoing.room > 0
+
+    def read_bytes(self, settings: DispatchSettings) -> int:
+        """How many bytes to read for it at a time."""
+        return max(1, min(settings.max_read_bytes, self.connection.outgoing.room))
+
+    def entries_within_permits(self, sizes: Sequence[int], count: int) -> int:
+        """How many of ``count`` entries with ``sizes[i]`` messages each may be sent.
+
+        The entry that uses up the permits may overdraw them.
+        """
+        left = self.permits
+        if sum(sizes[:count]) <= left:
+            return count
+        for index in range(count):
+            left -= sizes[index]
+            if left <= 0:
+                return index + 1
+        return count
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""

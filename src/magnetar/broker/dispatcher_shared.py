@@ -116,16 +116,16 @@ class SharedDispatcher:
         """Sends up to ``limit`` entries; False when there are none at hand."""
         left = self._left
         if left is None:
-            run = self._cursor.read_cached(self._settings.max_read_entries, self._settings.max_read_bytes)
+            max_bytes = consumer.read_bytes(self._settings)
+            run = self._cursor.read_cached(self._settings.max_read_entries, max_bytes)
             if run is None:
                 if self._cursor.has_more():
-                    self._start(self._read())
+                    self._start(self._read(max_bytes))
                 return False
             left = (run, 0, run.count)
         run, first, end = left
-        stop = min(first + limit, end)
+        stop = self._send(consumer, run, first, min(first + limit, end))
         self._left = (run, stop, end) if stop < end else None
-        self._send(consumer, run, first, stop)
         return True
 
     def _start(self, reading: Any) -> None:
@@ -134,9 +134,9 @@ class SharedDispatcher:
             return
         self._reading = self._subscription.topic.loop.create_task(reading)
 
-    async def _read(self) -> None:
+    async def _read(self, max_bytes: int) -> None:
         try:
-            run = await self._cursor.read(self._settings.max_read_entries, self._settings.max_read_bytes)
+            run = await self._cursor.read(self._settings.max_read_entries, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
             self._read_failed(error)
             return
@@ -159,21 +159,29 @@ class SharedDispatcher:
         self._retry = None
         self.read_more()
 
-    def _send(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> None:
-        cursor = self._cursor
+    def _send(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> int:
+        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
         ledger_id = run.ledger_id
         count = end - first
         if len(self._sizes) < count:
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
         batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
+        count = consumer.entries_within_permits(sizes, count)
+        end = first + count
         if self._all_plain(run, first, count):
             consumer.hold_range(ledger_id, run.first_entry_id + first, sizes, count)
             messages = sum(sizes[:count])
             consumer.send_first(run, first, end, messages)
             self.unacked += messages
-            self._check_limits(consumer)
-            return
+        else:
+            self._send_mixed(consumer, run, first, end)
+        self._check_limits(consumer)
+        return end
+
+    def _send_mixed(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> None:
+        """Entries of which some are consumed, delivered before, batches in part, or markers."""
+        cursor, sizes, ledger_id = self._cursor, self._sizes, run.ledger_id
         counts = self.redelivery_counts
         plain_from = first
         messages = 0
@@ -204,7 +212,6 @@ class SharedDispatcher:
         if plain_from < end:
             consumer.send_first(run, plain_from, end, messages)
             self.unacked += messages
-        self._check_limits(consumer)
 
     def _all_plain(self, run: EntryRun, first: int, count: int) -> bool:
         """Nothing of it is consumed, delivered before, a batch in part, or a marker."""
@@ -240,14 +247,15 @@ class SharedDispatcher:
         position, count = self.replay.first_range(limit)
         last = (position[0], position[1] + count - 1)
         reader = self._subscription.topic.managed_ledger.reader
-        run = reader.read_cached(position, last, count, self._settings.max_read_bytes)
+        max_bytes = consumer.read_bytes(self._settings)
+        run = reader.read_cached(position, last, count, max_bytes)
         if run is None:
-            self._start(self._read_replay(position, last, count))
+            self._start(self._read_replay(position, last, count, max_bytes))
             return False
         self._replay_run(consumer, run)
         return True
 
-    async def _read_replay(self, position: Position, last: Position, count: int) -> None:
+    async def _read_replay(self, position: Position, last: Position, count: int, max_bytes: int) -> None:
         reader = self._subscription.topic.managed_ledger.reader
         if not self._subscription.topic.managed_ledger.ledgers.exists(position):
             self._reading = None
@@ -255,7 +263,7 @@ class SharedDispatcher:
             self.read_more()
             return
         try:
-            run = await reader.read(position, last, count, self._settings.max_read_bytes)
+            run = await reader.read(position, last, count, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
             self._read_failed(error)
             return
@@ -266,9 +274,9 @@ class SharedDispatcher:
         self.read_more()
 
     def _replay_run(self, consumer: Consumer, run: EntryRun) -> None:
-        for index in range(run.count):
+        stop = self._send(consumer, run, 0, run.count)
+        for index in range(stop):
             self.replay.discard((run.ledger_id, run.first_entry_id + index))
-        self._send(consumer, run, 0, run.count)
 
     def redeliver_all(self, consumer: Consumer) -> None:
         """Everything this consumer has not acknowledged goes back to the subscription."""

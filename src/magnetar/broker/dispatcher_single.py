@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from magnetar.broker.consumer import Consumer
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.entry_reader import slice_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
@@ -28,6 +29,8 @@ class SingleConsumerDispatcher:
         self._reading: Any = None
         self._sizes = array("i", bytes(4 * 256))
         self._retry: Any = None
+        self._left: EntryRun | None = None
+        """Read, and not sent because permits or room ended."""
 
     @property
     def active(self) -> Consumer | None:
@@ -39,13 +42,17 @@ class SingleConsumerDispatcher:
         return self._reading is not None
 
     def add(self, consumer: Consumer) -> None:
-        self._cursor.rewind()
+        self._rewind()
         self.consumers = [consumer]
 
     def remove(self, consumer: Consumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            self._cursor.rewind()
+            self._rewind()
+
+    def _rewind(self) -> None:
+        self._left = None
+        self._cursor.rewind()
 
     def flow(self, _consumer: Consumer) -> None:
         self.read_more()
@@ -56,21 +63,25 @@ class SingleConsumerDispatcher:
             consumer = self.consumers[0]
             if not consumer.ready:
                 return
-            run = self._cursor.read_cached(consumer.permits, self._settings.max_read_bytes)
+            run, self._left = self._left, None
+            if run is None:
+                run = self._cursor.read_cached(consumer.permits, consumer.read_bytes(self._settings))
             if run is None:
                 if self._cursor.has_more():
-                    self._start_read(consumer.permits)
+                    self._start_read(consumer)
                 return
             self._send(consumer, run)
 
-    def _start_read(self, permits: int) -> None:
+    def _start_read(self, consumer: Consumer) -> None:
         if self._retry is None:
-            entries = min(permits, self._settings.max_read_entries)
-            self._reading = self._subscription.topic.loop.create_task(self._read(entries))
+            entries = min(consumer.permits, self._settings.max_read_entries)
+            self._reading = self._subscription.topic.loop.create_task(
+                self._read(entries, consumer.read_bytes(self._settings))
+            )
 
-    async def _read(self, entries: int) -> None:
+    async def _read(self, entries: int, max_bytes: int) -> None:
         try:
-            run = await self._cursor.read(entries, self._settings.max_read_bytes)
+            run = await self._cursor.read(entries, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
             self._reading = None
             self._subscription.read_failed(error)
@@ -81,9 +92,9 @@ class SingleConsumerDispatcher:
         self._reading = None
         if run is not None:
             if self.consumers:
-                self._send(self.consumers[0], run)
+                self._left = run
             else:
-                self._cursor.rewind()
+                self._rewind()
         self.read_more()
 
     def _try_again(self) -> None:
@@ -95,14 +106,25 @@ class SingleConsumerDispatcher:
         if len(self._sizes) < run.count:
             self._sizes = array("i", bytes(4 * run.count))
         for first, end in cursor.unconsumed_parts(run):
-            batch_sizes(run.buffer, run.starts, run.ends, first, end - first, self._sizes)
-            if cursor.state.batches or 0 in self._sizes[: end - first]:
-                self._send_one_by_one(consumer, run, first, end)
+            if not consumer.ready:
+                self._left = slice_run(run, run.first_entry_id + first, run.count)
+                return
+            sizes = self._sizes
+            batch_sizes(run.buffer, run.starts, run.ends, first, end - first, sizes)
+            if cursor.state.batches or 0 in sizes[: end - first]:
+                stop = self._send_one_by_one(consumer, run, first, end)
             else:
-                consumer.send_first(run, first, end, sum(self._sizes[: end - first]))
+                stop = first + consumer.entries_within_permits(sizes, end - first)
+                consumer.send_first(run, first, stop, sum(sizes[: stop - first]))
+            if stop < end:
+                self._left = slice_run(run, run.first_entry_id + stop, run.count)
+                return
 
-    def _send_one_by_one(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> None:
+    def _send_one_by_one(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> int:
+        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
         for index in range(first, end):
+            if consumer.permits <= 0:
+                return index
             entry_id = run.first_entry_id + index
             messages = self._sizes[index - first]
             if not messages:
@@ -113,10 +135,11 @@ class SingleConsumerDispatcher:
                 consumer.send_first(run, index, index + 1, messages)
             else:
                 consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
+        return end
 
     def redeliver_all(self, consumer: Consumer) -> None:
         """Everything not acknowledged again, in order, from the mark-delete position on."""
-        self._cursor.rewind()
+        self._rewind()
         self.read_more()
 
     def redeliver(self, consumer: Consumer, _positions: Sequence[Position]) -> None:
@@ -124,6 +147,7 @@ class SingleConsumerDispatcher:
 
     def rewound(self) -> None:
         """The cursor was moved: nothing is kept of what was read before."""
+        self._left = None
 
     def consumed(self, _ledger_id: int, _entry_id: int) -> None:
         """An entry was acknowledged."""

@@ -31,18 +31,19 @@ class ExclusiveAccess:
         return len(self._waiting)
 
     async def enter(self, producer: Producer) -> Any:
-        """Grants access now (None), or returns a future that is done when its turn comes.
+        """Grants access now (None), or returns a future: True when its turn came, False when it left before.
 
         :raises ProducerFenced: another one has or had exclusive access
         :raises ProducerBusy: an exclusive producer is connected
+        :raises ServiceNotReady: somebody is just becoming the owner; the client comes again
         """
         mode = producer.access_mode
+        if self._changing:
+            raise ServiceNotReady("Another producer is just taking exclusive access")
         if mode is AccessMode.Shared:
             if self.owner is not None:
                 raise ProducerBusy(f"Topic has an existing exclusive producer: {self.owner.name}")
             return None
-        if self._changing:
-            raise ServiceNotReady("Another producer is just taking exclusive access")
         others = [p for p in self._topic.producers.values() if p is not producer]
         if mode is AccessMode.ExclusiveWithFencing:
             self._fail_waiting()
@@ -75,7 +76,7 @@ class ExclusiveAccess:
             )
 
     async def _become_owner(self, producer: Producer) -> None:
-        """The epoch is durable before the owner is told of it."""
+        """The epoch is durable before the owner is told of it; nobody else enters until then."""
         returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
         if not returning:
             self._changing = True
@@ -88,28 +89,52 @@ class ExclusiveAccess:
         producer.topic_epoch = self.epoch
         self.owner = producer
 
-    def leave(self, producer: Producer) -> None:
-        """A producer has gone; the next that waits takes over when nobody is left."""
+    def forget(self, producer: Producer) -> None:
+        """A producer is about to be replaced by itself, come back: nobody takes its turn between."""
         if self.owner is producer:
             self.owner = None
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not producer)
-        if self.owner is None and not self._topic.producers and self._waiting and not self._topic.closing:
+
+    def leave(self, producer: Producer) -> None:
+        """A producer has gone; the next that waits takes over when nobody is left."""
+        self.forget(producer)
+        for entry in [e for e in self._waiting if e[0] is producer]:
+            self._waiting.remove(entry)
+            self._settle(entry[1], granted=False)
+        self._grant_next()
+
+    def _grant_next(self) -> None:
+        if (
+            self.owner is None
+            and not self._changing
+            and not self._topic.producers
+            and self._waiting
+            and not self._topic.closing
+        ):
             waiting, turn = self._waiting.popleft()
+            self._changing = True
             self._topic.loop.create_task(self._grant(waiting, turn))
 
     async def _grant(self, producer: Producer, turn: Any) -> None:
         try:
             await self._become_owner(producer)
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiting client hears of it
+            self._changing = False
             if not turn.done():
                 turn.set_exception(error)
+            self._grant_next()
             return
-        if producer.closed:
+        self._changing = False
+        if producer.closed or self._topic.closing:
+            self._settle(turn, granted=False)
             self.leave(producer)
             return
         self._topic.admit(producer)
+        self._settle(turn, granted=True)
+
+    @staticmethod
+    def _settle(turn: Any, *, granted: bool) -> None:
         if not turn.done():
-            turn.set_result(None)
+            turn.set_result(granted)
 
     def _fail_waiting(self) -> None:
         while self._waiting:

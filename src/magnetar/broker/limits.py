@@ -57,6 +57,10 @@ class PublishBuffer:
         self.used = 0
         self._paused: dict[Connection, None] = {}
 
+    def holds(self, connection: Connection) -> bool:
+        """Whether a connection is not read because of the limit."""
+        return connection in self._paused
+
     def grew(self, connection: Connection, size: int) -> None:
         self.used += size
         if self.used > self._max and connection not in self._paused:

@@ -60,6 +60,7 @@ class Producer:
         "metadata",
         "name",
         "partial_producer",
+        "pending",
         "producer_id",
         "rate_in",
         "topic",
@@ -96,6 +97,8 @@ class Producer:
         self.partial_producer = connection.supports_partial_producer
         self.rate_in = Rate()
         self.chunks = 0
+        self.pending = 0
+        """Entries that are not durable yet."""
         self.closed = False
         self.fenced = False
 
@@ -107,3 +110,13 @@ class Producer:
             and self.epoch > other.epoch
             and self.user_provided_name == other.user_provided_name
         )
+
+
+class Opening:
+    """A PRODUCER request in progress, until its last answer."""
+
+    __slots__ = ("producer",)
+
+    def __init__(self) -> None:
+        self.producer: Producer | None = None
+        """Known once the topic is loaded."""

@@ -13,6 +13,7 @@ from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
 from magnetar.errors import (
+    AlreadyExists,
     BrokerError,
     InvalidTopicName,
     NotAllowed,
@@ -203,7 +204,11 @@ class BrokerService:
             return 0
         if not settings.auto_topics:
             raise TopicNotFound(f"Topic {name} not found")
-        await self.namespaces.create_partitioned(name, settings.auto_topic_partitions, {})
+        try:
+            await self.namespaces.create_partitioned(name, settings.auto_topic_partitions, {})
+        except AlreadyExists:
+            log.debug("made by somebody else at the same time topic=%s", name)
+            return await self.namespaces.partitions(name)
         return settings.auto_topic_partitions
 
     # Topics
@@ -305,15 +310,28 @@ class BrokerService:
         return await self.topic(name, create=False)
 
     async def unload_topic(self, topic: Topic) -> None:
-        """Closes a topic; whoever comes next loads it again."""
-        await self._remove(topic, topic.close())
+        """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
+        going = self._unloading.get(topic.full_name)
+        if going is not None:
+            await going
+            return
+        await self._start_removing(topic, topic.close())
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Removes a topic with everything it stored."""
-        await self._remove(topic, topic.delete())
+        """Removes a topic with everything it stored.
+
+        :raises ServiceNotReady: it is just being closed
+        """
+        if topic.closing:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        await self._start_removing(topic, topic.delete())
+
+    def _start_removing(self, topic: Topic, work: Any) -> Any:
+        removing = self.io.loop.create_task(self._remove(topic, work))
+        self._unloading[topic.full_name] = removing
+        return removing
 
     async def _remove(self, topic: Topic, work: Any) -> None:
-        self._unloading[topic.full_name] = topic
         try:
             await work
         finally:

@@ -214,7 +214,8 @@ class Subscription:
         ledger_id, entry_id = ack.position
         held = consumer.pending.get(ledger_id, {}).get(entry_id, 0)
         known = self.cursor.remaining_bits(ledger_id, entry_id)
-        size = ack.batch_size or (held if known is None else 0)
+        # What was delivered is known better than what a client says.
+        size = (held if known is None else 0) or ack.batch_size
         cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
         if isinstance(self.dispatcher, SharedDispatcher):
             if whole:

@@ -131,7 +131,7 @@ class Topic:
             raise ServiceNotReady("Topic is temporarily unavailable")
 
     async def add_producer(self, producer: Producer) -> Any:
-        """Admits a producer; returns None, or a future that is done when its turn comes (WaitForExclusive).
+        """Admits a producer; returns None, or, with WaitForExclusive, a future of whether its turn came.
 
         :raises ProducerBusy: the name is taken, or a cap is reached
         :raises ProducerFenced: another one has exclusive access
@@ -143,11 +143,13 @@ class Topic:
         cap = self.settings.max_producers
         if cap and len(self.producers) >= cap and producer.name not in self.producers:
             raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
-        known = self.producers.get(producer.name)
-        if known is not None:
+        while (known := self.producers.get(producer.name)) is not None:
             await self._replace(known, producer)
             self.check_open()
         turn = await self.access.enter(producer)
+        if self.closing or self.fenced:
+            self.access.leave(producer)
+            self.check_open()
         if turn is None:
             self.producers[producer.name] = producer
         return turn
@@ -155,9 +157,9 @@ class Topic:
     async def _replace(self, known: Producer, producer: Producer) -> None:
         if producer.replaces(known):
             self._drop_producer(known)
+            self.access.forget(known)
             return
-        if known.connection is not producer.connection and not await known.connection.check_liveness():
-            self._drop_producer(known)
+        if known.connection is not producer.connection and not await known.connection.keep_alive.ask():
             return
         raise ProducerBusy(
             f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
@@ -252,6 +254,7 @@ class Topic:
 
     def on_fenced(self) -> None:
         self.fenced = True
+        self._wake_drained()
         self.disconnect_producers()
         for subscription in self.subscriptions.values():
             subscription.disconnect_all()
@@ -348,10 +351,9 @@ class Topic:
         """ISO 8601 with milliseconds, UTC, as statistics give times."""
         return iso_time(wall_ms)
 
-    async def drained(self) -> None:
-        """Returns when everything published so far is durable or has failed."""
-        ledger = self.managed_ledger
-        while ledger.pending_count:
+    async def drained(self, producers: Sequence[Producer]) -> None:
+        """Returns when all that these producers published is durable or has failed."""
+        while not self.fenced and any(producer.pending for producer in producers):
             waiter = self.loop.create_future()
             self._drain_waiters.append(waiter)
             await waiter
@@ -401,10 +403,14 @@ class Topic:
         return last
 
     async def close(self) -> None:
-        """Disconnects everybody and closes the managed ledger: what was acknowledged is durable then."""
+        """Disconnects everybody and closes the managed ledger: what was acknowledged is durable then.
+
+        What is on its way to the disk gets its receipt first: else its producers would send it again.
+        """
         if self.closing:
             return
         self.closing = True
+        await self.drained(list(self.producers.values()))
         self._disconnect()
         await self._managed_ledgers.close(self.managed_ledger)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from magnetar.protocol.errors import FrameError, FrameTooLarge
 from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
@@ -27,6 +28,9 @@ DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
 
 _COMMAND_ROOM = 10 * 1024
 _SIZES = Struct(">II")
+_WITHOUT_TEXT = frozenset(
+    (BaseCommand.SEND, BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.PING, BaseCommand.PONG)
+)
 
 
 def max_frame_size(max_message_size: int) -> int:
@@ -59,7 +63,23 @@ def decode_command(buffer: bytes, position: int) -> BaseCommand:
         raise FrameError(f"command of {end - start} bytes cannot be parsed: {error}") from error
     if not command.IsInitialized():
         raise FrameError(f"command of type {command.type} lacks a required field")
+    if command.type not in _WITHOUT_TEXT and not _is_text_sound(command):
+        raise FrameError(f"command of type {command.type} has a text that is not UTF-8")
     return command
+
+
+def _is_text_sound(message: Message) -> bool:
+    """Whether all texts are UTF-8: the parser hands out the bytes of those that are not."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            parts = (value,) if isinstance(value, Message) else value
+            if not all(_is_text_sound(part) for part in parts):
+                return False
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            texts = (value,) if isinstance(value, str | bytes) else value
+            if not all(isinstance(text, str) for text in texts):
+                return False
+    return True
 
 
 def split(buffer: bytes, max_frame: int, position: int = 0) -> Iterator[tuple[int, int, int]]:

@@ -30,6 +30,9 @@ from magnetar.protocol.pulsar_api_pb2 import (
 if TYPE_CHECKING:
     from magnetar.broker.connection import Connection
 
+MAX_BATCH = 1 << 20
+"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged."""
+
 _LATEST_ID = 2**63 - 1
 _SIGN = 1 << 63
 
@@ -69,14 +72,15 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
         return
     if consumer_id in connection.opening_consumers:
         raise ServiceNotReady("Consumer is already present on the connection")
-    connection.opening_consumers.add(consumer_id)
+    opening = connection.opening_consumers[consumer_id] = object()
     try:
-        await _subscribe(connection, request)
+        await _subscribe(connection, request, opening)
     finally:
-        connection.opening_consumers.discard(consumer_id)
+        if connection.opening_consumers.get(consumer_id) is opening:
+            del connection.opening_consumers[consumer_id]
 
 
-async def _subscribe(connection: Connection, request: CommandSubscribe) -> None:
+async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
@@ -102,6 +106,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe) -> None:
         durable=request.durable,
         create=_may_create(connection, request),
     )
+    topic.check_open()
     consumer = Consumer(
         subscription,
         connection,
@@ -112,7 +117,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe) -> None:
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
     )
-    if connection.closed:
+    if connection.closed or connection.opening_consumers.get(request.consumer_id) is not opening:
+        # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         if not subscription.durable and not subscription.consumers:
             topic.forget_subscription(subscription)
         return
@@ -151,7 +157,7 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 async def _check_taken(subscription: Subscription, kind: SubscriptionType) -> None:
     """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
-        await subscription.consumers[0].connection.check_liveness()
+        await subscription.consumers[0].connection.keep_alive.ask()
 
 
 async def _start(topic: Topic, request: CommandSubscribe) -> Position:
@@ -210,9 +216,10 @@ def _acknowledge(consumer: Consumer, request: CommandAck) -> None:
 
 
 def _batch(message_id: MessageIdData) -> BatchAck:
-    return BatchAck(
-        position_of(message_id), bits_from_words(message_id.ack_set), max(0, message_id.batch_size)
-    )
+    size = max(0, message_id.batch_size)
+    if size > MAX_BATCH or len(message_id.ack_set) * 64 > MAX_BATCH:
+        raise InvalidRequest(f"no batch has more than {MAX_BATCH} messages")
+    return BatchAck(position_of(message_id), bits_from_words(message_id.ack_set), size)
 
 
 def redeliver(connection: Connection, command: BaseCommand) -> None:
@@ -241,6 +248,7 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
 
 
 async def close_consumer(connection: Connection, request: Any) -> None:
+    connection.opening_consumers.pop(request.consumer_id, None)
     consumer = connection.consumers.pop(request.consumer_id, None)
     if consumer is not None:
         consumer.subscription.remove(consumer)
@@ -254,7 +262,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
     topic = subscription.topic
     if request.HasField("message_id"):
         target = start_of(request.message_id)
-        bits = bits_from_words(request.message_id.ack_set)
+        bits = _batch(request.message_id).remaining
     elif request.HasField("message_publish_time"):
         target = await topic.position_at(request.message_publish_time)
         bits = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.producer import AccessMode, Opening, Producer
 from magnetar.errors import BrokerError, IncompatibleSchema, InvalidRequest, NotAllowed, ServiceNotReady
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer, Schema
@@ -33,14 +33,20 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
         return
     if producer_id in connection.opening_producers:
         raise ServiceNotReady("Producer is already present on the connection")
-    connection.opening_producers[producer_id] = None
+    opening = connection.opening_producers[producer_id] = Opening()
     try:
-        await _open(connection, request)
+        await _open(connection, request, opening)
     finally:
-        connection.opening_producers.pop(producer_id, None)
+        if connection.opening_producers.get(producer_id) is opening:
+            del connection.opening_producers[producer_id]
 
 
-async def _open(connection: Connection, request: CommandProducer) -> None:
+def _is_wanted(connection: Connection, producer_id: int, opening: Opening) -> bool:
+    """Whether the client still waits: it has neither gone nor sent CLOSE_PRODUCER meanwhile."""
+    return not connection.closed and connection.opening_producers.get(producer_id) is opening
+
+
+async def _open(connection: Connection, request: CommandProducer, opening: Opening) -> None:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     if request.HasField("schema"):
@@ -54,7 +60,9 @@ async def _open(connection: Connection, request: CommandProducer) -> None:
         await topic.subscribe(
             request.initial_subscription_name, LATEST, {}, durable=True, create=broker.auto_subscriptions
         )
-    producer = Producer(
+    if not _is_wanted(connection, request.producer_id, opening):
+        return
+    producer = opening.producer = Producer(
         topic,
         connection,
         request.producer_id,
@@ -66,15 +74,18 @@ async def _open(connection: Connection, request: CommandProducer) -> None:
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
     )
-    connection.opening_producers[request.producer_id] = producer
     turn = await topic.add_producer(producer)
     if turn is not None:
         _send_success(connection, request.request_id, producer, ready=False)
-        await turn
-    if connection.closed:
+        if not await turn:
+            return
+    if producer.closed or not _is_wanted(connection, request.producer_id, opening):
         topic.remove_producer(producer)
         return
+    former = connection.producers.get(request.producer_id)
     connection.producers[request.producer_id] = producer
+    if former is not None:
+        former.topic.remove_producer(former)
     _send_success(connection, request.request_id, producer, ready=True)
 
 
@@ -94,12 +105,12 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
 async def close_producer(connection: Connection, request: Any) -> None:
     """CLOSE_PRODUCER → SUCCESS once what it sent is durable or refused."""
     producer = connection.producers.pop(request.producer_id, None)
-    waiting = connection.opening_producers.get(request.producer_id)
-    if producer is None and waiting is not None:
-        waiting.topic.remove_producer(waiting)
+    opening = connection.opening_producers.pop(request.producer_id, None)
+    if opening is not None and opening.producer is not None:
+        opening.producer.topic.remove_producer(opening.producer)
     if producer is not None:
         connection.remember_closed(request.producer_id)
-        await producer.topic.drained()
+        await producer.topic.drained((producer,))
         producer.topic.remove_producer(producer)
     connection.send_success(request.request_id)
 
@@ -109,6 +120,7 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
     send = command.send
     producer = connection.producers.get(send.producer_id)
     if producer is None:
+        connection.unknown_producer(send.producer_id, producer)
         return
     error: BrokerError
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):

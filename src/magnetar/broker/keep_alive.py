@@ -1,0 +1,94 @@
+"""Whether a client is alive: PING when it is silent, and when somebody wants what it holds."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from magnetar.broker.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+class KeepAlive:
+    """Of one connection; it is told of all that arrives, and aborts the connection of a dead client."""
+
+    __slots__ = ("_check_timer", "_connection", "_liveness_timer", "_ping_sent", "_traffic", "_waiting")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._traffic = False
+        self._ping_sent = False
+        self._check_timer: Any = None
+        self._liveness_timer: Any = None
+        self._waiting: list[Any] = []
+
+    def start(self) -> None:
+        self._schedule()
+
+    def _schedule(self) -> None:
+        broker = self._connection.broker
+        self._check_timer = broker.wheel.schedule(broker.keep_alive_seconds, self._check)
+
+    def heard(self) -> None:
+        """Something arrived."""
+        self._traffic = True
+        if self._waiting:
+            self._answer(alive=True)
+
+    def stop(self) -> None:
+        """The connection has gone."""
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        self._answer(alive=False)
+
+    def _check(self) -> None:
+        connection = self._connection
+        if connection.closed:
+            # It was closed an interval ago, and its client did not even take what it was still to get.
+            connection.abort()
+            return
+        # A client that is not read because its publishes are not durable yet cannot show that it lives.
+        silent = not self._traffic and not connection.held_back
+        if silent and self._ping_sent:
+            log.info("closing a connection that is silent peer=%s", connection.address)
+            connection.abort()
+            return
+        self._ping_sent = silent
+        if silent:
+            connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
+        self._traffic = False
+        self._schedule()
+
+    async def ask(self) -> bool:
+        """Pings the client; False when nothing came back in time: the connection is closed then."""
+        connection = self._connection
+        if connection.closed:
+            return False
+        if connection.broker.liveness_seconds <= 0 or connection.held_back:
+            return True
+        answer = connection.broker.io.loop.create_future()
+        self._waiting.append(answer)
+        if len(self._waiting) == 1:
+            connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
+            self._liveness_timer = connection.broker.wheel.schedule(
+                connection.broker.liveness_seconds, self._no_answer
+            )
+        return bool(await answer)
+
+    def _no_answer(self) -> None:
+        log.info("closing a connection that does not answer peer=%s", self._connection.address)
+        self._connection.abort()
+        self._answer(alive=False)
+
+    def _answer(self, *, alive: bool) -> None:
+        if self._liveness_timer is not None:
+            self._liveness_timer.cancel()
+            self._liveness_timer = None
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            if not answer.done():
+                answer.set_result(alive)
