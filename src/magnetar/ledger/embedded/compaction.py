@@ -123,11 +123,11 @@ class Compaction:
             for segment in sealed
             if live.get(segment.segment_id, 0) < settings.sparse_fraction * segment.stored
         ]
-        if sparse:
-            return self._fitting(sparse)
         small = [segment for segment in sealed if segment.end * 2 < settings.segment_bytes]
         if len(small) >= settings.small_segments:
-            return self._fitting(small)
+            return self._fitting(small + [segment for segment in sparse if segment not in small])
+        if sparse:
+            return self._fitting(sparse)
         for segment in sealed[: -settings.sort_behind or None]:
             if not segment.settled and self._is_mixed(segment):
                 return [segment]

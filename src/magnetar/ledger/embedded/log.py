@@ -352,7 +352,7 @@ class CommitLog:
         last, self.segment = self.segment, following
         following.first_sequence = self.sequence
         self._begun(following)
-        self._supply.prefetch(following, used=last.end)
+        self._supply.prefetch(following, last)
         self.sealed(last, self.sequence)
         return True
 

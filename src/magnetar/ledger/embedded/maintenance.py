@@ -86,7 +86,11 @@ class Maintenance:
 
     def wake(self) -> None:
         """Looks for something to do, soon."""
-        if self._task is None and not self._stopping and self._has_work():
+        if self._task is not None or self._stopping:
+            return
+        if not self._has_work():
+            self._compaction.consider(self.sealed, self.take_segment_id)
+        else:
             self._task = self._io.loop.create_task(self._run())
             self._task.add_done_callback(self._ended)
 
@@ -138,6 +142,7 @@ class Maintenance:
                 await self.checkpoint()
             else:
                 await self._retire()
+            self._compaction.consider(self.sealed, self.take_segment_id)
 
     def _has_work(self) -> bool:
         if self._to_seal or self._compaction.has_result or self._table.emptied.intersection(self.sealed):
@@ -151,8 +156,6 @@ class Maintenance:
             self._failed("cannot maintain the ledger store", error)
             return
         self.wake()
-        if self._task is None and not self._stopping:
-            self._compaction.consider(self.sealed, self.take_segment_id)
 
     async def _seal(self) -> None:
         """Writes the indexes of full segments, then a checkpoint that makes their replay unnecessary."""

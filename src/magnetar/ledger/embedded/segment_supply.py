@@ -51,18 +51,18 @@ class SegmentSupply:
     def first(self) -> LogSegment:
         """The first segment of a life; blocks until it is there."""
         segment = self._prepare(self._next_id(), min(self._size, self._settings.segment_bytes))
-        self.prefetch(segment)
+        self.prefetch(segment, segment)
         return segment
 
-    def prefetch(self, active: LogSegment, *, used: int | None = None) -> None:
+    def prefetch(self, active: LogSegment, last: LogSegment) -> None:
         """Begins to prepare the segment after ``active``.
 
-        :param used: how much of the segment before ``active`` was used: sizes follow it, up and down
+        Sizes grow as long as segments get full, and shrink when ``last`` was sealed half empty.
         """
-        if used is None or used * 2 >= self._size:
-            self._size = min(self._size * 2, self._settings.segment_bytes)
+        if active is last or last.end * 2 >= last.size:
+            self._size = min(active.size * 2, self._settings.segment_bytes)
         else:
-            self._size = max(self._size // 2, self._settings.first_segment_bytes)
+            self._size = max(active.size // 2, self._settings.first_segment_bytes)
         self._request(self._size)
 
     def take(self, needed: int, ready: Callable[[], None]) -> LogSegment | None:

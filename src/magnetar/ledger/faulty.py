@@ -1,0 +1,162 @@
+"""A ledger store that goes wrong on demand, in front of one that does not: for tests of what stands above."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from magnetar.io.interfaces import Loop
+from magnetar.ledger.interface import (
+    LedgerClosed,
+    LedgerError,
+    LedgerListener,
+    LedgerReader,
+    LedgerStore,
+    LedgerWriter,
+    Quorums,
+)
+
+
+class InjectedFault(LedgerError):
+    """The failure was asked for."""
+
+
+class FaultyWriter:
+    """Passes everything on, except where a fault was asked for."""
+
+    def __init__(self, store: FaultyLedgerStore, inner: LedgerWriter) -> None:
+        self.ledger_id = inner.ledger_id
+        self._store = store
+        self._inner = inner
+        self._listener: LedgerListener | None = None
+        self._told_at = 0.0
+        self._last_told = -1
+        self._ended: LedgerError | None = None
+        self._waiting = 0
+        inner.set_listener(self)
+
+    def set_listener(self, listener: LedgerListener) -> None:
+        self._listener = listener
+
+    def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
+        if self._ended is not None:
+            raise LedgerClosed(f"ledger {self.ledger_id} takes no more entries: {self._ended}")
+        return self._inner.append(buffer, starts, ends, first, count)
+
+    async def close(self) -> tuple[int, int]:
+        if self._ended is not None:
+            raise self._ended
+        closed = await self._inner.close()
+        while self._waiting and self._ended is None:
+            passed = self._store.loop.create_future()
+            self._store.loop.call_later(
+                max(0.0, self._told_at - self._store.loop.time()), passed.set_result, None
+            )
+            await passed
+        if self._ended is not None:
+            raise self._ended
+        return closed
+
+    def forget_before(self, entry_id: int) -> None:
+        self._inner.forget_before(entry_id)
+
+    def on_durable(self, last_entry_id: int) -> None:
+        """Of the store behind."""
+        self._tell_later(self._tell_durable, last_entry_id)
+
+    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+        """Of the store behind."""
+        self._tell_later(self._tell_failed, first_entry_id, reason)
+
+    def _tell_later(self, tell: Callable[..., None], *args: Any) -> None:
+        delay = self._store.durability_delay
+        now = self._store.loop.time()
+        if delay <= 0 and not self._waiting:
+            tell(*args)
+            return
+        # In order, also when the delay has become shorter meanwhile.
+        self._told_at = max(self._told_at, now + delay)
+        self._waiting += 1
+        self._store.loop.call_at(self._told_at, self._tell_now, tell, args)
+
+    def _tell_now(self, tell: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._waiting -= 1
+        tell(*args)
+
+    def _tell_durable(self, last_entry_id: int) -> None:
+        if self._ended is not None or self._listener is None:
+            return
+        fault = self._store.failing_entry(self.ledger_id)
+        if fault is None or fault > last_entry_id:
+            self._last_told = last_entry_id
+            self._listener.on_durable(last_entry_id)
+            return
+        if fault - 1 > self._last_told:
+            self._last_told = fault - 1
+            self._listener.on_durable(fault - 1)
+        self._store.used_up(self.ledger_id)
+        self._tell_failed(
+            self._last_told + 1, InjectedFault(f"entry {fault} of ledger {self.ledger_id} is to fail")
+        )
+
+    def _tell_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+        if self._ended is None:
+            self._ended = reason
+            if self._listener is not None:
+                self._listener.on_failed(max(first_entry_id, self._last_told + 1), reason)
+
+
+class FaultyLedgerStore:
+    """A ``LedgerStore`` in front of ``inner``. Without a fault asked for it adds nothing."""
+
+    def __init__(self, inner: LedgerStore, loop: Loop) -> None:
+        self.inner = inner
+        self.loop = loop
+        self.cursor_write_interval = inner.cursor_write_interval
+        self.durability_delay = 0.0
+        """Seconds by which every acknowledgement comes later."""
+        self._failing_entries: dict[int | None, int] = {}
+        self._failing_calls: dict[str, list[LedgerError]] = {}
+
+    def fail_append(self, entry_id: int, ledger_id: int | None = None) -> None:
+        """The append of ``entry_id`` fails, in one ledger or in the first that gets so far.
+
+        The entry may be stored all the same, as with a store that crashed before it answered.
+        """
+        self._failing_entries[ledger_id] = entry_id
+
+    def fail_next(self, call: str, error: LedgerError | None = None) -> None:
+        """The next ``create``, ``open`` or ``delete`` that has no failure waiting fails."""
+        self._failing_calls.setdefault(call, []).append(error or InjectedFault(f"{call} is to fail"))
+
+    def failing_entry(self, ledger_id: int) -> int | None:
+        return self._failing_entries.get(ledger_id, self._failing_entries.get(None))
+
+    def used_up(self, ledger_id: int) -> None:
+        """Says that a ledger's failing entry has failed."""
+        if self._failing_entries.pop(ledger_id, None) is None:
+            self._failing_entries.pop(None, None)
+
+    async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> FaultyWriter:
+        self._maybe_fail("create")
+        return FaultyWriter(self, await self.inner.create(quorums, custom))
+
+    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
+        self._maybe_fail("open")
+        return await self.inner.open(ledger_id, recover=recover)
+
+    async def delete(self, ledger_id: int) -> None:
+        self._maybe_fail("delete")
+        await self.inner.delete(ledger_id)
+
+    async def ledger_ids(self) -> Sequence[int]:
+        return await self.inner.ledger_ids()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    def _maybe_fail(self, call: str) -> None:
+        waiting = self._failing_calls.get(call)
+        if waiting:
+            raise waiting.pop(0)

@@ -1,0 +1,106 @@
+"""The stores the contract suite runs on, in the simulated world."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Awaitable, Callable
+
+from magnetar.io.simulated import Simulation
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.faulty import FaultyLedgerStore
+from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter
+
+MINIATURE = EmbeddedSettings(
+    segment_bytes=64 << 10,
+    first_segment_bytes=16 << 10,
+    group_bytes=4096,
+    run_bytes=1024,
+    zero_fill_bytes=16 << 10,
+    reserve_bytes=0,
+    small_segments=3,
+    sort_behind=2,
+)
+DEFAULT = EmbeddedSettings(first_segment_bytes=1 << 20)
+
+Opener = Callable[[Simulation], Awaitable[LedgerStore]]
+
+
+async def _miniature(simulation: Simulation) -> LedgerStore:
+    return await EmbeddedLedgerStore.open_store(simulation.io, "ledgers", MINIATURE)
+
+
+async def _default(simulation: Simulation) -> LedgerStore:
+    return await EmbeddedLedgerStore.open_store(simulation.io, "ledgers", DEFAULT)
+
+
+async def _faulty(simulation: Simulation) -> LedgerStore:
+    return FaultyLedgerStore(await _miniature(simulation), simulation.loop)
+
+
+async def _delayed(simulation: Simulation) -> LedgerStore:
+    store = FaultyLedgerStore(await _miniature(simulation), simulation.loop)
+    store.durability_delay = 0.05
+    return store
+
+
+STORES: dict[str, Opener] = {
+    "embedded": _default,
+    "embedded-miniature": _miniature,
+    "faulty": _faulty,
+    "delayed": _delayed,
+}
+
+
+class Listener:
+    """Remembers what a writer was told."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+        self.failed: tuple[int, LedgerError] | None = None
+        self._progress = asyncio.Event()
+
+    def on_durable(self, last_entry_id: int) -> None:
+        assert self.failed is None
+        assert not self.told or last_entry_id > self.told[-1]
+        self.told.append(last_entry_id)
+        self._progress.set()
+
+    async def reached(self, last_entry_id: int) -> None:
+        """Waits until ``last_entry_id`` is durable."""
+        while self.last < last_entry_id:
+            self._progress.clear()
+            await self._progress.wait()
+
+    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+        assert self.failed is None
+        self.failed = (first_entry_id, reason)
+
+    @property
+    def last(self) -> int:
+        return self.told[-1] if self.told else -1
+
+
+def append(writer: LedgerWriter, *entries: bytes) -> int:
+    """Appends entries out of a buffer with other bytes between them."""
+    buffer = bytearray()
+    starts, ends = array("q"), array("q")
+    for entry in entries:
+        buffer += b"<<"
+        starts.append(len(buffer))
+        buffer += entry
+        ends.append(len(buffer))
+    first = writer.append(bytes(buffer), starts, ends, 0, len(entries))
+    # The caller may use its arrays for something else at once.
+    starts[:] = array("q", bytes(8 * len(starts)))
+    return first
+
+
+async def all_entries(reader: LedgerReader, max_bytes: int = 1 << 20) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) <= reader.last_add_confirmed():
+        for run in await reader.read(len(found), 1 << 60, max_bytes):
+            assert run.first_entry_id == len(found)
+            found += [run.entry(index) for index in range(run.count)]
+    return found
