@@ -54,7 +54,7 @@ run: $(VENV)/.to-run
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults integration
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults integration doors
 
 lint: setup
 	@$(VENV)/bin/ruff check .
