@@ -228,6 +228,8 @@ class CursorStorage:
         if self._closed:
             return
         if self._ledger is None:
+            if self._timer is not None:
+                self._timer.cancel()
             self._write()
             await self._settle()
             if self._ledger is None:

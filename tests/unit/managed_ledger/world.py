@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from magnetar.io.interfaces import Loop
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -59,7 +60,7 @@ class World:
         disk: SimulatedDisk | None = None,
         settings: ManagedLedgerSettings = SMALL,
         cache: EntryCacheSettings | None = None,
-        wrap: Callable[[LedgerStore], LedgerStore] | None = None,
+        wrap: Callable[[LedgerStore, Loop], LedgerStore] | None = None,
     ) -> None:
         self.simulation: Simulation = simulated_io(1, disk if disk is not None else SimulatedDisk(1))
         self._settings = settings
@@ -70,7 +71,7 @@ class World:
     async def _open(self) -> None:
         io = self.simulation.io
         self.store = await EmbeddedLedgerStore.open_store(io, "ledgers", STORE)
-        used: LedgerStore = self._wrap(self.store) if self._wrap is not None else self.store
+        used: LedgerStore = self._wrap(self.store, io.loop) if self._wrap is not None else self.store
         io.disk.make_directory("metadata")
         self.metadata = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
         wheel = TimerWheel(io.loop)
