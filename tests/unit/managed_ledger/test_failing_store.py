@@ -107,10 +107,13 @@ def test_flushing_says_when_it_cannot(faulty: Faulty) -> None:
     ledger, listener = world.open()
     cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
     world.publish(ledger, listener, 4)
+    # Once for the write that the acknowledgement brings about, once for the one that is asked for.
+    faulty.store.fail_next("create")
     faulty.store.fail_next("create")
     cursor.delete(*listener.stored[0])
     with pytest.raises(ManagedLedgerError):
         world.run(cursor.flush())
+    world.wait(3)
     world.run(cursor.flush())
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()
