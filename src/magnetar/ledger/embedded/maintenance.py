@@ -107,9 +107,10 @@ class Maintenance:
         """At a clean stop: seals the active segment too, so that nothing is left to replay."""
         self._to_seal.append((segment, next_sequence))
         await self._seal()
+        await self._retire()
 
     async def checkpoint(self) -> None:
-        """Writes a checkpoint without the segments nobody wants, then lets go of those."""
+        """Writes a checkpoint without the segments nobody wants, which may go then."""
         live = self._table.live_bytes
         self._table.emptied.clear()
         kept = [segment for segment in self.sealed.values() if live.get(segment.segment_id, 0) > 0]
@@ -130,7 +131,6 @@ class Maintenance:
             del self.sealed[segment_id]
             self._dead.append(segment_id)
         self._lookup.cache.drop_segments(set(gone))
-        await self._retire()
 
     async def _run(self) -> None:
         while self._has_work():

@@ -50,9 +50,7 @@ class SegmentSupply:
 
     def first(self) -> LogSegment:
         """The first segment of a life; blocks until it is there."""
-        segment = self._prepare(self._next_id(), min(self._size, self._settings.segment_bytes))
-        self.prefetch(segment, segment)
-        return segment
+        return self._prepare(self._next_id(), min(self._size, self._settings.segment_bytes))
 
     def prefetch(self, active: LogSegment, last: LogSegment) -> None:
         """Begins to prepare the segment after ``active``.

@@ -15,7 +15,7 @@ class EmbeddedSettings:
 
     segment_bytes: int = 64 << 20
     """Of a segment file; an entry that is larger gets a segment of its own."""
-    first_segment_bytes: int = 4 << 20
+    first_segment_bytes: int = 1 << 20
     """Of the first segment after a start, which must be there before the store serves."""
     segment_runs: int = 100_000
     """A segment is sealed after so many runs even when there is room: it bounds the time of a replay and the

@@ -93,6 +93,9 @@ class EmbeddedLedgerStore:
         except BaseException:
             lock.close()
             raise
+        # From here on nothing hurries: neither the next segment nor the end of those before.
+        store._supply.prefetch(store._log.segment, store._log.segment)
+        store._maintenance.wake()
         return store
 
     async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> EmbeddedWriter:
