@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 from server import VARIANTS, Server
+
+_topics = count()
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS))
@@ -18,6 +21,31 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
     finally:
         running.close()
+
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture(scope="module")
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """Starts servers with settings of their own; they end with the module."""
+    running: list[Server] = []
+
+    def start(**settings: int | str) -> Server:
+        server = Server(tmp_path_factory.mktemp("server"), settings)
+        running.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in running:
+        server.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic nobody else uses."""
+    return f"persistent://public/default/t{next(_topics)}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,6 +16,7 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.keep_alive import KeepAlive
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.producer import Opening, Producer, Publish
+from magnetar.broker.wire_ids import unsigned
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import decode_command, encode_command
@@ -357,8 +358,8 @@ class Connection:
 
     def _send_send_error(self, producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> None:
         command = BaseCommand(type=BaseCommand.SEND_ERROR)
-        command.send_error.producer_id = producer_id
-        command.send_error.sequence_id = sequence_id & (2**64 - 1)
+        command.send_error.producer_id = unsigned(producer_id)
+        command.send_error.sequence_id = unsigned(sequence_id)
         command.send_error.error = int(code)  # type: ignore[assignment]
         command.send_error.message = text
         self.send(command)
@@ -400,7 +401,7 @@ class Connection:
             del self.producers[producer.producer_id]
         self.remember_closed(producer.producer_id)
         command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
-        command.close_producer.producer_id = producer.producer_id
+        command.close_producer.producer_id = unsigned(producer.producer_id)
         command.close_producer.request_id = SERVER_REQUEST_ID
         self.send(command)
 
@@ -415,13 +416,13 @@ class Connection:
         if self.consumers.get(consumer.consumer_id) is consumer:
             del self.consumers[consumer.consumer_id]
         command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
-        command.close_consumer.consumer_id = consumer.consumer_id
+        command.close_consumer.consumer_id = unsigned(consumer.consumer_id)
         command.close_consumer.request_id = SERVER_REQUEST_ID
         self.send(command)
 
     def send_end_of_topic(self, consumer: Consumer) -> None:
         command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
-        command.reachedEndOfTopic.consumer_id = consumer.consumer_id
+        command.reachedEndOfTopic.consumer_id = unsigned(consumer.consumer_id)
         self.send(command)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
+from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import publish_time
 from magnetar.protocol.metadata import parse_entry
 
@@ -18,8 +19,12 @@ def iso_time(wall_ms: int) -> str:
 
 
 def batch_size_or_zero(entry: bytes) -> int:
-    """How many messages a batch has; 0 for a message that is no batch."""
-    metadata = parse_entry(entry).metadata
+    """How many messages a batch has; 0 for a message that is no batch, or has no readable metadata."""
+    try:
+        metadata = parse_entry(entry).metadata
+    except EntryError:
+        # Its sizes were checked when it was published; what its producer wrote between them was not.
+        return 0
     return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
 
 

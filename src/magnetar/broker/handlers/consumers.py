@@ -9,6 +9,7 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.handlers.producers import check_schema
 from magnetar.broker.subscription import BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
+from magnetar.broker.wire_ids import signed, unsigned
 from magnetar.errors import (
     BrokerError,
     ConsumerBusy,
@@ -34,12 +35,6 @@ MAX_BATCH = 1 << 20
 """Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged."""
 
 _LATEST_ID = 2**63 - 1
-_SIGN = 1 << 63
-
-
-def signed(number: int) -> int:
-    """An unsigned 64-bit id of the wire as the signed number it stands for."""
-    return number - (1 << 64) if number & _SIGN else number
 
 
 def position_of(message_id: MessageIdData) -> Position:
@@ -57,7 +52,7 @@ def start_of(message_id: MessageIdData) -> Position:
 
 
 def _consumer(connection: Connection, consumer_id: int) -> Consumer:
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.consumers.get(signed(consumer_id))
     if consumer is None:
         raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
     return consumer
@@ -65,7 +60,7 @@ def _consumer(connection: Connection, consumer_id: int) -> Consumer:
 
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
     """SUBSCRIBE → SUCCESS; the client then grants permits."""
-    consumer_id = request.consumer_id
+    consumer_id = signed(request.consumer_id)
     known = connection.consumers.get(consumer_id)
     if known is not None and not known.closed:
         connection.send_success(request.request_id)
@@ -110,20 +105,20 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     consumer = Consumer(
         subscription,
         connection,
-        request.consumer_id,
+        signed(request.consumer_id),
         request.consumer_name,
         priority=request.priority_level,
         epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
     )
-    if connection.closed or connection.opening_consumers.get(request.consumer_id) is not opening:
+    if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         if not subscription.durable and not subscription.consumers:
             topic.forget_subscription(subscription)
         return
     subscription.add(consumer, kind, topic.settings.max_consumers_per_subscription)
-    connection.consumers[request.consumer_id] = consumer
+    connection.consumers[consumer.consumer_id] = consumer
     connection.send_success(request.request_id)
     if topic.terminated:
         subscription.check_end_of_topic()
@@ -172,7 +167,7 @@ async def _start(topic: Topic, request: CommandSubscribe) -> Position:
 
 
 def flow(connection: Connection, command: BaseCommand) -> None:
-    consumer = connection.consumers.get(command.flow.consumer_id)
+    consumer = connection.consumers.get(signed(command.flow.consumer_id))
     if consumer is not None:
         consumer.subscription.flow(consumer, command.flow.messagePermits)
 
@@ -181,7 +176,7 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
     """An ACK that is not the plain kind: cumulative, inside batches, or one that wants a receipt."""
     request = command.ack
     error: BrokerError | None = None
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.consumers.get(signed(request.consumer_id))
     if consumer is not None:
         try:
             _acknowledge(consumer, request)
@@ -224,7 +219,7 @@ def _batch(message_id: MessageIdData) -> BatchAck:
 
 def redeliver(connection: Connection, command: BaseCommand) -> None:
     request = command.redeliverUnacknowledgedMessages
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.consumers.get(signed(request.consumer_id))
     if consumer is None:
         return
     if request.HasField("consumer_epoch"):
@@ -243,13 +238,13 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
             other.connection.close_consumer(other)
         subscription.remove(other)
     await subscription.topic.unsubscribe(subscription.name)
-    connection.consumers.pop(request.consumer_id, None)
+    connection.consumers.pop(signed(request.consumer_id), None)
     connection.send_success(request.request_id)
 
 
 async def close_consumer(connection: Connection, request: Any) -> None:
-    connection.opening_consumers.pop(request.consumer_id, None)
-    consumer = connection.consumers.pop(request.consumer_id, None)
+    connection.opening_consumers.pop(signed(request.consumer_id), None)
+    consumer = connection.consumers.pop(signed(request.consumer_id), None)
     if consumer is not None:
         consumer.subscription.remove(consumer)
     connection.send_success(request.request_id)
@@ -295,8 +290,8 @@ async def last_message_id(connection: Connection, request: Any) -> None:
 
 
 def _fill(message_id: MessageIdData, position: Position) -> None:
-    message_id.ledgerId = position[0] & (2**64 - 1)
-    message_id.entryId = position[1] & (2**64 - 1)
+    message_id.ledgerId = unsigned(position[0])
+    message_id.entryId = unsigned(position[1])
 
 
 def consumer_stats(connection: Connection, command: BaseCommand) -> None:
@@ -304,7 +299,7 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
     answer = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
     response = answer.consumerStatsResponse
     response.request_id = request.request_id
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.consumers.get(signed(request.consumer_id))
     if consumer is None:
         error = ConsumerNotFound(f"Consumer {request.consumer_id} not found")
         response.error_code = int(error.code)  # type: ignore[assignment]

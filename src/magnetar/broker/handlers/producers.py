@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.producer import AccessMode, Opening, Producer
+from magnetar.broker.wire_ids import signed
 from magnetar.errors import BrokerError, IncompatibleSchema, InvalidRequest, NotAllowed, ServiceNotReady
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer, Schema
@@ -26,7 +27,7 @@ def check_schema(schema: Schema) -> None:
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
     """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one when its turn comes."""
-    producer_id = request.producer_id
+    producer_id = signed(request.producer_id)
     known = connection.producers.get(producer_id)
     if known is not None and known.epoch >= request.epoch and not known.closed:
         _send_success(connection, request.request_id, known, ready=True)
@@ -48,6 +49,7 @@ def _is_wanted(connection: Connection, producer_id: int, opening: Opening) -> bo
 
 async def _open(connection: Connection, request: CommandProducer, opening: Opening) -> None:
     broker = connection.broker
+    producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
     if request.HasField("schema"):
         check_schema(request.schema)
@@ -60,12 +62,12 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         await topic.subscribe(
             request.initial_subscription_name, LATEST, {}, durable=True, create=broker.auto_subscriptions
         )
-    if not _is_wanted(connection, request.producer_id, opening):
+    if not _is_wanted(connection, producer_id, opening):
         return
     producer = opening.producer = Producer(
         topic,
         connection,
-        request.producer_id,
+        producer_id,
         request.producer_name or broker.next_producer_name(),
         user_provided_name=request.user_provided_producer_name and bool(request.producer_name),
         epoch=request.epoch,
@@ -79,11 +81,11 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         _send_success(connection, request.request_id, producer, ready=False)
         if not await turn:
             return
-    if producer.closed or not _is_wanted(connection, request.producer_id, opening):
+    if producer.closed or not _is_wanted(connection, producer_id, opening):
         topic.remove_producer(producer)
         return
-    former = connection.producers.get(request.producer_id)
-    connection.producers[request.producer_id] = producer
+    former = connection.producers.get(producer_id)
+    connection.producers[producer_id] = producer
     if former is not None:
         former.topic.remove_producer(former)
     _send_success(connection, request.request_id, producer, ready=True)
@@ -104,12 +106,13 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
 
 async def close_producer(connection: Connection, request: Any) -> None:
     """CLOSE_PRODUCER → SUCCESS once what it sent is durable or refused."""
-    producer = connection.producers.pop(request.producer_id, None)
-    opening = connection.opening_producers.pop(request.producer_id, None)
+    producer_id = signed(request.producer_id)
+    producer = connection.producers.pop(producer_id, None)
+    opening = connection.opening_producers.pop(producer_id, None)
     if opening is not None and opening.producer is not None:
         opening.producer.topic.remove_producer(opening.producer)
     if producer is not None:
-        connection.remember_closed(request.producer_id)
+        connection.remember_closed(producer_id)
         await producer.topic.drained((producer,))
         producer.topic.remove_producer(producer)
     connection.send_success(request.request_id)
@@ -118,9 +121,10 @@ async def close_producer(connection: Connection, request: Any) -> None:
 def send_slowly(connection: Connection, command: BaseCommand) -> None:
     """A SEND with a transaction, a marker or a message id of its own."""
     send = command.send
-    producer = connection.producers.get(send.producer_id)
+    producer_id = signed(send.producer_id)
+    producer = connection.producers.get(producer_id)
     if producer is None:
-        connection.unknown_producer(send.producer_id, producer)
+        connection.unknown_producer(producer_id, producer)
         return
     error: BrokerError
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
@@ -131,4 +135,4 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         error = NotAllowed(
             "A message id is given by replicators, and replication is not supported by this broker yet"
         )
-    connection.send_send_error(send.producer_id, send.sequence_id, error)
+    connection.send_send_error(producer_id, send.sequence_id, error)
