@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from managed_ledger_workload import ManagedLedgerWorkload
 from power_cut import Plan, each_seed, run_lives
+
+PLAN = Plan(most_operations=200, longest_life=0.12)
 
 
 def test_nothing_acknowledged_is_missing_out_of_order_or_invented() -> None:
@@ -13,7 +17,7 @@ def test_nothing_acknowledged_is_missing_out_of_order_or_invented() -> None:
     def run(seed: int) -> None:
         nonlocal checked
         workload = ManagedLedgerWorkload(seed)
-        run_lives(seed, workload, Plan())
+        run_lives(seed, workload, PLAN)
         checked += workload.checked_entries
 
     each_seed(run)
@@ -26,7 +30,7 @@ def test_the_workload_notices_when_a_sync_is_missing(missing: str) -> None:
     failed = 0
     for seed in range(40):
         try:
-            run_lives(seed, ManagedLedgerWorkload(seed), Plan(**{missing: True}))
+            run_lives(seed, ManagedLedgerWorkload(seed), replace(PLAN, **{missing: True}))
         except BaseException:  # noqa: BLE001 - any failure will do
             failed += 1
     assert failed > 5

@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
@@ -178,14 +179,13 @@ class CursorStorage:
         try:
             await self._begin_ledger()
         except (LedgerError, MetadataError, ManagedLedgerError) as error:
-            self._switch = None
             if not self._closed:
                 log.warning(
                     "cursor not written, trying again", extra={"path": self._path, "error": str(error)}
                 )
                 self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
-            return
-        self._switch = None
+        finally:
+            self._switch = None
 
     async def _begin_ledger(self) -> None:
         writer = await self._store.create(self._settings.quorums, self._custom)
@@ -239,7 +239,7 @@ class CursorStorage:
 
     async def _settle(self) -> None:
         while self._switch is not None:
-            await self._switch
+            await finished(self._io.loop, self._switch)
 
     async def close(self) -> None:
         """Writes the state and releases everything. Idempotent."""

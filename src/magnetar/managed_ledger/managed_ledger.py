@@ -16,6 +16,7 @@ from typing import Any
 
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
+from magnetar.io.waiting import finished
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import (
     LedgerClosed,
@@ -262,18 +263,15 @@ class ManagedLedger:
         try:
             await self.roll()
         except ManagedLedgerFenced:
-            self._roll = None
             self.fenced()
-            return
         except (LedgerError, MetadataError) as error:
             log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
             self.last_ledger_failed_ms = self._io.clock.wall_ms()
-            self._roll = None
             if self.state is State.ROLLING:
                 self.state = State.NEEDS_LEDGER
             self._fail_waiting(error)
-            return
-        self._roll = None
+        finally:
+            self._roll = None
         self._drain()
 
     async def roll(self) -> None:
@@ -328,7 +326,7 @@ class ManagedLedger:
     async def rolled(self) -> None:
         """Returns when no new ledger is on its way."""
         while self._roll is not None:
-            await self._roll
+            await finished(self._io.loop, self._roll)
 
     @property
     def lost(self) -> bool:

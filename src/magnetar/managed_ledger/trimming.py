@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from magnetar.io.interfaces import Io
+from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError, LedgerStore
 from magnetar.managed_ledger.cursor import oldest_mark_delete
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
@@ -111,4 +112,4 @@ class Trimmer:
     async def settle(self) -> None:
         """Returns when nothing is being trimmed."""
         while self._running is not None:
-            await self._running
+            await finished(self._io.loop, self._running)
