@@ -86,9 +86,11 @@ def drive(name: str, command: list[str], server: Server, scenario: str, *, kill:
     return checks
 
 
-def build(command: list[str], folder: Path) -> None:
+def build(command: list[str], folder: Path, **environment: str) -> None:
     """Builds a client program; a failing build is a failing test."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         pytest.fail(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
 
@@ -139,12 +141,20 @@ def go_command() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def rust_command() -> list[str]:
+def rust_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """How to start the Rust program; Cargo knows what to build."""
     if shutil.which("cargo") is None:
         pytest.skip("needs Rust")
     folder = CLIENTS / "rust"
-    build(["cargo", "build", "--quiet"], folder)
+    # The crate runs protoc when it is built: the one of grpcio-tools will do where none is installed.
+    protoc = shutil.which("protoc")
+    if protoc is None:
+        pytest.importorskip("grpc_tools")
+        wrapper = tmp_path_factory.mktemp("protoc") / "protoc"
+        wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
+        wrapper.chmod(0o755)
+        protoc = str(wrapper)
+    build(["cargo", "build", "--quiet"], folder, PROTOC=protoc)
     return [str(folder / "target" / "debug" / "client")]
 
 
