@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -83,7 +83,7 @@ class ManagedLedger:
         self._version = version
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
-        self.cursors: dict[str, Cursor] = {}
+        self._cursors: dict[str, Cursor] = {}
         self._active: list[Cursor] = []
         self.listener: AppendListener | None = None
         self._writer: LedgerWriter | None = None
@@ -114,6 +114,11 @@ class ManagedLedger:
     def max_read_position(self) -> Position:
         """Dispatchers, readers and everything else reads up to here."""
         return self.last_confirmed
+
+    @property
+    def cursors(self) -> Mapping[str, Cursor]:
+        """By name, non-durable ones among them."""
+        return self._cursors
 
     @property
     def pending_count(self) -> int:
@@ -398,11 +403,11 @@ class ManagedLedger:
         self._active = [c for c in self.cursors.values() if c.active]
 
     def add_cursor(self, cursor: Cursor) -> None:
-        self.cursors[cursor.name] = cursor
+        self._cursors[cursor.name] = cursor
 
     def remove_cursor(self, cursor: Cursor) -> None:
         if self.cursors.get(cursor.name) is cursor:
-            del self.cursors[cursor.name]
+            del self._cursors[cursor.name]
         self.set_active(cursor, False)
         self.trimmer.schedule()
 

@@ -8,20 +8,20 @@ the limit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError, LedgerStore
-from magnetar.managed_ledger.cursor import oldest_mark_delete
+from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
+from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary
-from magnetar.managed_ledger.settings import RetentionSettings
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.metadata.interface import MetadataError
-
-if TYPE_CHECKING:
-    from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +45,30 @@ def ledgers_to_trim(
     return going
 
 
+class TrimmedLedger(Protocol):
+    """What trimming asks of a managed ledger."""
+
+    name: str
+    ledgers: LedgerList
+    reader: EntryReader
+    settings: ManagedLedgerSettings
+    last_confirmed: Position
+
+    @property
+    def cursors(self) -> Mapping[str, Cursor]: ...
+
+    @property
+    def lost(self) -> bool: ...
+
+    async def rolled(self) -> None: ...
+    async def put_record(self) -> None: ...
+    def fenced(self) -> None: ...
+
+
 class Trimmer:
     """Lets ledgers of one managed ledger go when nobody needs them."""
 
-    def __init__(self, managed_ledger: ManagedLedger, io: Io, store: LedgerStore) -> None:
+    def __init__(self, managed_ledger: TrimmedLedger, io: Io, store: LedgerStore) -> None:
         self._owner = managed_ledger
         self._io = io
         self._store = store
