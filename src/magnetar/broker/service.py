@@ -34,6 +34,9 @@ from magnetar.protocol.hot_codec import AckRun, SendRun
 
 log = logging.getLogger(__name__)
 
+_INSTANCES = "/counters/producer-name/-"
+"""Numbers the lives of brokers: clients come back to a new one with names that an earlier one gave."""
+
 
 class BrokerService:
     """Everything here runs in the loop."""
@@ -68,6 +71,8 @@ class BrokerService:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
         self._busy: dict[Topic, None] = {}
+        self._metadata = metadata
+        self._instance = 0
         self._producer_names = 0
         self._stopping = False
         self._listener: Listener | None = None
@@ -87,7 +92,10 @@ class BrokerService:
         """Serves clients from now on.
 
         :raises OSError: the address cannot be used
+        :raises MetadataError: the number of this broker's life cannot be taken
         """
+        counter = await self._metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
+        self._instance = int(counter.path[len(_INSTANCES) :])
         self._listener = await self.io.network.listen(host, port, lambda: Connection(self))
         self._timers = [
             self.wheel.schedule(self.settings.stats_seconds, self._tick),
@@ -157,7 +165,7 @@ class BrokerService:
         """Unique in the cluster: ``CLUSTER-INSTANCE-N``."""
         number = self._producer_names
         self._producer_names += 1
-        return f"{self.settings.cluster}-0-{number}"
+        return f"{self.settings.cluster}-{self._instance}-{number}"
 
     async def check_lookup(self, name: TopicName) -> None:
         """:raises NamespaceNotFound: no such namespace

@@ -108,7 +108,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         signed(request.consumer_id),
         request.consumer_name,
         priority=request.priority_level,
-        epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
+        epoch=signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
     )
@@ -223,7 +223,7 @@ def redeliver(connection: Connection, command: BaseCommand) -> None:
     if consumer is None:
         return
     if request.HasField("consumer_epoch"):
-        consumer.epoch = request.consumer_epoch
+        consumer.epoch = signed(request.consumer_epoch)
     positions = [position_of(m) for m in request.message_ids] or None
     consumer.subscription.redeliver(consumer, positions)
 
