@@ -24,6 +24,7 @@ from magnetar.errors import (
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
@@ -105,6 +106,7 @@ class Topic:
         self.chunk_seen = False
         self.created_ms = io.clock.wall_ms()
         self._drain_waiters: list[Any] = []
+        self._making: dict[str, Any] = {}
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
@@ -275,7 +277,8 @@ class Topic:
             if not create:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             cap = self.settings.max_subscriptions
-            if cap and durable and sum(s.durable for s in self.subscriptions.values()) >= cap:
+            others = sum(s.durable for s in self.subscriptions.values()) + len(self._making.keys() - {name})
+            if cap and durable and others >= cap:
                 raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
             known = await self._make_subscription(name, start, dict(properties), durable=durable)
         elif known.durable and not durable:
@@ -288,17 +291,26 @@ class Topic:
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
     ) -> Subscription:
         if durable:
-            try:
-                cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
-            except BadVersion as error:
-                raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
-            twin = self.subscriptions.get(name)
-            if twin is not None:
-                return twin
-        else:
-            cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
-        subscription = Subscription(self, name, cursor, properties)
-        self.subscriptions[name] = subscription
+            # Consumers that come at the same time want the same one.
+            making = self._making.get(name)
+            if making is None:
+                making = self.loop.create_task(self._make_durable(name, start, properties))
+                self._making[name] = making
+                making.add_done_callback(lambda _done: self._making.pop(name, None))
+            made: Subscription = await making
+            return made
+        cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
+        return self._add_subscription(name, cursor, properties)
+
+    async def _make_durable(self, name: str, start: Position, properties: dict[str, str]) -> Subscription:
+        try:
+            cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
+        except BadVersion as error:
+            raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
+        return self._add_subscription(name, cursor, properties)
+
+    def _add_subscription(self, name: str, cursor: Cursor, properties: dict[str, str]) -> Subscription:
+        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties)
         return subscription
 
     def forget_subscription(self, subscription: Subscription) -> None:
