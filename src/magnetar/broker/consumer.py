@@ -93,12 +93,14 @@ class Consumer:
         """How many bytes to read for it at a time."""
         return max(1, min(settings.max_read_bytes, self.connection.outgoing.room))
 
-    def entries_within_permits(self, sizes: Sequence[int], count: int) -> int:
+    def entries_within_permits(self, sizes: Sequence[int], count: int, allowed: int | None = None) -> int:
         """How many of ``count`` entries with ``sizes[i]`` messages each may be sent.
 
         The entry that uses up the permits may overdraw them.
+
+        :param allowed: a bound on messages besides the permits, above 0
         """
-        left = self.permits
+        left = self.permits if allowed is None else min(self.permits, allowed)
         if sum(sizes[:count]) <= left:
             return count
         for index in range(count):

@@ -167,7 +167,7 @@ class SharedDispatcher:
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
         batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
-        count = consumer.entries_within_permits(sizes, count)
+        count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
         end = first + count
         if self._all_plain(run, first, count):
             consumer.hold_range(ledger_id, run.first_entry_id + first, sizes, count)
@@ -223,6 +223,16 @@ class SharedDispatcher:
             and state.mark_delete < (run.ledger_id, run.first_entry_id + first)
             and 0 not in self._sizes[:count]
         )
+
+    def _allowance(self, consumer: Consumer) -> int | None:
+        """How many messages may be outstanding besides those that are; None for any number."""
+        per_consumer = self._settings.max_unacked_per_consumer
+        per_subscription = self._settings.max_unacked_per_subscription
+        allowed = per_consumer - consumer.unacked if per_consumer else None
+        if per_subscription:
+            left = per_subscription - self.unacked
+            allowed = left if allowed is None else min(allowed, left)
+        return allowed
 
     def _check_limits(self, consumer: Consumer) -> None:
         per_consumer = self._settings.max_unacked_per_consumer
