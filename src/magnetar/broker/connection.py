@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from magnetar.broker import handlers
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.keep_alive import KeepAlive
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.producer import Opening, Producer, Publish
+from magnetar.broker.service import BrokerService
+from magnetar.broker.subscription import Subscription
 from magnetar.broker.wire_ids import unsigned
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
 from magnetar.protocol.errors import FrameError
@@ -31,9 +33,6 @@ from magnetar.protocol.hot_codec import (
     read_sends,
 )
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-
-if TYPE_CHECKING:
-    from magnetar.broker.service import BrokerService
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,10 @@ _CLOSED_IDS_KEPT = 1000
 class Connection:
     """A protocol for :class:`magnetar.io.interfaces.Network`."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, handle: Callable[[Connection, BaseCommand], None]) -> None:
+        """:param handle: does what a command says that is not per message"""
         self.broker = broker
+        self._handle = handle
         self.transport: Any = None
         self.address = ""
         self.host = ""
@@ -62,7 +63,7 @@ class Connection:
         self.closed = False
         self.supports_partial_producer = False
         self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Consumer] = {}
+        self.consumers: dict[int, Consumer[Subscription]] = {}
         self.opening_producers: dict[int, Opening] = {}
         self.opening_consumers: dict[int, object] = {}
         self._closed_producers: dict[int, None] = {}
@@ -74,7 +75,7 @@ class Connection:
         self._pauses = 0
         self._paused_by_own = False
         self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull)
-        self.keep_alive = KeepAlive(self)
+        self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.keep_alive)
 
     # The transport's side
 
@@ -166,12 +167,13 @@ class Connection:
                 position = self._take(kind, buffer, position, limit, max_frame)
         except FrameError as error:
             log.warning(
-                "closing a connection that breaks the protocol peer=%s reason=%s", self.address, error
+                "closing a connection that breaks the protocol",
+                extra={"peer": self.address, "reason": str(error)},
             )
             self.close()
         except Exception:
             # This may run inside the callbacks of a ledger that others use, too.
-            log.exception("closing a connection after an internal error peer=%s", self.address)
+            log.exception("closing a connection after an internal error", extra={"peer": self.address})
             self.close()
 
     def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
@@ -201,7 +203,7 @@ class Connection:
                     consumer.subscription.flow(consumer, flow[1])
                 return frame_end(buffer, position)
         end = frame_end(buffer, position)
-        handlers.handle(self, decode_command(buffer, position))
+        self._handle(self, decode_command(buffer, position))
         return end
 
     def _keep_partial(self, buffer: bytes, position: int) -> None:
@@ -288,14 +290,14 @@ class Connection:
         """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
         if producer is not None and producer.fenced:
             log.info(
-                "closing the connection of a fenced producer peer=%s producer=%s", self.address, producer.name
+                "closing the connection of a fenced producer",
+                extra={"peer": self.address, "producer": producer.name},
             )
             self.close()
         elif producer is None and producer_id not in self._closed_producers:
             log.warning(
-                "closing a connection that sends for an unknown producer peer=%s id=%d",
-                self.address,
-                producer_id,
+                "closing a connection that sends for an unknown producer",
+                extra={"peer": self.address, "id": producer_id},
             )
             self.close()
 
@@ -395,6 +397,10 @@ class Connection:
 
     # What the broker closes
 
+    async def is_alive(self) -> bool:
+        """Asks the client; False when it does not answer: the connection is closed then."""
+        return await self.keep_alive.ask()
+
     def close_producer(self, producer: Producer) -> None:
         """Tells the client that its producer is closed here; it looks the topic up and comes back."""
         if self.producers.get(producer.producer_id) is producer:
@@ -411,7 +417,7 @@ class Connection:
         if len(self._closed_producers) > _CLOSED_IDS_KEPT:
             del self._closed_producers[next(iter(self._closed_producers))]
 
-    def close_consumer(self, consumer: Consumer) -> None:
+    def close_consumer(self, consumer: Consumer[Any]) -> None:
         """Tells the client that its consumer is closed here; it comes back."""
         if self.consumers.get(consumer.consumer_id) is consumer:
             del self.consumers[consumer.consumer_id]
@@ -420,7 +426,7 @@ class Connection:
         command.close_consumer.request_id = SERVER_REQUEST_ID
         self.send(command)
 
-    def send_end_of_topic(self, consumer: Consumer) -> None:
+    def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
         command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
         command.reachedEndOfTopic.consumer_id = unsigned(consumer.consumer_id)
         self.send(command)

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Generic, Protocol, TypeVar
 
+from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.rates import Rate
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import encode_message, encode_messages
 
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
-    from magnetar.broker.subscription import Subscription
-    from magnetar.broker.topic import DispatchSettings
+
+class ConsumerConnection(Protocol):
+    """What a consumer's connection does for it."""
+
+    address: str
+    client_version: str
+    outgoing: Outgoing
+
+    async def is_alive(self) -> bool:
+        """Asks the client; False when it does not answer: the connection is closed then."""
+        ...
+
+    def queue(self, frames: bytes | bytearray) -> None:
+        """Sends frames together with everything else of this turn of the loop."""
+        ...
+
+    def close_consumer(self, consumer: Consumer[Any]) -> None:
+        """Tells the client that its consumer is closed here; it comes back."""
+        ...
+
+    def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
 
 
-class Consumer:
+class ConsumerSubscription(Protocol):
+    """What a consumer tells its subscription."""
+
+    def sent(self, messages: int, size: int) -> int:
+        """So much was sent; returns the time, in ms since 1970."""
+        ...
+
+
+S = TypeVar("S", bound=ConsumerSubscription)
+
+
+class Consumer(Generic[S]):
     """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry
     → messages."""
 
@@ -49,8 +78,8 @@ class Consumer:
 
     def __init__(
         self,
-        subscription: Subscription,
-        connection: Connection,
+        subscription: S,
+        connection: ConsumerConnection,
         consumer_id: int,
         name: str,
         *,
@@ -58,6 +87,7 @@ class Consumer:
         epoch: int | None,
         metadata: Mapping[str, str],
         connected_ms: int,
+        partition: int,
     ) -> None:
         self.subscription = subscription
         self.connection = connection
@@ -69,7 +99,7 @@ class Consumer:
         self.connected_ms = connected_ms
         self.address = connection.address
         self.client_version = connection.client_version
-        self.partition = subscription.topic.name.partition_index
+        self.partition = partition
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0
@@ -89,9 +119,9 @@ class Consumer:
         """Whether a message may be sent now."""
         return self.permits > 0 and not self.blocked and self.connection.outgoing.room > 0
 
-    def read_bytes(self, settings: DispatchSettings) -> int:
-        """How many bytes to read for it at a time."""
-        return max(1, min(settings.max_read_bytes, self.connection.outgoing.room))
+    def read_bytes(self, limit: int) -> int:
+        """How many bytes to read for it at a time, at most ``limit``."""
+        return max(1, min(limit, self.connection.outgoing.room))
 
     def entries_within_permits(self, sizes: Sequence[int], count: int, allowed: int | None = None) -> int:
         """How many of ``count`` entries with ``sizes[i]`` messages each may be sent.
@@ -150,8 +180,7 @@ class Consumer:
         self.entries_out += entries
         self.rate_out.messages += messages
         self.rate_out.bytes += size
-        self.last_consumed_ms = self.subscription.topic.clock.wall_ms()
-        self.subscription.sent(messages, size, self.last_consumed_ms)
+        self.last_consumed_ms = self.subscription.sent(messages, size)
 
     # What was sent and is not acknowledged (Shared)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription
 from magnetar.broker.replay import ReplayPositions
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
@@ -14,18 +14,15 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
 
-if TYPE_CHECKING:
-    from magnetar.broker.subscription import Subscription
-
 
 class SharedDispatcher:
     """Gives each consumer a few entries a turn; what comes back is delivered before anything new."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: DispatchedSubscription) -> None:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
-        self.consumers: list[Consumer] = []
+        self.consumers: list[AnyConsumer] = []
         self._turn = 0
         self.replay = ReplayPositions()
         self.redelivery_counts: dict[Position, int] = {}
@@ -37,7 +34,7 @@ class SharedDispatcher:
         self._sizes = array("i", bytes(4 * 256))
 
     @property
-    def active(self) -> Consumer | None:
+    def active(self) -> AnyConsumer | None:
         return None
 
     @property
@@ -45,14 +42,14 @@ class SharedDispatcher:
         """Whether a read from the ledger store is under way."""
         return self._reading is not None
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: AnyConsumer) -> None:
         if not self.consumers:
             self._cursor.rewind()
             self.rewound()
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: c.priority)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         """What it has not acknowledged goes to the others."""
         if consumer not in self.consumers:
             return
@@ -69,7 +66,7 @@ class SharedDispatcher:
         self._unblock()
         self.read_more()
 
-    def flow(self, _consumer: Consumer) -> None:
+    def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
 
     def rewound(self) -> None:
@@ -84,11 +81,11 @@ class SharedDispatcher:
             consumer.unacked = 0
             consumer.blocked = False
 
-    def _next_consumer(self) -> Consumer | None:
+    def _next_consumer(self) -> AnyConsumer | None:
         """The next in turn of the best priority level that has one ready."""
         consumers = self.consumers
         count = len(consumers)
-        best: Consumer | None = None
+        best: AnyConsumer | None = None
         best_index = 0
         for step in range(count):
             index = (self._turn + step) % count
@@ -112,11 +109,11 @@ class SharedDispatcher:
             elif not self._send_new(consumer, limit):
                 return
 
-    def _send_new(self, consumer: Consumer, limit: int) -> bool:
+    def _send_new(self, consumer: AnyConsumer, limit: int) -> bool:
         """Sends up to ``limit`` entries; False when there are none at hand."""
         left = self._left
         if left is None:
-            max_bytes = consumer.read_bytes(self._settings)
+            max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             run = self._cursor.read_cached(self._settings.max_read_entries, max_bytes)
             if run is None:
                 if self._cursor.has_more():
@@ -159,7 +156,7 @@ class SharedDispatcher:
         self._retry = None
         self.read_more()
 
-    def _send(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> int:
+    def _send(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
         """Sends entries [first, end) as long as there are permits; returns where it stopped."""
         ledger_id = run.ledger_id
         count = end - first
@@ -179,7 +176,7 @@ class SharedDispatcher:
         self._check_limits(consumer)
         return end
 
-    def _send_mixed(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> None:
+    def _send_mixed(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> None:
         """Entries of which some are consumed, delivered before, batches in part, or markers."""
         cursor, sizes, ledger_id = self._cursor, self._sizes, run.ledger_id
         counts = self.redelivery_counts
@@ -224,7 +221,7 @@ class SharedDispatcher:
             and 0 not in self._sizes[:count]
         )
 
-    def _allowance(self, consumer: Consumer) -> int | None:
+    def _allowance(self, consumer: AnyConsumer) -> int | None:
         """How many messages may be outstanding besides those that are; None for any number."""
         per_consumer = self._settings.max_unacked_per_consumer
         per_subscription = self._settings.max_unacked_per_subscription
@@ -234,7 +231,7 @@ class SharedDispatcher:
             allowed = left if allowed is None else min(allowed, left)
         return allowed
 
-    def _check_limits(self, consumer: Consumer) -> None:
+    def _check_limits(self, consumer: AnyConsumer) -> None:
         per_consumer = self._settings.max_unacked_per_consumer
         if per_consumer and consumer.unacked >= per_consumer:
             consumer.blocked = True
@@ -253,11 +250,11 @@ class SharedDispatcher:
 
     # Redelivery
 
-    def _send_replay(self, consumer: Consumer, limit: int) -> bool:
+    def _send_replay(self, consumer: AnyConsumer, limit: int) -> bool:
         position, count = self.replay.first_range(limit)
         last = (position[0], position[1] + count - 1)
         reader = self._subscription.topic.managed_ledger.reader
-        max_bytes = consumer.read_bytes(self._settings)
+        max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
         run = reader.read_cached(position, last, count, max_bytes)
         if run is None:
             self._start(self._read_replay(position, last, count, max_bytes))
@@ -283,17 +280,17 @@ class SharedDispatcher:
             self._replay_run(consumer, run)
         self.read_more()
 
-    def _replay_run(self, consumer: Consumer, run: EntryRun) -> None:
+    def _replay_run(self, consumer: AnyConsumer, run: EntryRun) -> None:
         stop = self._send(consumer, run, 0, run.count)
         for index in range(stop):
             self.replay.discard((run.ledger_id, run.first_entry_id + index))
 
-    def redeliver_all(self, consumer: Consumer) -> None:
+    def redeliver_all(self, consumer: AnyConsumer) -> None:
         """Everything this consumer has not acknowledged goes back to the subscription."""
         positions = [(ledger, entry) for ledger, held in consumer.pending.items() for entry in held]
         self.redeliver(consumer, positions)
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+    def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position]) -> None:
         """These positions, where this consumer holds them, are delivered again, to anybody."""
         for position in positions:
             messages = consumer.let_go(*position)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.entry_reader import slice_run
@@ -14,18 +14,15 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
 
-if TYPE_CHECKING:
-    from magnetar.broker.subscription import Subscription
-
 
 class SingleConsumerDispatcher:
     """Reads on while the consumer has permits and its socket takes more."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: DispatchedSubscription) -> None:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
-        self.consumers: list[Consumer] = []
+        self.consumers: list[AnyConsumer] = []
         self._reading: Any = None
         self._sizes = array("i", bytes(4 * 256))
         self._retry: Any = None
@@ -33,7 +30,7 @@ class SingleConsumerDispatcher:
         """Read, and not sent because permits or room ended."""
 
     @property
-    def active(self) -> Consumer | None:
+    def active(self) -> AnyConsumer | None:
         return self.consumers[0] if self.consumers else None
 
     @property
@@ -41,11 +38,11 @@ class SingleConsumerDispatcher:
         """Whether a read from the ledger store is under way."""
         return self._reading is not None
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: AnyConsumer) -> None:
         self._rewind()
         self.consumers = [consumer]
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._rewind()
@@ -54,7 +51,7 @@ class SingleConsumerDispatcher:
         self._left = None
         self._cursor.rewind()
 
-    def flow(self, _consumer: Consumer) -> None:
+    def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
 
     def read_more(self) -> None:
@@ -65,18 +62,20 @@ class SingleConsumerDispatcher:
                 return
             run, self._left = self._left, None
             if run is None:
-                run = self._cursor.read_cached(consumer.permits, consumer.read_bytes(self._settings))
+                run = self._cursor.read_cached(
+                    consumer.permits, consumer.read_bytes(self._settings.max_read_bytes)
+                )
             if run is None:
                 if self._cursor.has_more():
                     self._start_read(consumer)
                 return
             self._send(consumer, run)
 
-    def _start_read(self, consumer: Consumer) -> None:
+    def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:
             entries = min(consumer.permits, self._settings.max_read_entries)
             self._reading = self._subscription.topic.loop.create_task(
-                self._read(entries, consumer.read_bytes(self._settings))
+                self._read(entries, consumer.read_bytes(self._settings.max_read_bytes))
             )
 
     async def _read(self, entries: int, max_bytes: int) -> None:
@@ -101,7 +100,7 @@ class SingleConsumerDispatcher:
         self._retry = None
         self.read_more()
 
-    def _send(self, consumer: Consumer, run: EntryRun) -> None:
+    def _send(self, consumer: AnyConsumer, run: EntryRun) -> None:
         cursor = self._cursor
         if len(self._sizes) < run.count:
             self._sizes = array("i", bytes(4 * run.count))
@@ -120,7 +119,7 @@ class SingleConsumerDispatcher:
                 self._left = slice_run(run, run.first_entry_id + stop, run.count)
                 return
 
-    def _send_one_by_one(self, consumer: Consumer, run: EntryRun, first: int, end: int) -> int:
+    def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
         """Sends entries [first, end) as long as there are permits; returns where it stopped."""
         for index in range(first, end):
             if consumer.permits <= 0:
@@ -137,12 +136,12 @@ class SingleConsumerDispatcher:
                 consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
         return end
 
-    def redeliver_all(self, consumer: Consumer) -> None:
+    def redeliver_all(self, consumer: AnyConsumer) -> None:
         """Everything not acknowledged again, in order, from the mark-delete position on."""
         self._rewind()
         self.read_more()
 
-    def redeliver(self, consumer: Consumer, _positions: Sequence[Position]) -> None:
+    def redeliver(self, consumer: AnyConsumer, _positions: Sequence[Position]) -> None:
         self.redeliver_all(consumer)
 
     def rewound(self) -> None:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
-
-if TYPE_CHECKING:
-    from magnetar.broker.topic import Topic
+from magnetar.io.interfaces import Loop
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
 """Property of the managed ledger: it rises with each exclusive owner and outlives the broker."""
 
 
+class GuardedTopic(Protocol):
+    """What the guard asks of its topic."""
+
+    loop: Loop
+    managed_ledger: ManagedLedger
+    producers: dict[str, Producer]
+    closing: bool
+
+    def admit(self, producer: Producer) -> None: ...
+    def remove_producer(self, producer: Producer) -> None: ...
+
+
 class ExclusiveAccess:
     """Holds the one exclusive producer of a topic, if any, and those who wait to be it."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: GuardedTopic) -> None:
         self._topic = topic
         self.owner: Producer | None = None
         self._waiting: deque[tuple[Producer, Any]] = deque()

@@ -3,23 +3,61 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from magnetar.io.interfaces import Loop
+from magnetar.io.wheel import TimerWheel
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
-
 log = logging.getLogger(__name__)
+
+
+class WatchedConnection(Protocol):
+    """The connection whose client is to be alive."""
+
+    address: str
+    closed: bool
+
+    @property
+    def held_back(self) -> bool: ...
+
+    def send(self, command: BaseCommand) -> None: ...
+    def abort(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class KeepAliveSettings:
+    """In seconds."""
+
+    interval: float
+    """Between two looks; a client that is silent for two of them is closed."""
+    liveness_timeout: float
+    """For an answer to a PING on which somebody else waits; 0 and below: never asked."""
 
 
 class KeepAlive:
     """Of one connection; it is told of all that arrives, and aborts the connection of a dead client."""
 
-    __slots__ = ("_check_timer", "_connection", "_liveness_timer", "_ping_sent", "_traffic", "_waiting")
+    __slots__ = (
+        "_check_timer",
+        "_connection",
+        "_liveness_timer",
+        "_loop",
+        "_ping_sent",
+        "_settings",
+        "_traffic",
+        "_waiting",
+        "_wheel",
+    )
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: WatchedConnection, loop: Loop, wheel: TimerWheel, settings: KeepAliveSettings
+    ) -> None:
         self._connection = connection
+        self._loop = loop
+        self._wheel = wheel
+        self._settings = settings
         self._traffic = False
         self._ping_sent = False
         self._check_timer: Any = None
@@ -30,8 +68,7 @@ class KeepAlive:
         self._schedule()
 
     def _schedule(self) -> None:
-        broker = self._connection.broker
-        self._check_timer = broker.wheel.schedule(broker.keep_alive_seconds, self._check)
+        self._check_timer = self._wheel.schedule(self._settings.interval, self._check)
 
     def heard(self) -> None:
         """Something arrived."""
@@ -54,7 +91,7 @@ class KeepAlive:
         # A client that is not read because its publishes are not durable yet cannot show that it lives.
         silent = not self._traffic and not connection.held_back
         if silent and self._ping_sent:
-            log.info("closing a connection that is silent peer=%s", connection.address)
+            log.info("closing a connection that is silent", extra={"peer": connection.address})
             connection.abort()
             return
         self._ping_sent = silent
@@ -68,19 +105,17 @@ class KeepAlive:
         connection = self._connection
         if connection.closed:
             return False
-        if connection.broker.liveness_seconds <= 0 or connection.held_back:
+        if self._settings.liveness_timeout <= 0 or connection.held_back:
             return True
-        answer = connection.broker.io.loop.create_future()
+        answer = self._loop.create_future()
         self._waiting.append(answer)
         if len(self._waiting) == 1:
             connection.send(BaseCommand(type=BaseCommand.PING, ping={}))
-            self._liveness_timer = connection.broker.wheel.schedule(
-                connection.broker.liveness_seconds, self._no_answer
-            )
+            self._liveness_timer = self._wheel.schedule(self._settings.liveness_timeout, self._no_answer)
         return bool(await answer)
 
     def _no_answer(self) -> None:
-        log.info("closing a connection that does not answer peer=%s", self._connection.address)
+        log.info("closing a connection that does not answer", extra={"peer": self._connection.address})
         self._connection.abort()
         self._answer(alive=False)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from magnetar.errors import BrokerError, NotAllowed
 
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
+
+class BoundedConnection(Protocol):
+    """What the limits ask of a connection."""
+
+    host: str
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class ConnectionCounts:
@@ -16,14 +23,14 @@ class ConnectionCounts:
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self._max = max_connections
         self._max_per_address = max_per_address
-        self.all: set[Connection] = set()
+        self.all: set[BoundedConnection] = set()
         self._per_address: dict[str, int] = {}
         self.created = 0
         self.closed_count = 0
         self.handshakes = 0
         self.refused = 0
 
-    def opened(self, connection: Connection) -> BrokerError | None:
+    def opened(self, connection: BoundedConnection) -> BrokerError | None:
         """Counts a connection; returns why it must be closed, if it must."""
         self.created += 1
         self.all.add(connection)
@@ -37,7 +44,7 @@ class ConnectionCounts:
             return NotAllowed("Reached the maximum number of connections on address " + connection.host)
         return None
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: BoundedConnection) -> None:
         if connection not in self.all:
             return
         self.all.discard(connection)
@@ -55,13 +62,13 @@ class PublishBuffer:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self.used = 0
-        self._paused: dict[Connection, None] = {}
+        self._paused: dict[BoundedConnection, None] = {}
 
-    def holds(self, connection: Connection) -> bool:
+    def holds(self, connection: BoundedConnection) -> bool:
         """Whether a connection is not read because of the limit."""
         return connection in self._paused
 
-    def grew(self, connection: Connection, size: int) -> None:
+    def grew(self, connection: BoundedConnection, size: int) -> None:
         self.used += size
         if self.used > self._max and connection not in self._paused:
             self._paused[connection] = None
@@ -85,10 +92,10 @@ class PartialFrames:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self.used = 0
-        self._sizes: dict[Connection, int] = {}
-        self._paused: dict[Connection, None] = {}
+        self._sizes: dict[BoundedConnection, int] = {}
+        self._paused: dict[BoundedConnection, None] = {}
 
-    def grew(self, connection: Connection, size: int) -> None:
+    def grew(self, connection: BoundedConnection, size: int) -> None:
         self._sizes[connection] = self._sizes.get(connection, 0) + size
         self.used += size
         if self.used <= self._max:
@@ -102,7 +109,7 @@ class PartialFrames:
                 self._paused[oldest] = None
                 oldest.pause_reading()
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: BoundedConnection) -> None:
         self.used -= self._sizes.pop(connection, 0)
         if connection in self._paused:
             del self._paused[connection]

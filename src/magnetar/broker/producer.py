@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from magnetar.broker.rates import Rate
-
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
-    from magnetar.broker.topic import Topic
+from magnetar.errors import BrokerError
 
 
 class AccessMode(IntEnum):
@@ -21,6 +18,60 @@ class AccessMode(IntEnum):
     Exclusive = 1
     WaitForExclusive = 2
     ExclusiveWithFencing = 3
+
+
+class ProducerConnection(Protocol):
+    """What a producer's connection does for it."""
+
+    address: str
+    client_version: str
+    supports_partial_producer: bool
+
+    async def is_alive(self) -> bool:
+        """Asks the client; False when it does not answer: the connection is closed then."""
+        ...
+
+    def close_producer(self, producer: Producer) -> None:
+        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+        ...
+
+    def publish_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        ...
+
+    def publish_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """They will never be stored: the client is told, and sends again when its producer was closed."""
+        ...
+
+
+class ProducerTopic(Protocol):
+    """What a producer's topic does for it."""
+
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """:raises TopicTerminated: the topic is terminated
+
+        :raises ServiceNotReady: it is closing, or lost to another broker
+        """
+        ...
+
+    def remove_producer(self, producer: Producer) -> None: ...
+
+    async def drained(self, producers: Sequence[Producer]) -> None:
+        """Returns when everything these producers published is durable or has failed."""
+        ...
 
 
 class Publish:
@@ -70,8 +121,8 @@ class Producer:
 
     def __init__(
         self,
-        topic: Topic,
-        connection: Connection,
+        topic: ProducerTopic,
+        connection: ProducerConnection,
         producer_id: int,
         name: str,
         *,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
-from magnetar.broker.connection import Connection
-from magnetar.broker.handlers import to_broker_error
+from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
+from magnetar.broker.translation import to_broker_error
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -21,7 +22,7 @@ from magnetar.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from magnetar.io.interfaces import Io, Listener
+from magnetar.io.interfaces import Io, Listener, StreamProtocol
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
@@ -57,8 +58,7 @@ class BrokerService:
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
-        self.keep_alive_seconds = settings.keep_alive_seconds
-        self.liveness_seconds = settings.liveness_seconds
+        self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
         self.auto_subscriptions = settings.auto_subscriptions
         self.subscription_types = settings.subscription_types
         self.service_url = settings.service_url
@@ -88,7 +88,7 @@ class BrokerService:
 
     # Start and stop
 
-    async def start(self, host: str, port: int) -> Listener:
+    async def start(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Listener:
         """Serves clients from now on.
 
         :raises OSError: the address cannot be used
@@ -96,7 +96,7 @@ class BrokerService:
         """
         counter = await self._metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
         self._instance = int(counter.path[len(_INSTANCES) :])
-        self._listener = await self.io.network.listen(host, port, lambda: Connection(self))
+        self._listener = await self.io.network.listen(host, port, accept)
         self._timers = [
             self.wheel.schedule(self.settings.stats_seconds, self._tick),
             self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping),
@@ -130,13 +130,13 @@ class BrokerService:
         try:
             await future
         except BrokerError as error:
-            log.info("a topic did not load while stopping error=%s", error)
+            log.info("a topic did not load while stopping", extra={"error": str(error)})
 
     def told(self, error: Exception) -> BrokerError:
         """What a client is told of any error."""
         told = to_broker_error(error)
         if told is not error:
-            log.warning("request failed error=%r", error)
+            log.warning("request failed", extra={"error": str(error)})
         return told
 
     # Names
@@ -215,7 +215,7 @@ class BrokerService:
         try:
             await self.namespaces.create_partitioned(name, settings.auto_topic_partitions, {})
         except AlreadyExists:
-            log.debug("made by somebody else at the same time topic=%s", name)
+            log.debug("made by somebody else at the same time", extra={"topic": name})
             return await self.namespaces.partitions(name)
         return settings.auto_topic_partitions
 

@@ -7,19 +7,20 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.rates import Rate
 from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
+from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import AckRun
-
-if TYPE_CHECKING:
-    from magnetar.broker.topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +47,34 @@ class BatchAck:
 Dispatcher = SingleConsumerDispatcher | SharedDispatcher
 
 
+class SubscribedTopic(Protocol):
+    """The topic of a subscription."""
+
+    name: TopicName
+    full_name: str
+    loop: Loop
+    wheel: TimerWheel
+    clock: Clock
+    managed_ledger: ManagedLedger
+    dispatch_settings: DispatchSettings
+    batch_index_acks: bool
+
+    @property
+    def terminated(self) -> bool: ...
+
+    def busy(self) -> None: ...
+    def dispatched(self, messages: int, size: int) -> None: ...
+    def forget_subscription(self, subscription: Subscription) -> None: ...
+    def keep_for_return(self, subscription: Subscription) -> None: ...
+    async def unsubscribe(self, name: str) -> None: ...
+    async def position_at(self, publish_time_ms: int) -> Position: ...
+    async def last_message(self) -> tuple[Position, int]: ...
+
+
 class Subscription:
     """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
+    def __init__(self, topic: SubscribedTopic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
         self.topic = topic
         self.name = name
         self.cursor = cursor
@@ -73,7 +98,7 @@ class Subscription:
         return self.cursor.durable
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
+    def consumers(self) -> Sequence[AnyConsumer]:
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
     # Consumers come and go
@@ -86,7 +111,7 @@ class Subscription:
                 f"different than the connecting consumer's type '{kind.name}'."
             )
 
-    def add(self, consumer: Consumer, kind: SubscriptionType, max_consumers: int) -> None:
+    def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
         """:raises ConsumerBusy: taken, of another type, or full
 
         :param max_consumers: 0 for no cap
@@ -115,7 +140,7 @@ class Subscription:
         self.dispatcher.add(consumer)
         self.topic.managed_ledger.set_active(self.cursor, True)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         """Its unacknowledged messages go to others, or wait for the next consumer."""
         consumer.closed = True
         if self.dispatcher is None:
@@ -128,7 +153,7 @@ class Subscription:
 
     # Delivery
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
+    def flow(self, consumer: AnyConsumer, permits: int) -> None:
         now = self.topic.clock.wall_ms()
         consumer.last_consumed_flow_ms = self.last_consumed_flow_ms = now
         consumer.permits += permits
@@ -139,28 +164,32 @@ class Subscription:
         if self.dispatcher is not None and not self.closing:
             self.dispatcher.read_more()
 
-    def sent(self, messages: int, size: int, now_ms: int) -> None:
+    def sent(self, messages: int, size: int) -> int:
+        """A consumer was sent so much; returns the time."""
+        now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
         self.rate_out.bytes += size
         self.last_consumed_ms = now_ms
         self.topic.dispatched(messages, size)
+        return now_ms
 
     def read_failed(self, error: Exception) -> None:
         self.read_errors += 1
         log.error(
-            "entries cannot be read topic=%s subscription=%s error=%s", self.topic.name, self.name, error
+            "entries cannot be read",
+            extra={"topic": self.topic.full_name, "subscription": self.name, "error": str(error)},
         )
 
     # Acknowledgement
 
-    def _acked(self, consumer: Consumer, messages: int) -> None:
+    def _acked(self, consumer: AnyConsumer, messages: int) -> None:
         now = self.topic.clock.wall_ms()
         consumer.last_acked_ms = self.last_acked_ms = now
         consumer.acks.messages += messages
         self.acks.messages += messages
         self.topic.busy()
 
-    def acknowledge_run(self, consumer: Consumer, run: AckRun) -> None:
+    def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
         """Whole entries, one by one."""
         dispatcher = self.dispatcher
         before = self.cursor.mark_delete
@@ -170,7 +199,7 @@ class Subscription:
         self._acked(consumer, run.count)
         self._after_ack(before)
 
-    def _let_go_run(self, dispatcher: SharedDispatcher, consumer: Consumer, run: AckRun) -> None:
+    def _let_go_run(self, dispatcher: SharedDispatcher, consumer: AnyConsumer, run: AckRun) -> None:
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released = 0
         tracked = bool(dispatcher.redelivery_counts) or bool(dispatcher.replay)
@@ -182,7 +211,7 @@ class Subscription:
         dispatcher.acknowledged(released)
 
     @staticmethod
-    def _let_go(dispatcher: SharedDispatcher, consumer: Consumer, ledger_id: int, entry_id: int) -> int:
+    def _let_go(dispatcher: SharedDispatcher, consumer: AnyConsumer, ledger_id: int, entry_id: int) -> int:
         messages = consumer.let_go(ledger_id, entry_id)
         if messages is not None:
             return messages
@@ -193,7 +222,7 @@ class Subscription:
         return 0
 
     def acknowledge(
-        self, consumer: Consumer, positions: Sequence[Position], batches: Sequence[BatchAck]
+        self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
     ) -> None:
         """Whole entries and parts of batches."""
         run = AckRun(max(1, len(positions)))
@@ -210,7 +239,7 @@ class Subscription:
                 self._acknowledge_batch(consumer, ack)
         self._after_ack(before)
 
-    def _acknowledge_batch(self, consumer: Consumer, ack: BatchAck) -> None:
+    def _acknowledge_batch(self, consumer: AnyConsumer, ack: BatchAck) -> None:
         ledger_id, entry_id = ack.position
         held = consumer.pending.get(ledger_id, {}).get(entry_id, 0)
         known = self.cursor.remaining_bits(ledger_id, entry_id)
@@ -225,7 +254,9 @@ class Subscription:
                 self.dispatcher.acknowledged(cleared)
         self._acked(consumer, cleared)
 
-    def acknowledge_cumulative(self, consumer: Consumer, position: Position, batch: BatchAck | None) -> None:
+    def acknowledge_cumulative(
+        self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
+    ) -> None:
         """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
 
         :raises NotAllowed: the subscription is shared
@@ -250,7 +281,7 @@ class Subscription:
 
     # Redelivery and seek
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+    def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
         """Delivers again what the consumer did not acknowledge: all (None) or these positions."""
         if self.dispatcher is None:
             return
@@ -284,7 +315,7 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.rewound()
 
-    def check_unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
+    def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
         """:raises InUse: others are connected and ``force`` is false"""
         if consumer not in self.consumers:
             raise SubscriptionNotFound("The consumer is not connected to the subscription any more")

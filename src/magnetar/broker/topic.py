@@ -6,9 +6,10 @@ import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from magnetar.broker.entries import batch_size_or_zero, first_published_at, iso_time
+from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import ExclusiveAccess
 from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
@@ -32,23 +33,10 @@ from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import BadVersion
 from magnetar.naming.topic_name import TopicName
 
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
-
 log = logging.getLogger(__name__)
 
 SEEK_RETURN_SECONDS = 60.0
 """How long a reader's cursor waits for its consumer to come back from a seek."""
-
-
-@dataclass(frozen=True)
-class DispatchSettings:
-    max_read_entries: int = 100
-    max_read_bytes: int = 5 * 1024 * 1024
-    round_robin_entries: int = 20
-    max_unacked_per_consumer: int = 50_000
-    max_unacked_per_subscription: int = 200_000
-    read_retry_seconds: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +149,7 @@ class Topic:
             self._drop_producer(known)
             self.access.forget(known)
             return
-        if known.connection is not producer.connection and not await known.connection.keep_alive.ask():
+        if known.connection is not producer.connection and not await known.connection.is_alive():
             return
         raise ProducerBusy(
             f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
@@ -244,7 +232,7 @@ class Topic:
 
     def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
         reason = PersistenceFailure(f"Cannot store the message: {error}")
-        log.error("entries not stored topic=%s error=%s", self.full_name, error)
+        log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
         for operation in appends:
             publish = operation.context
             if publish is not None:
@@ -359,10 +347,6 @@ class Topic:
         )
         return position, batch_size_or_zero(run.entry(0))
 
-    def describe_time(self, wall_ms: int) -> str:
-        """ISO 8601 with milliseconds, UTC, as statistics give times."""
-        return iso_time(wall_ms)
-
     async def drained(self, producers: Sequence[Producer]) -> None:
         """Returns when all that these producers published is durable or has failed."""
         while not self.fenced and any(producer.pending for producer in producers):
@@ -378,12 +362,6 @@ class Topic:
 
     def consumer_count(self) -> int:
         return sum(len(s.consumers) for s in self.subscriptions.values())
-
-    def connections(self) -> set[Connection]:
-        found = {p.connection for p in self.producers.values()}
-        for subscription in self.subscriptions.values():
-            found.update(c.connection for c in subscription.consumers)
-        return found
 
     # Figures
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch import AnyConsumer
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.entries import iso_time
 from magnetar.broker.producer import Producer
@@ -92,7 +92,7 @@ def publisher_stats(producer: Producer) -> Json:
     }
 
 
-def consumer_stats(consumer: Consumer) -> Json:
+def consumer_stats(consumer: AnyConsumer) -> Json:
     return {
         "msgRateOut": consumer.rate_out.per_second,
         "msgThroughputOut": consumer.rate_out.bytes_per_second,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import DispatchSettings, TopicSettings
+from magnetar.broker.topic import TopicSettings
 from magnetar.config.settings import Settings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.broker.bootstrap import bootstrap
+from magnetar.broker.connection import Connection
+from magnetar.broker.handlers import handle
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.http.services import BrokerServices
@@ -98,10 +100,11 @@ class StandaloneBroker:
         known = broker_settings(
             settings, place.advertised_host, port, place.http_port, place.runtime_settings
         )
-        self._broker = BrokerService(place.io, wheel, metadata, ledgers, known)
+        broker = BrokerService(place.io, wheel, metadata, ledgers, known)
+        self._broker = broker
         if port != 0:
             await self._bootstrap(metadata, known)
-        listener = await self._broker.start(settings.bind_address, port)
+        listener = await broker.start(settings.bind_address, port, lambda: Connection(broker, handle))
         self._binary_port = listener.port
         if port == 0:
             known = replace(known, service_url=f"pulsar://{place.advertised_host}:{listener.port}")

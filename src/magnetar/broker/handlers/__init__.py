@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from magnetar.broker.connection import Connection
 from magnetar.broker.handlers import consumers, lookups, producers, session
-from magnetar.errors import BrokerError, InternalError, MetadataFailure, NotAllowed, PersistenceFailure
-from magnetar.ledger.interface import LedgerError
-from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.metadata.interface import MetadataError
+from magnetar.broker.translation import to_broker_error
+from magnetar.errors import InternalError, NotAllowed
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
-
 log = logging.getLogger(__name__)
 
-Handler = Callable[["Connection", BaseCommand], None]
-Request = Callable[["Connection", Any], Coroutine[Any, Any, None]]
-
-
-def to_broker_error(error: Exception) -> BrokerError:
-    """What a client is told of an error from the layers below."""
-    if isinstance(error, BrokerError):
-        return error
-    if isinstance(error, MetadataError):
-        return MetadataFailure(f"Metadata store: {error}")
-    if isinstance(error, LedgerError | ManagedLedgerError):
-        return PersistenceFailure(f"Storage: {error}")
-    return InternalError(f"Internal error: {type(error).__name__}")
+Handler = Callable[[Connection, BaseCommand], None]
+Request = Callable[[Connection, Any], Coroutine[Any, Any, None]]
 
 
 async def _answer(connection: Connection, work: Coroutine[Any, Any, None], request_id: int) -> None:
@@ -41,7 +26,7 @@ async def _answer(connection: Connection, work: Coroutine[Any, Any, None], reque
     except Exception as error:
         told = to_broker_error(error)
         if isinstance(told, InternalError):
-            log.exception("request failed peer=%s request=%d", connection.address, request_id)
+            log.exception("request failed", extra={"peer": connection.address, "request": request_id})
         connection.send_error(request_id, told)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
+from magnetar.broker.entries import iso_time
 from magnetar.broker.handlers.producers import check_schema
 from magnetar.broker.subscription import BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
@@ -28,9 +30,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     MessageIdData,
 )
 
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
-
 MAX_BATCH = 1 << 20
 """Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged."""
 
@@ -51,7 +50,7 @@ def start_of(message_id: MessageIdData) -> Position:
     return ledger_id, entry_id
 
 
-def _consumer(connection: Connection, consumer_id: int) -> Consumer:
+def _consumer(connection: Connection, consumer_id: int) -> Consumer[Subscription]:
     consumer = connection.consumers.get(signed(consumer_id))
     if consumer is None:
         raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
@@ -66,7 +65,7 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
         connection.send_success(request.request_id)
         return
     if consumer_id in connection.opening_consumers:
-        raise ServiceNotReady("Consumer is already present on the connection")
+        raise ServiceNotReady("Consumer[Subscription] is already present on the connection")
     opening = connection.opening_consumers[consumer_id] = object()
     try:
         await _subscribe(connection, request, opening)
@@ -111,6 +110,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         epoch=signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
+        partition=topic.name.partition_index,
     )
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
@@ -152,7 +152,7 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 async def _check_taken(subscription: Subscription, kind: SubscriptionType) -> None:
     """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
-        await subscription.consumers[0].connection.keep_alive.ask()
+        await subscription.consumers[0].connection.is_alive()
 
 
 async def _start(topic: Topic, request: CommandSubscribe) -> Position:
@@ -192,7 +192,7 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
         connection.send(answer)
 
 
-def _acknowledge(consumer: Consumer, request: CommandAck) -> None:
+def _acknowledge(consumer: Consumer[Subscription], request: CommandAck) -> None:
     if request.txnid_least_bits or request.txnid_most_bits:
         raise NotAllowed("Transactions are not supported by this broker yet")
     subscription = consumer.subscription
@@ -314,7 +314,7 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
         response.unackedMessages = consumer.unacked
         response.blockedConsumerOnUnackedMsgs = consumer.blocked
         response.address = consumer.address
-        response.connectedSince = subscription.topic.describe_time(consumer.connected_ms)
+        response.connectedSince = iso_time(consumer.connected_ms)
         response.type = subscription.type.name if subscription.type is not None else "None"
         response.msgRateExpired = 0.0
         response.msgBacklog = subscription.cursor.backlog()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from magnetar.broker.connection import Connection
 from magnetar.errors import BrokerError, InvalidRequest, NotAllowed
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
@@ -14,9 +15,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     ServerError,
 )
-
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
 
 _PATTERN_LIMIT = 50 * 1024
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from magnetar.broker.connection import Connection
 from magnetar.broker.producer import AccessMode, Opening, Producer
 from magnetar.broker.wire_ids import signed
 from magnetar.errors import BrokerError, IncompatibleSchema, InvalidRequest, NotAllowed, ServiceNotReady
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer, Schema
-
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
 
 
 def check_schema(schema: Schema) -> None:
@@ -19,7 +17,7 @@ def check_schema(schema: Schema) -> None:
 
     :raises IncompatibleSchema: a schema that this broker cannot keep
     """
-    if schema.type != Schema.Type.Value("None"):
+    if schema.type != Schema.NoSchema:
         raise IncompatibleSchema(
             f"Schemas are not supported by this broker yet: {Schema.Type.Name(schema.type)} ({schema.name})"
         )

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from magnetar import __version__
+from magnetar.broker.connection import Connection
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-
-if TYPE_CHECKING:
-    from magnetar.broker.connection import Connection
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,47 @@
+"""What both kinds of dispatchers share: their settings, and what they ask of a subscription."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from magnetar.broker.consumer import Consumer
+from magnetar.io.interfaces import Loop
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
+AnyConsumer: TypeAlias = Consumer[Any]
+"""A consumer of whatever subscription: dispatchers do not ask which."""
+
+
+@dataclass(frozen=True)
+class DispatchSettings:
+    max_read_entries: int = 100
+    max_read_bytes: int = 5 * 1024 * 1024
+    round_robin_entries: int = 20
+    max_unacked_per_consumer: int = 50_000
+    max_unacked_per_subscription: int = 200_000
+    read_retry_seconds: float = 1.0
+
+
+class DispatchTopic(Protocol):
+    """The topic behind a subscription, as a dispatcher sees it."""
+
+    loop: Loop
+    wheel: TimerWheel
+    dispatch_settings: DispatchSettings
+    managed_ledger: ManagedLedger
+
+
+class DispatchedSubscription(Protocol):
+    """The subscription of a dispatcher."""
+
+    cursor: Cursor
+
+    @property
+    def topic(self) -> DispatchTopic: ...
+
+    def read_failed(self, error: Exception) -> None:
+        """Entries cannot be read now; the dispatcher tries again."""
+        ...

@@ -1,0 +1,19 @@
+"""What clients are told of errors from the layers below the broker."""
+
+from __future__ import annotations
+
+from magnetar.errors import BrokerError, InternalError, MetadataFailure, PersistenceFailure
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.interface import MetadataError
+
+
+def to_broker_error(error: Exception) -> BrokerError:
+    """What a client is told of an error from the layers below."""
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, MetadataError):
+        return MetadataFailure(f"Metadata store: {error}")
+    if isinstance(error, LedgerError | ManagedLedgerError):
+        return PersistenceFailure(f"Storage: {error}")
+    return InternalError(f"Internal error: {type(error).__name__}")
