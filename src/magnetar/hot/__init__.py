@@ -31,14 +31,14 @@ def status() -> Status:
     """How the hot modules run in this process."""
     from magnetar.hot import forms
 
-    return forms.status()
+    return forms.status(any(isinstance(each, _Finder) and each.warned for each in sys.meta_path))
 
 
 class _Finder:
     """Finds the compiled forms; everything else is left to the finders behind it."""
 
     def __init__(self) -> None:
-        self._warned = False
+        self.warned = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -51,8 +51,8 @@ class _Finder:
         from magnetar.hot.forms import Form, compiled_path, form, source_path
 
         found = form(name) if source_path(name).exists() else Form.ABSENT
-        if found is Form.STALE and not self._warned:
-            self._warned = True
+        if found is Form.STALE and not self.warned:
+            self.warned = True
             _warn(name)
         if found is not Form.COMPILED:
             return None

@@ -71,10 +71,13 @@ class Status:
     """The form of each hot module whose source exists."""
 
     forms: dict[str, Form]
+    stale_told: bool = False
+    """Whether a warning about a stale module was given when it was imported."""
 
     def warning(self) -> str | None:
-        """One line for the log when something runs interpreted; None when all is compiled."""
-        slow = {module: form for module, form in self.forms.items() if form is not Form.COMPILED}
+        """One line for the log when something runs interpreted; None when all is compiled, or it was told."""
+        told = (Form.COMPILED, Form.STALE) if self.stale_told else (Form.COMPILED,)
+        slow = {module: form for module, form in self.forms.items() if form not in told}
         if not slow:
             return None
         reasons = sorted({form.value for form in slow.values()})
@@ -84,6 +87,6 @@ class Status:
         )
 
 
-def status() -> Status:
+def status(stale_told: bool = False) -> Status:
     """How the hot modules run in this process."""
-    return Status({module: form(module) for module in MODULES if source_path(module).exists()})
+    return Status({module: form(module) for module in MODULES if source_path(module).exists()}, stale_told)

@@ -16,7 +16,9 @@ from magnetar.hot.forms import Form, form, source_path
 MODULE = "magnetar.sample.quick"
 PROGRAM = """
 import magnetar.sample.quick as quick
-print(quick.twice(21), quick.__file__.endswith(".py"))
+from magnetar import hot
+told = hot.status().warning()
+print(quick.twice(21), quick.__file__.endswith(".py"), told.count("\\n") if told else None)
 """
 
 
@@ -67,7 +69,7 @@ needs_compiler = pytest.mark.skipif(obstacle() is not None, reason=f"nothing com
 
 
 def test_without_a_compiled_form_the_source_runs(package: Path) -> None:
-    assert run(package) == ("42 True", "")
+    assert run(package) == ("42 True 0", "")
     assert form(MODULE) is Form.ABSENT
     assert stale_modules(package) == [MODULE]
     warning = hot.status().warning()
@@ -80,10 +82,10 @@ def test_without_a_compiled_form_the_source_runs(package: Path) -> None:
 def test_a_compiled_form_runs_while_it_fits(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert quiet(package) == [MODULE]
     assert quiet(package) == []
-    assert run(package) == ("42 False", "")
+    assert run(package) == ("42 False None", "")
     assert form(MODULE) is Form.COMPILED
     assert hot.status().warning() is None
-    assert run(package, pure=True) == ("42 True", "")
+    assert run(package, pure=True) == ("42 True 0", "")
     monkeypatch.setenv("MAGNETAR_PURE", "1")
     assert form(MODULE) is Form.FORCED
     monkeypatch.delenv("MAGNETAR_PURE")
@@ -91,12 +93,12 @@ def test_a_compiled_form_runs_while_it_fits(package: Path, monkeypatch: pytest.M
     source = package / "sample" / "quick.py"
     source.write_text(source.read_text().replace("2 * number", "number + number"))
     output, errors = run(package)
-    assert output == "42 True"
+    assert output == "42 True None"
     assert len(errors.splitlines()) == 1
     assert MODULE in errors
     assert form(MODULE) is Form.STALE
     assert quiet(package) == [MODULE]
-    assert run(package) == ("42 False", "")
+    assert run(package) == ("42 False None", "")
 
     types = package / "sample" / "quick.pxd"
     types.write_text(types.read_text() + "\n")

@@ -54,7 +54,7 @@ def test_refused_names(name: str) -> None:
 
 def test_the_recorded_answers_are_there() -> None:
     assert len(_KNOWN) == 21
-    assert len(_REFUSED) == 14
+    assert len(_REFUSED) == 15
 
 
 @pytest.mark.parametrize(
