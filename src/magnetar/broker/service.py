@@ -23,10 +23,12 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Listener, StreamProtocol
+from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
-from magnetar.managed_ledger.errors import ManagedLedgerNotFound
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.metadata.interface import MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -34,6 +36,9 @@ from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
 
 log = logging.getLogger(__name__)
+
+_UNLOADS = 64
+"""Topics closed at the same time when the broker stops."""
 
 _INSTANCES = "/counters/producer-name/-"
 """Numbers the lives of brokers: clients come back to a new one with names that an earlier one gave."""
@@ -115,22 +120,29 @@ class BrokerService:
         for timer in self._timers:
             timer.cancel()
         for loading in list(self._loading.values()):
-            await self._outcome(loading)
-        for topic in list(self.topics.values()):
-            await self.unload_topic(topic)
+            await finished(self.io.loop, loading)
+        closing = list(self.topics.values())
+        workers = [
+            self.io.loop.create_task(self._unload_each(closing)) for _ in range(min(_UNLOADS, len(closing)))
+        ]
+        for worker in workers:
+            await finished(self.io.loop, worker)
         for connection in list(self.connections.all):
             connection.close()
+
+    async def _unload_each(self, topics: list[Topic]) -> None:
+        """Takes one topic after another; several of these share the commits of their closing."""
+        while topics:
+            topic = topics.pop()
+            try:
+                await self.unload_topic(topic)
+            except (LedgerError, ManagedLedgerError, MetadataError) as error:
+                # What was acknowledged is durable all the same: the next start recovers the topic.
+                log.error("topic did not close", extra={"topic": topic.full_name, "error": str(error)})
 
     @property
     def loading_count(self) -> int:
         return len(self._loading)
-
-    @staticmethod
-    async def _outcome(future: Any) -> None:
-        try:
-            await future
-        except BrokerError as error:
-            log.info("a topic did not load while stopping", extra={"error": str(error)})
 
     def told(self, error: Exception) -> BrokerError:
         """What a client is told of any error."""
