@@ -52,6 +52,11 @@ async def open_miniature(simulation: Simulation) -> EmbeddedLedgerStore:
     return await EmbeddedLedgerStore.open_store(simulation.io, "ledgers", MINIATURE)
 
 
+async def open_default(simulation: Simulation) -> EmbeddedLedgerStore:
+    settings = EmbeddedSettings(reserve_bytes=0)
+    return await EmbeddedLedgerStore.open_store(simulation.io, "ledgers", settings)
+
+
 @dataclass
 class Known:
     """What the workload knows of a ledger."""

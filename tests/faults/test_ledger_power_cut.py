@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ledger_workload import LedgerWorkload
+from ledger_workload import LedgerWorkload, open_default
 from power_cut import Plan, each_seed, run_lives
 
 from magnetar.io.simulated import ProcessStopped
@@ -21,6 +21,14 @@ def test_nothing_acknowledged_is_lost() -> None:
 
     each_seed(run)
     assert checked > 0
+
+
+def test_nothing_acknowledged_is_lost_with_default_sizes() -> None:
+    def run(seed: int) -> None:
+        if seed % 10 == 0:
+            run_lives(seed, LedgerWorkload(seed, open_default), Plan(lives=3))
+
+    each_seed(run)
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,12 @@ class SimulatedWorker:
         self._jobs: deque[tuple[Callable[[], Any], Any]] = deque()
         self._waiting = False
         self._closed = False
+        self._abandoned = False
 
     def submit(self, job: Callable[[], Any], done: Any = None) -> None:
         """:raises RuntimeError: the worker is closed"""
+        if self._abandoned:
+            return
         if self._closed:
             raise RuntimeError("the worker is closed")
         self._jobs.append((job, done))
@@ -78,6 +81,11 @@ class SimulatedWorker:
         self._closed = True
         while self._jobs:
             self._run()
+
+    def abandon(self) -> None:
+        """Forgets what was submitted: the process is gone."""
+        self._jobs.clear()
+        self._abandoned = True
 
     def _next(self) -> None:
         if self._jobs and not self._waiting:
@@ -124,9 +132,13 @@ class Simulation:
     """What ``stop_process`` was called with."""
     connections: list[Any] = field(default_factory=list)
     """Every SQLite connection that was opened."""
+    workers: list[SimulatedWorker] = field(default_factory=list)
+    """Every worker that was started."""
 
     def abandon(self) -> None:
         """Ends the life of everything that runs here, without any goodbye."""
+        for worker in self.workers:
+            worker.abandon()
         self.loop.abandon()
         while self.connections:
             self.connections.pop().abandon()
@@ -144,6 +156,7 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
     disk.power_lost = loop.halt
     messages: list[str] = []
     connections: list[Any] = []
+    workers: list[SimulatedWorker] = []
     found = disk
 
     def stop_process(message: str) -> NoReturn:
@@ -153,7 +166,8 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
         raise error
 
     def start_worker(name: str) -> SimulatedWorker:
-        return SimulatedWorker(loop, Random(random.getrandbits(64)))
+        workers.append(SimulatedWorker(loop, Random(random.getrandbits(64))))
+        return workers[-1]
 
     def open_sqlite(path: str) -> SqlConnection:
         # apsw is there in development only, and only this needs it.
@@ -173,4 +187,4 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )
-    return Simulation(io, loop, disk, messages, connections)
+    return Simulation(io, loop, disk, messages, connections, workers)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -31,6 +32,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._halted: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._running = False
+        self._abandoned = False
 
     def time(self) -> float:
         return self._now
@@ -73,6 +75,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coroutine: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]
+        if self._abandoned:
+            # What still runs when coroutines of a dead process are collected begins nothing new.
+            coroutine.close()
+            nothing = self.create_future()
+            nothing.cancel()
+            return cast("asyncio.Task[T]", nothing)
         task = asyncio.Task(coroutine, loop=self, **options)
         self._tasks.append(task)
         if len(self._tasks) > 1000:
@@ -107,11 +115,18 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def abandon(self) -> None:
         """Forgets everything that was under way, as a process does that is gone."""
+        self._abandoned = True
         self._ready.clear()
         self._timers.clear()
         for task in self._tasks:
             # A task of a process that is gone is not worth a warning.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            if (
+                inspect.iscoroutine(coroutine)
+                and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+            ):
+                coroutine.close()
         self._tasks.clear()
 
     def _run(self, finished: Callable[[], bool]) -> None:
