@@ -15,7 +15,7 @@ help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make lint     style, types, and which package may import which'
-	@echo 'make faults   10,000 simulated power cuts instead of 200'
+	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make soak     simulated power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
@@ -63,7 +63,7 @@ lint: setup
 	@$(VENV)/bin/lint-imports --no-cache
 
 faults: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=10000 tools/suites faults
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=10000 MAGNETAR_KILLS=200 tools/suites faults
 
 interop: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 PYTEST_ADDOPTS='-m interop' tools/suites integration

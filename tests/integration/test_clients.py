@@ -29,7 +29,10 @@ SCENARIOS = {
 }
 """How many checks each has."""
 
-SECONDS = 120.0
+COUNTS = ["--messages", "10000", "--sync-messages", "10000"]
+"""Messages for each codec. A blocking send takes as long as a commit."""
+
+SECONDS = 600.0
 
 Checks = list[dict[str, Any]]
 
@@ -39,7 +42,7 @@ def run_program(
 ) -> tuple[Checks, str]:
     """Runs a client program; its checks, and what it wrote besides."""
     process = subprocess.Popen(
-        [*command, "--url", server.url, "--scenario", scenario, "--prefix", prefix],
+        [*command, "--url", server.url, "--scenario", scenario, "--prefix", prefix, *COUNTS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
