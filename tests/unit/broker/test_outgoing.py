@@ -1,0 +1,105 @@
+"""What a connection sends in one turn, and when it stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.broker.outgoing import MESSAGES_HIGH_WATER, REQUESTS_HIGH_WATER, Outgoing
+from magnetar.io.simulated import SimulatedDisk, simulated_io
+
+
+class Socket:
+    """A transport whose client reads when the test says so."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.unsent = 0
+        self.closing = False
+        self.limits: tuple[int, int] = (0, 0)
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        self.limits = (high, low)
+
+    def write(self, data: bytes | bytearray) -> None:
+        self.written.append(bytes(data))
+        self.unsent += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+class World:
+    def __init__(self) -> None:
+        self.simulation = simulated_io(1, SimulatedDisk(1))
+        self.room_again = 0
+        self.overfull: list[bool] = []
+        self.socket = Socket()
+        self.outgoing = Outgoing(self.simulation.io.loop, self._on_room, self.overfull.append)
+        self.outgoing.use(self.socket)
+
+    def _on_room(self) -> None:
+        self.room_again += 1
+
+    def turn(self) -> None:
+        """Lets the loop go round."""
+        self.simulation.loop.run_for(0.001)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_frames_of_one_turn_are_one_write(world: World) -> None:
+    for frame in (b"a", bytearray(b"b"), b"c"):
+        world.outgoing.queue(frame)
+    assert world.socket.written == []
+    world.turn()
+    assert world.socket.written == [b"abc"]
+    assert world.socket.limits == (MESSAGES_HIGH_WATER, MESSAGES_HIGH_WATER // 2)
+
+
+def test_what_is_queued_counts_as_unsent(world: World) -> None:
+    """All that was cached could be queued in one turn, before the socket had a say."""
+    world.outgoing.queue(bytes(MESSAGES_HIGH_WATER - 10))
+    assert world.outgoing.room == 10
+    world.outgoing.queue(bytes(20))
+    assert world.outgoing.room < 0
+    world.turn()
+    assert world.outgoing.room == MESSAGES_HIGH_WATER
+    assert world.room_again == 1
+
+
+def test_a_paused_socket_has_no_room_until_it_resumes(world: World) -> None:
+    world.outgoing.pause()
+    world.outgoing.queue(b"answers go on")
+    world.turn()
+    assert world.socket.written == [b"answers go on"]
+    assert (world.outgoing.room, world.room_again) == (0, 0)
+    world.outgoing.resume()
+    assert world.outgoing.room > 0
+    assert world.room_again == 1
+
+
+def test_a_client_that_takes_no_answers_is_not_read(world: World) -> None:
+    world.outgoing.queue(bytes(REQUESTS_HIGH_WATER + 1))
+    world.outgoing.pause()
+    world.turn()
+    world.outgoing.queue(b"more")
+    world.turn()
+    assert world.overfull == [True]
+    world.outgoing.resume()
+    assert world.overfull == [True, False]
+
+
+def test_nothing_is_written_to_what_is_closing_or_gone(world: World) -> None:
+    world.outgoing.queue(b"a")
+    world.socket.closing = True
+    world.turn()
+    world.outgoing.queue(b"b")
+    world.outgoing.use(None)
+    world.turn()
+    assert world.socket.written == []
