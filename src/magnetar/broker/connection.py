@@ -253,6 +253,7 @@ class Connection:
             return
         starts, ends = sends.starts[:count], sends.ends[:count]
         messages = sum(sends.num_messages[:count])
+        producer.chunks.messages += sends.chunks
         publish = Publish(
             producer,
             sends.sequence_ids[:count],

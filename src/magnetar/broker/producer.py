@@ -147,7 +147,7 @@ class Producer:
         self.client_version = connection.client_version
         self.partial_producer = connection.supports_partial_producer
         self.rate_in = Rate()
-        self.chunks = 0
+        self.chunks = Rate()
         self.pending = 0
         """Entries that are not durable yet."""
         self.closed = False

@@ -91,7 +91,6 @@ class Topic:
         self.reads = Rate()
         self.misses = Rate()
         self.mark_deletes = Rate()
-        self.chunk_seen = False
         self.created_ms = io.clock.wall_ms()
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
@@ -375,6 +374,7 @@ class Topic:
             rate.tick(seconds)
         for producer in self.producers.values():
             producer.rate_in.tick(seconds)
+            producer.chunks.tick(seconds)
         moving = self.rate_in.per_second > 0 or self.rate_out.per_second > 0
         for subscription in self.subscriptions.values():
             subscription.tick(seconds)

@@ -10,6 +10,8 @@ cdef class SendRun:
     cdef public Py_ssize_t capacity
     cdef public long long producer_id
     cdef public Py_ssize_t count
+    cdef public Py_ssize_t chunks
+    cdef int _chunk
     cdef public int error
     cdef public long long error_sequence_id
     cdef public object sequence_ids
@@ -52,10 +54,10 @@ cdef long long _scan_type(bytes buffer, Py_ssize_t position, Py_ssize_t end) exc
 @cython.locals(wire='int', after='Py_ssize_t', size='long long')
 cdef Py_ssize_t _skip(bytes buffer, Py_ssize_t position, Py_ssize_t end, long long tag) except? -1
 
-@cython.locals(count='Py_ssize_t', total='long long', end='Py_ssize_t', command_end='Py_ssize_t', error='int')
+@cython.locals(count='Py_ssize_t', before='Py_ssize_t', total='long long', end='Py_ssize_t', command_end='Py_ssize_t', error='int')
 cpdef Py_ssize_t read_sends(bytes buffer, Py_ssize_t position, Py_ssize_t limit, long long max_frame, SendRun run, bint verify_checksum, Py_ssize_t max_count) except? -1
 
-@cython.locals(position='Py_ssize_t', producer_id='long long', sequence_id='long long', highest='long long', messages='long long', seen='int', tag='int', value='long long', after='Py_ssize_t')
+@cython.locals(position='Py_ssize_t', producer_id='long long', sequence_id='long long', highest='long long', messages='long long', seen='int', chunk='int', tag='int', value='long long', after='Py_ssize_t')
 cdef int _read_send(bytes buffer, Py_ssize_t frame, Py_ssize_t end, SendRun run, Py_ssize_t index) except -1
 
 @cython.locals(position='Py_ssize_t', size='long long', found='long long')

@@ -39,14 +39,17 @@ class SendRun:
     """Consecutive SENDs of one producer; reused from read to read.
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) to the end of its frame.
-    ``highest_sequence_ids`` has -1 where the producer gave none. ``error``: 0 none, 1 checksum mismatch,
-    2 not a plain SEND, 3 entry malformed; ``error_sequence_id`` is -1 where it could not be read.
+    ``highest_sequence_ids`` has -1 where the producer gave none; ``chunks`` of the entries are chunks of
+    larger messages. ``error``: 0 none, 1 checksum mismatch, 2 not a plain SEND, 3 entry malformed;
+    ``error_sequence_id`` is -1 where it could not be read.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
         self.producer_id = 0
         self.count = 0
+        self.chunks = 0
+        self._chunk = 0
         self.error = 0
         self.error_sequence_id = -1
         self.sequence_ids = array("q", bytes(8 * capacity))
@@ -204,6 +207,7 @@ def read_sends(
     """
     count = 0
     run.count = 0
+    run.chunks = 0
     run.error = _OK
     run.error_sequence_id = -1
     if max_count > run.capacity:
@@ -234,10 +238,13 @@ def read_sends(
             break
         run._starts[count] = command_end
         run._ends[count] = end
+        run.chunks += run._chunk
         count += 1
         if _INTERPRETED and count < max_count:
+            before = count
             count = repeat_sends(buffer, position, limit, max_frame, run, verify_checksum, count, max_count)
             end = run.ends[count - 1]
+            run.chunks += run._chunk * (count - before)
         position = end
     run.count = count
     if count == 0 and max_count > 0 and next_frame(buffer, position, limit, max_frame) == _SEND:
@@ -254,6 +261,7 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
     sequence_id = 0
     highest = -1
     messages = 1
+    chunk = 0
     seen = 0
     while position < end - 1:
         tag = buffer[position]
@@ -277,7 +285,9 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
             messages = value
         elif tag == 0x30:
             highest = value
-        elif tag != 0x38 and (value != 0 or (tag != 0x20 and tag != 0x28 and tag != 0x40)):
+        elif tag == 0x38:
+            chunk = 1 if value else 0
+        elif value != 0 or (tag != 0x20 and tag != 0x28 and tag != 0x40):
             return _NOT_PLAIN
     if position != end or seen != 3 or messages < 1 or messages > 0x7FFFFFFF:
         return _NOT_PLAIN
@@ -288,6 +298,7 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
     run._sequences[index] = sequence_id
     run._highest[index] = highest
     run._numbers[index] = messages
+    run._chunk = chunk
     return _OK
 
 

@@ -389,6 +389,7 @@ def test_sends_that_repeat_each_other(
     assert list(run.sequence_ids[:expected]) == [signed(each) for each in ids[:expected]]
     assert list(run.highest_sequence_ids[:expected]) == [12345 if same_highest else -1] * expected
     assert list(run.num_messages[:expected]) == [1] * expected
+    assert run.chunks == (expected if chunks else 0)
     ends = [len(b"".join(frames[: index + 1])) for index in range(expected)]
     assert list(run.ends[:expected]) == ends
     for index in range(expected):
