@@ -22,6 +22,7 @@ from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 _POLICIES = "/admin/policies"
 _CLUSTERS = "/admin/clusters"
 _PARTITIONED = "/admin/partitioned-topics"
+_MAX_KNOWN = 100_000
 
 
 def _json(node: Node) -> Any:
@@ -111,6 +112,9 @@ class Namespaces:
             count = value.get("partitions", 0) if isinstance(value, dict) else 0
             if not isinstance(count, int) or count < 0:
                 raise MetadataFailure(f"{path}: partitions is {count!r}")
+        if len(self._partitions) >= _MAX_KNOWN:
+            # Clients may ask for any name: what is remembered of them is bounded.
+            self._partitions.clear()
         self._partitions[path] = count
         return count
 

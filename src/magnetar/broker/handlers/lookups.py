@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from magnetar.broker.connection import Connection
-from magnetar.errors import BrokerError, InvalidRequest, NotAllowed
+from magnetar.broker.topic_patterns import topics_matching
+from magnetar.errors import BrokerError, NotAllowed
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
@@ -15,8 +15,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     ServerError,
 )
-
-_PATTERN_LIMIT = 50 * 1024
 
 
 def partitioned_metadata(connection: Connection, command: BaseCommand) -> None:
@@ -73,10 +71,10 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     names: list[str] = []
     if request.mode in (CommandGetTopicsOfNamespace.PERSISTENT, CommandGetTopicsOfNamespace.ALL):
         names = await broker.topic_names(request.namespace)
-    filtered = False
-    if request.HasField("topics_pattern"):
-        names = _matching(names, request.topics_pattern)
-        filtered = True
+    matching = topics_matching(names, request.topics_pattern) if request.HasField("topics_pattern") else None
+    filtered = matching is not None
+    if matching is not None:
+        names = matching
     answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     response = answer.getTopicsOfNamespaceResponse
     response.request_id = request.request_id
@@ -87,22 +85,6 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     response.filtered = filtered
     response.topics_hash = digest
     connection.send(answer)
-
-
-def _matching(names: list[str], pattern: str) -> list[str]:
-    if len(pattern) > _PATTERN_LIMIT:
-        raise InvalidRequest(f"topics_pattern of {len(pattern)} characters is too long")
-    without_domain = pattern.split("://", 1)[-1]
-    try:
-        compiled = re.compile(without_domain)
-    except re.error as error:
-        raise InvalidRequest(f"topics_pattern is not a regular expression: {error}") from error
-    found = []
-    for name in names:
-        short = re.sub(r"-partition-\d+$", "", name).split("://", 1)[1]
-        if compiled.fullmatch(short):
-            found.append(name)
-    return found
 
 
 def _no_schemas() -> BrokerError:

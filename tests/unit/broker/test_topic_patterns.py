@@ -1,0 +1,33 @@
+"""Patterns of clients: what matches, and what is left to the client."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.broker.topic_patterns import MAX_PATTERN_LENGTH, topics_matching
+
+LOCALS = ("a-1", "a-2-partition-0", "a-2-partition-1", "b")
+NAMES = [f"persistent://public/default/{local}" for local in LOCALS]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("public/default/a-.*", NAMES[:3]),
+        ("persistent://public/default/a-.*", NAMES[:3]),
+        ("public/default/a-2", NAMES[1:3]),
+        ("public/default/.", NAMES[3:]),
+        ("a-1", []),
+    ],
+)
+def test_the_whole_name_without_domain_and_partition_matches(pattern: str, found: list[str]) -> None:
+    assert topics_matching(NAMES, pattern) == found
+
+
+@pytest.mark.parametrize("pattern", ["x" * (MAX_PATTERN_LENGTH + 1), "public/default/(?!a).*", "(", "*"])
+def test_what_cannot_be_matched_here_is_left_to_the_client(pattern: str) -> None:
+    assert topics_matching(NAMES, pattern) is None
+
+
+def test_a_pattern_that_would_backtrack_for_ever_does_not() -> None:
+    assert topics_matching(["persistent://public/default/" + "a" * 5000], "public/default/(a+)+b") == []
