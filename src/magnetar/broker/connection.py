@@ -99,7 +99,6 @@ class Connection:
         self.closed = True
         self.transport = None
         self.outgoing.use(None)
-        self._drop_partial()
         self._held = None
         self.keep_alive.stop()
         self._release()
@@ -107,6 +106,7 @@ class Connection:
 
     def _release(self) -> None:
         """Its producers and consumers are gone, whether or not the client has read that it is closed."""
+        self._drop_partial()
         opening = [o.producer for o in self.opening_producers.values() if o.producer is not None]
         for producer in [*self.producers.values(), *opening]:
             producer.topic.remove_producer(producer)
@@ -135,6 +135,8 @@ class Connection:
             self.resume_reading()
 
     def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
         self.keep_alive.heard()
         if self._held is not None:
             buffer, position = self._held

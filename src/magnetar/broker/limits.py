@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from magnetar.errors import BrokerError, NotAllowed
+
+log = logging.getLogger(__name__)
 
 
 class BoundedConnection(Protocol):
@@ -84,13 +87,16 @@ class PublishBuffer:
 
 
 class PartialFrames:
-    """Bytes of frames that have not arrived whole; beyond the limit the oldest of them wait.
+    """Bytes of frames that have not arrived whole.
 
-    A connection that waits too long is silent and ends by its keep-alive, so that the memory comes back.
+    Beyond the limit the connections with the oldest of them are not read. What these hold already stays with
+    them, and newer ones, which may be well-behaved, go on and add to it: at one and a half times the limit
+    the oldest are closed. A connection that waits is silent and ends by its keep-alive at the latest.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
+        self._end = max_bytes + max_bytes // 2
         self.used = 0
         self._sizes: dict[BoundedConnection, int] = {}
         self._paused: dict[BoundedConnection, None] = {}
@@ -100,6 +106,8 @@ class PartialFrames:
         self.used += size
         if self.used <= self._max:
             return
+        if self.used > self._end:
+            self._close_oldest(connection)
         held = 0
         for oldest, kept in self._sizes.items():
             if held >= self.used - self._max:
@@ -108,6 +116,14 @@ class PartialFrames:
             if oldest not in self._paused and len(self._paused) + 1 < len(self._sizes):
                 self._paused[oldest] = None
                 oldest.pause_reading()
+
+    def _close_oldest(self, growing: BoundedConnection) -> None:
+        for oldest in list(self._sizes):
+            if self.used <= self._end:
+                break
+            if oldest is not growing:
+                log.warning("closing a connection that holds the oldest partial frame peer=%s", oldest.host)
+                oldest.close()
 
     def gone(self, connection: BoundedConnection) -> None:
         self.used -= self._sizes.pop(connection, 0)

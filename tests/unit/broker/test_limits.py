@@ -114,12 +114,43 @@ def test_the_last_one_is_never_paused() -> None:
     assert only.pauses == 0
 
 
+def test_the_oldest_are_closed_when_what_they_hold_leaves_no_room() -> None:
+    """Those paused had sent all they had; the next ones were read, and the bound was none."""
+    partial = PartialFrames(100)
+    closed: list[Reader] = []
+
+    class Closing(Reader):
+        def close(self) -> None:
+            closed.append(self)
+            partial.gone(self)
+
+    readers = [Closing() for _ in range(50)]
+    for reader in readers:
+        partial.grew(reader, 20)
+        assert partial.used <= 150
+    assert closed == readers[:43]
+    assert readers[-1].pauses == 0
+
+
+def test_a_frame_larger_than_all_room_closes_all_others_but_not_itself() -> None:
+    partial = PartialFrames(100)
+
+    class Closing(Reader):
+        def close(self) -> None:
+            partial.gone(self)
+
+    other, large = Closing(), Reader()
+    partial.grew(other, 10)
+    partial.grew(large, 1000)
+    assert (partial.used, large.pauses) == (1000, 0)
+
+
 def test_one_that_goes_while_it_waits_is_resumed_once() -> None:
     partial = PartialFrames(100)
     readers = [Reader() for _ in range(10)]
     for reader in readers:
-        partial.grew(reader, 50)
-    assert sum(reader.pauses for reader in readers) == 8
+        partial.grew(reader, 15)
+    assert sum(reader.pauses for reader in readers) == 4
     for reader in readers:
         partial.gone(reader)
         partial.gone(reader)
@@ -127,7 +158,7 @@ def test_one_that_goes_while_it_waits_is_resumed_once() -> None:
     assert not any(reader.pauses for reader in readers)
 
 
-@pytest.mark.parametrize("limit", [1, 100, 10_000])
+@pytest.mark.parametrize("limit", [9_000, 10_000, 1_000_000])
 def test_what_is_held_returns_to_nothing(limit: int) -> None:
     partial = PartialFrames(limit)
     readers = [Reader() for _ in range(50)]
