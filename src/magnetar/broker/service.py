@@ -239,19 +239,36 @@ class BrokerService:
         :raises TopicNotFound: it is missing
         :raises ServiceNotReady: it is just being closed, or the broker is stopping
         """
+        return await self._loaded(name, create=create, unasked=True)
+
+    async def create_topic(self, name: TopicName) -> Topic:
+        """Makes a topic, whatever the settings say of making them on use.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises ServiceNotReady: one of that name is just being closed, or the broker is stopping
+        """
+        return await self._loaded(name, create=True, unasked=False)
+
+    async def _loaded(self, name: TopicName, *, create: bool, unasked: bool) -> Topic:
         full_name = str(name)
-        found = self.topics.get(full_name)
-        if found is not None and not found.closing:
-            return found
-        if self._stopping:
-            raise ServiceNotReady("The broker is stopping")
-        unloading = self._unloading.get(full_name)
-        if unloading is not None:
-            raise ServiceNotReady("Topic is temporarily unavailable")
-        loading = self._loading.get(full_name)
-        if loading is None:
-            loading = await self._start_loading(name, full_name, create=create)
-        return await self._await_loading(loading)
+        while True:
+            found = self.topics.get(full_name)
+            if found is not None and not found.closing:
+                return found
+            if self._stopping:
+                raise ServiceNotReady("The broker is stopping")
+            if full_name in self._unloading:
+                raise ServiceNotReady("Topic is temporarily unavailable")
+            loading = self._loading.get(full_name)
+            if loading is None:
+                loading = self._start_loading(name, full_name, create=create, unasked=unasked)
+                return await self._await_loading(loading)
+            try:
+                return await self._await_loading(loading)
+            except TopicNotFound:
+                # Whoever began that load did not want the topic made.
+                if not create:
+                    raise
 
     async def _await_loading(self, loading: Any) -> Topic:
         waiter = self.io.loop.create_future()
@@ -276,20 +293,20 @@ class BrokerService:
             timer.cancel()
         return topic
 
-    async def _start_loading(self, name: TopicName, full_name: str, *, create: bool) -> Any:
+    def _start_loading(self, name: TopicName, full_name: str, *, create: bool, unasked: bool) -> Any:
         if len(self._loading) >= self.settings.max_topic_loads:
             raise TooManyRequests("Too many topics are being loaded")
-        loading = self.io.loop.create_task(self._load(name, create=create))
+        loading = self.io.loop.create_task(self._load(name, create=create, unasked=unasked))
         self._loading[full_name] = loading
         loading.add_done_callback(lambda _done: self._loading.pop(full_name, None))
         return loading
 
-    async def _load(self, name: TopicName, *, create: bool) -> Topic:
+    async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> Topic:
         started = self.io.clock.monotonic()
         await self.namespaces.check(name.namespace_name)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
-        if create and not await self.managed_ledgers.exists(name.path):
+        if create and unasked and not await self.managed_ledgers.exists(name.path):
             create = await self._may_create(name)
         try:
             ledger = await self.managed_ledgers.open(name.path, create=create)
@@ -321,13 +338,6 @@ class BrokerService:
             return True
         index = name.partition_index
         return index >= 0 and index < await self.namespaces.partitions(name.base)
-
-    async def create_topic(self, name: TopicName) -> Topic:
-        """Makes a topic, whatever the settings say of making them on use."""
-        await self.namespaces.check(name.namespace_name)
-        ledger = await self.managed_ledgers.open(name.path, create=True)
-        await self.managed_ledgers.close(ledger)
-        return await self.topic(name, create=False)
 
     async def unload_topic(self, topic: Topic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
