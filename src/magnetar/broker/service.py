@@ -253,6 +253,9 @@ class BrokerService:
         full_name = str(name)
         while True:
             found = self.topics.get(full_name)
+            if found is not None and found.fenced and not found.closing:
+                await self.unload_topic(found)
+                continue
             if found is not None and not found.closing:
                 return found
             if self._stopping:

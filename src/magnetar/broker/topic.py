@@ -24,13 +24,14 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import Position
-from magnetar.metadata.interface import BadVersion
+from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
 
 log = logging.getLogger(__name__)
@@ -242,6 +243,7 @@ class Topic:
         self._wake_drained()
 
     def on_fenced(self) -> None:
+        """Somebody else owns the managed ledger: whoever asks for the topic next has it loaded anew."""
         self.fenced = True
         self._wake_drained()
         self.disconnect_producers()
@@ -319,7 +321,11 @@ class Topic:
             self.forget_subscription(subscription)
             return
         subscription.close()
-        await self.managed_ledger.delete_cursor(name)
+        try:
+            await self.managed_ledger.delete_cursor(name)
+        except (LedgerError, MetadataError):
+            subscription.closing = False
+            raise
         self.subscriptions.pop(name, None)
 
     def keep_for_return(self, subscription: Subscription) -> None:

@@ -117,7 +117,7 @@ async def close_producer(connection: Connection, request: Any) -> None:
 
 
 def send_slowly(connection: Connection, command: BaseCommand) -> None:
-    """A SEND with a transaction, a marker or a message id of its own."""
+    """A SEND that the fast path does not take: all of them are refused, each for its reason."""
     send = command.send
     producer_id = signed(send.producer_id)
     producer = connection.producers.get(producer_id)
@@ -129,8 +129,10 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         error = NotAllowed("Transactions are not supported by this broker yet")
     elif send.marker:
         error = NotAllowed("Markers are for brokers")
-    else:
+    elif send.HasField("message_id"):
         error = NotAllowed(
             "A message id is given by replicators, and replication is not supported by this broker yet"
         )
+    else:
+        error = NotAllowed(f"num_messages is {send.num_messages}, or a field is set that is not known here")
     connection.send_send_error(producer_id, send.sequence_id, error)

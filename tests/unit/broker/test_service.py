@@ -1,0 +1,83 @@
+"""The broker's topics in a simulated world."""
+
+from __future__ import annotations
+
+import pytest
+from world import World
+
+from magnetar.broker.bootstrap import bootstrap
+from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topic import Topic, TopicSettings
+from magnetar.errors import NamespaceNotFound, TopicNotFound
+from magnetar.io.wheel import TimerWheel
+from magnetar.naming.topic_name import TopicName
+
+NAME = TopicName.parse("persistent://public/default/t")
+
+
+class Brokers:
+    """One broker over the stores of a world."""
+
+    def __init__(self, **settings: bool) -> None:
+        self.world = World()
+        io = self.world.simulation.io
+        urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
+        self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
+        known = BrokerSettings("standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), **settings)
+        wheel = TimerWheel(io.loop)
+        self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
+
+    def topic(self, name: TopicName = NAME, *, create: bool = True) -> Topic:
+        return self.world.run(self.broker.topic(name, create=create))
+
+
+def test_a_topic_is_loaded_once() -> None:
+    brokers = Brokers()
+    loop = brokers.world.simulation.loop
+    loads = [loop.create_task(brokers.broker.topic(NAME, create=True)) for _ in range(5)]
+    assert len({id(brokers.world.run(load)) for load in loads}) == 1
+
+
+def test_who_wants_a_topic_made_does_not_fail_with_who_does_not() -> None:
+    brokers = Brokers()
+    loop = brokers.world.simulation.loop
+    looking = loop.create_task(brokers.broker.topic(NAME, create=False))
+    making = loop.create_task(brokers.broker.topic(NAME, create=True))
+    assert brokers.world.run(making) is brokers.topic()
+    with pytest.raises(TopicNotFound):
+        brokers.world.run(looking)
+
+
+def test_an_operator_makes_what_clients_may_not() -> None:
+    brokers = Brokers(auto_topics=False)
+    with pytest.raises(TopicNotFound):
+        brokers.topic()
+    made = brokers.world.run(brokers.broker.create_topic(NAME))
+    assert brokers.topic(create=False) is made
+
+
+def test_without_a_namespace_there_is_no_topic() -> None:
+    with pytest.raises(NamespaceNotFound):
+        Brokers().topic(TopicName.parse("persistent://public/nowhere/t"))
+
+
+def test_a_topic_lost_to_somebody_else_is_loaded_anew() -> None:
+    brokers = Brokers()
+    lost = brokers.topic()
+    brokers.world.run(brokers.world.managed.open(NAME.path, create=False))
+    brokers.world.wait(1)
+    assert lost.fenced
+    again = brokers.topic()
+    assert again is not lost
+    assert not again.fenced
+
+
+def test_stopping_closes_everything() -> None:
+    brokers = Brokers()
+    topics = [brokers.topic(TopicName.parse(f"persistent://public/default/t{n}")) for n in range(100)]
+    brokers.world.run(brokers.broker.stop())
+    assert all(topic.closing for topic in topics)
+    assert not brokers.broker.topics
+    assert not brokers.world.managed.opened
