@@ -8,12 +8,29 @@ not fit exactly is left to ``hot_decode``, errors included.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from array import array
+from typing import Protocol
 
 from crc32c import crc32c
 
-if TYPE_CHECKING:
-    from magnetar.protocol.hot_decode import AckRun, SendRun
+
+class Sends(Protocol):
+    """The arrays of ``hot_decode.SendRun``."""
+
+    sequence_ids: array[int]
+    highest_sequence_ids: array[int]
+    num_messages: array[int]
+    starts: array[int]
+    ends: array[int]
+
+
+class Acks(Protocol):
+    """The arrays of ``hot_decode.AckRun``."""
+
+    capacity: int
+    ledger_ids: array[int]
+    entry_ids: array[int]
+
 
 _BODY = 12
 _MAGIC = b"\x0e\x01"
@@ -24,7 +41,7 @@ def repeat_sends(
     previous: int,
     limit: int,
     max_frame: int,
-    run: SendRun,
+    run: Sends,
     verify_checksum: bool,
     count: int,
     max_count: int,
@@ -73,7 +90,7 @@ def repeat_sends(
     return count
 
 
-def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: AckRun, count: int) -> int:
+def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Acks, count: int) -> int:
     """Takes ACKs that repeat the one in [previous, position), which has one id: the last of ``count``."""
     ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
     if buffer[previous + 11] > 127:
