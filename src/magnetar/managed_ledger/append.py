@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from magnetar.ledger.entry_run import EntryRun
+
 
 class Append:
     """Entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
@@ -61,6 +63,18 @@ class Append:
         self.count = count
         self.size -= rest_size
         return rest
+
+    def as_run(self) -> EntryRun:
+        """The entries as they were written."""
+        end = self.first + self.count
+        return EntryRun(
+            self.ledger_id,
+            self.first_entry_id,
+            self.count,
+            self.buffer,
+            self.starts[self.first : end],
+            self.ends[self.first : end],
+        )
 
 
 class AppendListener(Protocol):

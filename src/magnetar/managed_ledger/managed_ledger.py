@@ -17,7 +17,6 @@ from typing import Any
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
 from magnetar.io.waiting import finished
-from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import (
     LedgerClosed,
     LedgerError,
@@ -43,8 +42,6 @@ from magnetar.managed_ledger.trimming import Trimmer
 from magnetar.metadata.interface import BadVersion, MetadataError, MetadataStore
 
 log = logging.getLogger(__name__)
-
-_RETRY_MS = 10_000
 
 
 class State(Enum):
@@ -170,7 +167,8 @@ class ManagedLedger:
             self._waiting.appendleft(operation)
             self._start_roll()
             return
-        if operation.count > room:
+        full = operation.count > room
+        if full:
             self._waiting.appendleft(operation.split(room))
         writer = self._writer
         if writer is None:
@@ -189,7 +187,7 @@ class ManagedLedger:
         self._appended_entries += operation.count
         self._appended_bytes += operation.size
         self._pending.append(operation)
-        if self._waiting:
+        if full:
             self._start_roll()
 
     def on_durable(self, last_entry_id: int) -> None:
@@ -228,16 +226,7 @@ class ManagedLedger:
         if self.ledgers.entries_after((near[0], near[1] - 1)) > threshold + sum(a.count for a in appends):
             return
         for operation in appends:
-            self.cache.insert(
-                EntryRun(
-                    operation.ledger_id,
-                    operation.first_entry_id,
-                    operation.count,
-                    operation.buffer,
-                    operation.starts[operation.first : operation.first + operation.count],
-                    operation.ends[operation.first : operation.first + operation.count],
-                )
-            )
+            self.cache.insert(operation.as_run())
 
     def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
         """From the current ledger's writer: everything not durable is written again, to a new ledger."""

@@ -1,0 +1,22 @@
+"""Going on in another ledger: when, how often, and what happens when it goes wrong on the way."""
+
+from __future__ import annotations
+
+from world import World, append
+
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+
+KEEP = ManagedLedgerSettings(
+    max_entries_per_ledger=100, min_rollover_ms=0, retention=RetentionSettings(-1, -1)
+)
+
+
+def test_appends_that_waited_for_a_ledger_share_it() -> None:
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    append(ledger, 100)
+    for number in range(250):
+        append(ledger, 1, number)
+    world.wait(5)
+    assert [context for context, _first, _count in listener.contexts] == [None, *range(250)]
+    assert [summary.entries for summary in ledger.ledgers] == [100, 100, 100, 50]
