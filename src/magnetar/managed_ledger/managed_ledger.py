@@ -26,6 +26,7 @@ from magnetar.ledger.interface import (
 )
 from magnetar.managed_ledger.append import Append, AppendListener
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import (
@@ -35,11 +36,12 @@ from magnetar.managed_ledger.errors import (
     ManagedLedgerTerminated,
 )
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.managed_ledger.trimming import Trimmer
-from magnetar.metadata.interface import BadVersion, MetadataError, MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,8 @@ class ManagedLedger:
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
         self.properties = record.properties
-        self._version = version
+        self._record = OwnedRecord(io.loop, metadata, path, version)
+        self._ending = Turns(io.loop)
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
         self._cursors: dict[str, Cursor] = {}
@@ -99,7 +102,6 @@ class ManagedLedger:
         self.mark_deletes = 0
         self.last_ledger_made_ms = 0
         self.last_ledger_failed_ms = 0
-        self._record_turns = Turns(io.loop)
 
     def _last_stored(self) -> Position:
         for summary in reversed(list(self.ledgers)):
@@ -270,43 +272,29 @@ class ManagedLedger:
 
     async def roll(self) -> None:
         """Closes the current ledger and goes on in a new one."""
-        writer = await self._store.create(self.settings.quorums, self._custom_metadata())
-        old, current = self._writer, self._current
-        if old is not None:
-            try:
-                last, length = await old.close()
-            except LedgerError as error:
-                log.warning(
-                    "ledger did not close",
-                    extra={"managed_ledger": self.name, "ledger": old.ledger_id, "error": str(error)},
-                )
-                old = None
-            else:
-                if current is not None:
-                    current.entries, current.size = last + 1, length
-        if old is None and current is not None and not current.closed_ms:
-            # What the failed ledger holds behind the last acknowledged entry is never read: its count says
-            # so.
-            await self._store.open(current.ledger_id, recover=True)
-        now = self._io.clock.wall_ms()
-        gone: LedgerSummary | None = None
-        if current is not None:
-            current.closed_ms = max(now, 1)
-            if not current.entries:
-                gone = current
-                self.ledgers.remove(current.ledger_id)
+        writer = await self._store.create(self.settings.quorums, custom_metadata(self.name))
         summary = LedgerSummary(writer.ledger_id)
+        gone: LedgerSummary | None = None
+        now = self._io.clock.wall_ms()
+        try:
+            await self._close_current()
+        except LedgerError:
+            await self._let_go(summary)
+            raise
+        current = self._current
+        if current is not None and not current.entries and current.ledger_id in self.ledgers:
+            gone = current
+            self.ledgers.remove(current.ledger_id)
         self.ledgers.add(summary)
         try:
             await self.put_record()
-        except (ManagedLedgerError, MetadataError):
+        except (ManagedLedgerError, MetadataError) as error:
             self.ledgers.remove(summary.ledger_id)
-            self._writer = self._current = None
-            await self._store.delete(summary.ledger_id)
+            if isinstance(error, ManagedLedgerFenced):
+                await self._let_go(summary)
             raise
         if gone is not None:
-            self.reader.forget(gone.ledger_id)
-            await self._store.delete(gone.ledger_id)
+            await self._let_go(gone)
         writer.set_listener(self)
         self._writer, self._current = writer, summary
         self._appended_entries = self._appended_bytes = 0
@@ -316,6 +304,44 @@ class ManagedLedger:
         if self.last_confirmed[1] < 0:
             self.last_confirmed = (summary.ledger_id, -1)
         self.trimmer.schedule()
+
+    async def _close_current(self) -> None:
+        """Closes the current ledger at its last acknowledged entry; without one there is nothing to do.
+
+        :raises LedgerError: it cannot even be recovered
+        """
+        writer, current = self._writer, self._current
+        if current is None or current.closed_ms:
+            return
+        if writer is not None:
+            try:
+                last, length = await writer.close()
+            except LedgerError as error:
+                log.warning(
+                    "ledger did not close",
+                    extra={"managed_ledger": self.name, "ledger": writer.ledger_id, "error": str(error)},
+                )
+                writer = None
+            else:
+                current.entries, current.size = last + 1, length
+        if writer is None:
+            # What the failed ledger holds behind the last acknowledged entry is never read: its count says
+            # so.
+            reader = await self._store.open(current.ledger_id, recover=True)
+            reader.close()
+        current.closed_ms = max(self._io.clock.wall_ms(), 1)
+        self._writer = None
+
+    async def _let_go(self, summary: LedgerSummary) -> None:
+        """Deletes a ledger that the record does not name; if that fails, the scan for orphans does it."""
+        self.reader.forget(summary.ledger_id)
+        try:
+            await self._store.delete(summary.ledger_id)
+        except LedgerError as error:
+            log.warning(
+                "ledger left behind",
+                extra={"managed_ledger": self.name, "ledger": summary.ledger_id, "error": str(error)},
+            )
 
     async def rolled(self) -> None:
         """Returns when no new ledger is on its way."""
@@ -349,29 +375,16 @@ class ManagedLedger:
         if self.listener is not None:
             self.listener.on_fenced()
 
-    def _custom_metadata(self) -> dict[str, bytes]:
-        return {
-            "component": b"managed-ledger",
-            "application": b"pulsar",
-            "pulsar/managed-ledger": self.name.encode(),
-        }
-
-    def cursor_metadata(self, cursor: str) -> dict[str, bytes]:
-        """Custom metadata of a cursor's ledgers."""
-        return {**self._custom_metadata(), "pulsar/cursor": cursor.encode()}
-
     async def put_record(self) -> None:
         """Writes the list of ledgers.
 
         :raises ManagedLedgerFenced: somebody else wrote it
         """
-        async with self._record_turns:
-            record = ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties)
-            try:
-                node = await self._metadata.put(self.path, encode_managed_ledger(record), self._version)
-            except BadVersion as error:
-                raise ManagedLedgerFenced(f"{self.path} was changed by somebody else") from error
-            self._version = node.version
+        await self._record.put(
+            lambda: encode_managed_ledger(
+                ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties)
+            )
+        )
 
     async def set_properties(self, properties: dict[str, str]) -> None:
         """Merges properties into the record; durable when this returns."""
@@ -429,20 +442,24 @@ class ManagedLedger:
 
     async def terminate(self) -> Position:
         """Ends it for ever; returns the last position. Idempotent."""
-        if self.terminated is not None:
+        async with self._ending:
+            if self.terminated is not None:
+                return self.terminated
+            await self.rolled()
+            if self.lost:
+                raise ManagedLedgerClosed(f"{self.name} is closed")
+            self.state = State.TERMINATED
+            try:
+                await self._close_current()
+            finally:
+                self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
+            self.terminated = self.last_confirmed
+            try:
+                await self.put_record()
+            except (ManagedLedgerError, MetadataError):
+                self.terminated = None
+                raise
             return self.terminated
-        await self.rolled()
-        if self.state in (State.CLOSED, State.FENCED):
-            raise ManagedLedgerClosed(f"{self.name} is closed")
-        self.state = State.TERMINATED
-        if self._writer is not None and self._current is not None:
-            last, length = await self._writer.close()
-            self._current.entries, self._current.size = last + 1, length
-            self._current.closed_ms = self._io.clock.wall_ms()
-            self._writer = None
-        self.terminated = self.last_confirmed
-        await self.put_record()
-        return self.terminated
 
     async def _settle(self) -> None:
         await self.rolled()

@@ -12,6 +12,7 @@ from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
+from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -123,7 +124,7 @@ class ManagedLedgers:
             self._metadata,
             ledger.settings,
             f"{ledger.path}/{quote_plus(name)}",
-            ledger.cursor_metadata(name),
+            custom_metadata(ledger.name, name),
         )
 
     async def _open_cursor(self, ledger: ManagedLedger, name: str) -> None:

@@ -128,3 +128,49 @@ def test_slow_acknowledgements_change_nothing(faulty: Faulty) -> None:
         append(ledger, 1, number)
     world.wait(10)
     assert [context for context, _first, _count in listener.contexts] == list(range(20))
+
+
+def test_an_empty_ledger_that_cannot_be_deleted_stops_no_append(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    faulty.store.fail_append(0)
+    faulty.store.fail_next("delete")
+    for number in range(3):
+        append(ledger, 1, number)
+        world.wait(1)
+    assert [context for context, _first, _count in listener.contexts] == [0, 1, 2]
+    assert not listener.failed
+
+
+def test_a_ledger_that_cannot_be_recovered_leaves_no_other_behind(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 1)
+    faulty.store.fail_append(1)
+    faulty.store.fail_next("open")
+    append(ledger, 1)
+    world.wait(1)
+    assert listener.failed
+    assert world.run(world.store.ledger_ids()) == [summary.ledger_id for summary in ledger.ledgers]
+
+
+def test_terminating_while_an_append_fails_tells_its_producer(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 2)
+    faulty.store.fail_append(2)
+    append(ledger, 1)
+    assert world.run(ledger.terminate()) == listener.stored[-1]
+    assert ledger.pending_count == 0
+    assert len(listener.failed) == 1
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert ledger.terminated == ledger.last_confirmed == listener.stored[-1]
+
+
+def test_terminating_twice_at_once_ends_at_one_position(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, _listener = world.open()
+    append(ledger, 2)
+    both = [world.simulation.io.loop.create_task(ledger.terminate()) for _ in range(2)]
+    assert world.run(both[0]) == world.run(both[1]) == ledger.last_confirmed
