@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import NoSuchLedger
+from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_reader import EntryReader
+from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
+from magnetar.metadata.interface import MetadataError
+
+log = logging.getLogger(__name__)
 
 
 class CursorOwner(Protocol):
@@ -285,6 +290,16 @@ class Cursor:
         """Returns when the state as it is now is durable."""
         if self.storage is not None:
             await self.storage.flush()
+
+    async def close(self) -> None:
+        """Writes the state for good. A cursor that cannot be written must not keep others from it: it says
+        so in the log."""
+        if self.storage is None:
+            return
+        try:
+            await self.storage.close()
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            log.error("cursor not written at the end", extra={"cursor": self.name, "error": str(error)})
 
     # Figures
 

@@ -17,6 +17,7 @@ from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, No
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
+from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.records import (
     CursorRecord,
     decode_cursor,
@@ -25,13 +26,7 @@ from magnetar.managed_ledger.records import (
     encode_position,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.metadata.interface import (
-    MUST_NOT_EXIST,
-    BadVersion,
-    MetadataError,
-    MetadataStore,
-    NodeMissing,
-)
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
 
 log = logging.getLogger(__name__)
 
@@ -61,17 +56,20 @@ class CursorStorage:
         self._metadata = metadata
         self._settings = settings
         self._path = path
+        self._record = OwnedRecord(io.loop, metadata, path)
         self._custom = custom
         self._state = AcknowledgedState((-1, -1))
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
-        self._version = MUST_NOT_EXIST
         self._ledger: CursorLedger | None = None
         self._ledger_id = _NO_LEDGER
         self._timer: Cancellable | None = None
         self._last_write = -1e9
         self._switch: Any = None
+        self._changed_meanwhile = False
+        """A write came due while the ledger was being switched."""
         self._closed = False
+        self._abandoned = False
         rate = settings.mark_delete_rate
         own = store.cursor_write_interval
         interval = own if own is not None else (1.0 / rate if rate > 0 else 0.0)
@@ -100,7 +98,7 @@ class CursorStorage:
         if node is None:
             raise ManagedLedgerError(f"{self._path}: the cursor's record is gone")
         record = decode_cursor(node.value, self._path)
-        self._version = node.version
+        self._record.version = node.version
         self._state = record.state
         self.properties = record.properties
         self.cursor_properties = record.cursor_properties
@@ -138,7 +136,10 @@ class CursorStorage:
 
     def _write(self) -> None:
         self._timer = None
-        if self._closed or self._switch is not None:
+        if self._closed:
+            return
+        if self._switch is not None:
+            self._changed_meanwhile = True
             return
         self._last_write = self._io.clock.monotonic()
         ledger = self._ledger
@@ -178,53 +179,85 @@ class CursorStorage:
         """Goes on in a new ledger: made, written, then named by the record; only then the old one goes."""
         try:
             await self._begin_ledger()
-        except (LedgerError, MetadataError, ManagedLedgerError) as error:
+        except ManagedLedgerFenced as error:
+            log.error("cursor lost to another owner", extra={"path": self._path, "error": str(error)})
+            self.abandon()
+        except (LedgerError, MetadataError) as error:
             if not self._closed:
                 log.warning(
                     "cursor not written, trying again", extra={"path": self._path, "error": str(error)}
                 )
-                self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
+                if self._timer is None:
+                    self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
         finally:
             self._switch = None
+            if self._changed_meanwhile:
+                self._changed_meanwhile = False
+                self.changed()
 
     async def _begin_ledger(self) -> None:
         writer = await self._store.create(self._settings.quorums, self._custom)
         ledger = CursorLedger(self._io.loop, writer, self._io.clock.wall_ms(), self._ledger_failed)
-        await ledger.append_durably(self._encode())
-        old = self._ledger_id
-        await self._put(ledger.ledger_id)
-        self._ledger = ledger
-        if old != _NO_LEDGER:
-            await self._store.delete(old)
-
-    async def _put(self, ledger_id: int) -> None:
-        record = CursorRecord(ledger_id, self._state, self.properties, self.cursor_properties)
-        settings = self._settings
-        value = encode_cursor(
-            record, settings.max_unacked_ranges_in_metadata, settings.max_batch_indexes_to_persist
-        )
         try:
-            node = await self._metadata.put(self._path, value, self._version)
-        except BadVersion as error:
-            if self._version == MUST_NOT_EXIST:
-                raise
-            raise ManagedLedgerFenced(f"{self._path} was changed by somebody else") from error
-        self._version = node.version
-        self._ledger_id = ledger_id
+            await ledger.append_durably(self._encode())
+            old = self._ledger_id
+            await self._put(ledger.ledger_id)
+        except (LedgerError, ManagedLedgerFenced):
+            await self._let_go(ledger.ledger_id)
+            raise
+        self._ledger = ledger
+        await self._let_go(old)
+
+    async def _let_go(self, ledger_id: int) -> None:
+        """Deletes a ledger that the record does not name; if that fails, the scan for orphans does it."""
+        if ledger_id == _NO_LEDGER:
+            return
+        try:
+            await self._store.delete(ledger_id)
+        except LedgerError as error:
+            log.warning(
+                "cursor ledger left behind",
+                extra={"path": self._path, "ledger": ledger_id, "error": str(error)},
+            )
+
+    def abandon(self) -> None:
+        """Writes nothing any more: the cursor belongs to somebody else."""
+        self._closed = self._abandoned = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _put(self, ledger_id: int | None) -> None:
+        """Writes the record; None leaves the ledger that is named there when its turn has come."""
+
+        def encode() -> bytes:
+            named = self._ledger_id if ledger_id is None else ledger_id
+            record = CursorRecord(named, self._state, self.properties, self.cursor_properties)
+            settings = self._settings
+            return encode_cursor(
+                record, settings.max_unacked_ranges_in_metadata, settings.max_batch_indexes_to_persist
+            )
+
+        def written() -> None:
+            if ledger_id is not None:
+                self._ledger_id = ledger_id
+
+        await self._record.put(encode, written)
 
     async def set_cursor_properties(self, properties: dict[str, str]) -> None:
         """Replaces the user's properties; durable when this returns."""
-        await self._settle()
         self.cursor_properties = dict(properties)
-        await self._put(self._ledger_id)
+        await self._put(None)
 
     async def flush(self) -> None:
         """Writes the state now; durable when this returns.
 
         :raises LedgerError: the cursor's ledger failed
-        :raises ManagedLedgerError: there is no ledger to write to
+        :raises ManagedLedgerError: there is no ledger to write to, or it belongs to somebody else
         """
         await self._settle()
+        if self._abandoned:
+            raise ManagedLedgerFenced(f"{self._path} belongs to somebody else")
         if self._closed:
             return
         if self._ledger is None:
@@ -253,8 +286,7 @@ class CursorStorage:
         ledger, ledger_id = self._ledger, self._ledger_id
         if self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata:
             await self._put(_NO_LEDGER)
-            if ledger_id != _NO_LEDGER:
-                await self._store.delete(ledger_id)
+            await self._let_go(ledger_id)
         else:
             if ledger is not None:
                 ledger.append(self._encode())
@@ -275,8 +307,7 @@ class CursorStorage:
             await self._metadata.delete(self._path)
         except NodeMissing:
             log.info("cursor record was gone already", extra={"path": self._path})
-        if self._ledger_id != _NO_LEDGER:
-            await self._store.delete(self._ledger_id)
+        await self._let_go(self._ledger_id)
 
     def use(self, state: AcknowledgedState) -> None:
         """The live state that is written from now on."""

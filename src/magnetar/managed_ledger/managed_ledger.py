@@ -154,14 +154,8 @@ class ManagedLedger:
 
     def _room(self) -> int:
         """Entries that may still go to the current ledger."""
-        age = self._io.clock.wall_ms() - self.last_ledger_made_ms
-        if age < self.settings.min_rollover_ms:
-            return 2**62
-        if self._appended_bytes >= self.settings.max_bytes_per_ledger:
-            return 0
-        if self._appended_entries and age >= self.settings.max_rollover_ms:
-            return 0
-        return max(0, self.settings.max_entries_per_ledger - self._appended_entries)
+        age_ms = self._io.clock.wall_ms() - self.last_ledger_made_ms
+        return self.settings.room(self._appended_entries, self._appended_bytes, age_ms)
 
     def _write(self, operation: Append) -> None:
         room = self._room()
@@ -247,6 +241,8 @@ class ManagedLedger:
         if self.state in (State.OPEN, State.NEEDS_LEDGER):
             self.state = State.NEEDS_LEDGER
             self._start_roll()
+        elif self.state is not State.ROLLING:
+            self._fail_waiting(ManagedLedgerClosed(f"{self.name} takes no more entries: {reason}"))
 
     # Rolling over
 
@@ -367,11 +363,14 @@ class ManagedLedger:
 
     def fenced(self) -> None:
         """Somebody else owns it now: ends all appends."""
-        if self.state is State.FENCED:
+        self._fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
+        if self.lost:
             return
         log.error("lost to another owner", extra={"managed_ledger": self.name})
         self.state = State.FENCED
-        self._fail_waiting(ManagedLedgerFenced(f"{self.name} belongs to somebody else now"))
+        for cursor in self._cursors.values():
+            if cursor.storage is not None:
+                cursor.storage.abandon()
         if self.listener is not None:
             self.listener.on_fenced()
 
@@ -467,10 +466,17 @@ class ManagedLedger:
 
     async def close(self) -> None:
         """Waits for appends in flight, writes all cursors, releases everything. Idempotent."""
-        if self.state is State.CLOSED:
-            return
+        async with self._ending:
+            if self.state is State.CLOSED:
+                return
+            await self._end()
+            for cursor in list(self.cursors.values()):
+                await cursor.close()
+            self.reader.close()
+
+    async def _end(self) -> None:
+        """No append is under way when this returns, and none begins."""
         await self._settle()
-        fenced = self.state is State.FENCED
         self.state = State.CLOSED
         if self._writer is not None:
             try:
@@ -479,21 +485,14 @@ class ManagedLedger:
                 log.warning("ledger did not close", extra={"managed_ledger": self.name, "error": str(error)})
         self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
         await self._settle()
-        for cursor in list(self.cursors.values()):
-            if cursor.storage is not None and not fenced:
-                await cursor.storage.close()
-        self.reader.close()
 
     async def delete(self) -> None:
         """Removes it with all cursors and ledgers."""
-        await self._settle()
-        self.state = State.CLOSED
-        if self._writer is not None:
-            await self._writer.close()
-        for name in list(self.cursors):
-            await self.delete_cursor(name)
-        await self._metadata.delete(self.path)
-        for summary in list(self.ledgers):
-            self.reader.forget(summary.ledger_id)
-            await self._store.delete(summary.ledger_id)
-        self.reader.close()
+        async with self._ending:
+            await self._end()
+            for name in list(self.cursors):
+                await self.delete_cursor(name)
+            await self._metadata.delete(self.path)
+            for summary in list(self.ledgers):
+                await self._let_go(summary)
+            self.reader.close()

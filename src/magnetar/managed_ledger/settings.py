@@ -53,6 +53,16 @@ class ManagedLedgerSettings:
     """A cursor so many entries behind is not served by keeping entries cached for it
     (managedLedgerCursorBackloggedThreshold)."""
 
+    def room(self, entries: int, size: int, age_ms: int) -> int:
+        """Entries that still go to a ledger of ``entries`` entries, ``size`` bytes and that age."""
+        if age_ms < self.min_rollover_ms:
+            return 2**62
+        if size >= self.max_bytes_per_ledger:
+            return 0
+        if entries and age_ms >= self.max_rollover_ms:
+            return 0
+        return max(0, self.max_entries_per_ledger - entries)
+
 
 @dataclass(frozen=True)
 class EntryCacheSettings:

@@ -8,7 +8,7 @@ from world import World, append
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerStore
-from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import State
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
@@ -174,3 +174,92 @@ def test_terminating_twice_at_once_ends_at_one_position(faulty: Faulty) -> None:
     append(ledger, 2)
     both = [world.simulation.io.loop.create_task(ledger.terminate()) for _ in range(2)]
     assert world.run(both[0]) == world.run(both[1]) == ledger.last_confirmed
+
+
+def test_what_is_acknowledged_while_the_cursor_ledger_is_switched_is_written_too(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 4)
+    faulty.store.durability_delay = 0.5
+    cursor.delete(*listener.stored[0])
+    world.wait(0.4)
+    cursor.delete(*listener.stored[1])
+    world.wait(5)
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert again.drain(ledger.cursors["s"]) == listener.stored[2:]
+
+
+def test_a_cursor_that_fails_to_close_keeps_no_other_from_being_written(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    for name in ("a", "b"):
+        cursor = world.run(world.managed.open_cursor(ledger, name, EARLIEST, {}))
+        world.publish(ledger, listener, 1)
+        cursor.delete(*listener.stored[0])
+        world.wait(1)
+    ledger.cursors["b"].delete(*listener.stored[1])
+    node = world.run(world.metadata.get(f"{ledger.path}/a"))
+    assert node is not None
+    world.run(world.metadata.put(node.path, node.value))
+    faulty.store.fail_next("delete")
+    world.run(world.managed.close(ledger))
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert again.drain(ledger.cursors["b"]) == []
+
+
+def test_a_cursor_lost_to_somebody_else_makes_no_more_ledgers(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 2)
+    node = world.run(world.metadata.get(f"{ledger.path}/s"))
+    assert node is not None
+    world.run(world.metadata.put(node.path, node.value))
+    before = world.run(world.store.ledger_ids())
+    cursor.delete(*listener.stored[0])
+    world.wait(30)
+    assert world.run(world.store.ledger_ids()) == before
+    with pytest.raises(ManagedLedgerFenced):
+        world.run(cursor.flush())
+
+
+def test_whoever_lost_a_managed_ledger_leaves_its_cursors_alone(faulty: Faulty) -> None:
+    world = faulty.world
+    loser, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(loser, "s", EARLIEST, {}))
+    world.publish(loser, listener, 4)
+    cursor.delete(*listener.stored[0])
+    world.wait(1)
+    owner, _ = world.open()
+    cursor.delete(*listener.stored[1])
+    world.wait(5)
+    assert listener.fenced
+    owner.cursors["s"].delete(*listener.stored[1])
+    world.run(owner.cursors["s"].flush())
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert again.drain(ledger.cursors["s"]) == listener.stored[2:]
+
+
+def test_properties_of_a_cursor_may_change_while_its_ledger_is_switched(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 4)
+    storage = cursor.storage
+    assert storage is not None
+    loop = world.simulation.io.loop
+    cursor.delete(*listener.stored[0])
+    changes = [loop.create_task(storage.set_cursor_properties({"n": str(n)})) for n in range(20)]
+    for change in changes:
+        world.run(change)
+    world.wait(1)
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    recovered = ledger.cursors["s"]
+    assert recovered.storage is not None
+    assert recovered.storage.cursor_properties == {"n": "19"}
+    assert again.drain(recovered) == listener.stored[1:]
