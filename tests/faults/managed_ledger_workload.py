@@ -173,7 +173,8 @@ class ManagedLedgerWorkload:
         again = got & known.certain
         assert not again, f"{topic.name} {cursor.name}: {len(again)} entries again that were durably consumed"
         for entry, bits in known.batches.items():
-            if entry in got:
+            # With miniature limits a batch acknowledged to its end may find no place among the ranges.
+            if entry in got and not (self._miniature and entry in known.acknowledged):
                 left = cursor.remaining_bits(*topic.positions[entry])
                 assert left is not None, f"{topic.name}: the state of a batch is gone"
                 assert left & ~bits == 0, f"{topic.name}: messages of a batch came back"
