@@ -55,6 +55,7 @@ class Cursor:
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self.active = False
         self.messages_consumed = 0
+        self._seen_ledger = -1
         self.created_ms = now_ms
         if storage is not None:
             storage.use(state)
@@ -281,6 +282,17 @@ class Cursor:
         if self.read_position <= self.state.mark_delete:
             self.read_position = self._owner.ledgers.after(self.state.mark_delete)
         self._owner.mark_delete_moved(self)
+
+    def left_a_ledger(self) -> bool:
+        """Whether the mark-delete position has left a ledger since this was last asked, or stands at the end
+        of one that is not the last."""
+        ledger_id, entry_id = self.state.mark_delete
+        if ledger_id != self._seen_ledger:
+            self._seen_ledger = ledger_id
+            return True
+        ledgers = self._owner.ledgers
+        summary = ledgers.get(ledger_id)
+        return summary is None or (entry_id >= summary.entries - 1 and summary is not ledgers.last())
 
     def _changed(self) -> None:
         if self.storage is not None:

@@ -93,7 +93,7 @@ class ManagedLedger:
         self._pending: deque[Append] = deque()
         self._waiting: deque[Append] = deque()
         self._roll: Any = None
-        self.trimmer = Trimmer(self, io, store)
+        self.trimmer = Trimmer(self, io)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self._last_stored()
         self.entries_added = 0
@@ -275,7 +275,7 @@ class ManagedLedger:
         try:
             await self._close_current()
         except LedgerError:
-            await self._let_go(summary)
+            await self.let_go(summary)
             raise
         current = self._current
         if current is not None and not current.entries and current.ledger_id in self.ledgers:
@@ -287,10 +287,10 @@ class ManagedLedger:
         except (ManagedLedgerError, MetadataError) as error:
             self.ledgers.remove(summary.ledger_id)
             if isinstance(error, ManagedLedgerFenced):
-                await self._let_go(summary)
+                await self.let_go(summary)
             raise
         if gone is not None:
-            await self._let_go(gone)
+            await self.let_go(gone)
         writer.set_listener(self)
         self._writer, self._current = writer, summary
         self._appended_entries = self._appended_bytes = 0
@@ -328,7 +328,7 @@ class ManagedLedger:
         current.closed_ms = max(self._io.clock.wall_ms(), 1)
         self._writer = None
 
-    async def _let_go(self, summary: LedgerSummary) -> None:
+    async def let_go(self, summary: LedgerSummary) -> None:
         """Deletes a ledger that the record does not name; if that fails, the scan for orphans does it."""
         self.reader.forget(summary.ledger_id)
         try:
@@ -431,11 +431,9 @@ class ManagedLedger:
 
     def mark_delete_moved(self, cursor: Cursor) -> None:
         self.mark_deletes += 1
-        if cursor.storage is not None:
-            first = self.ledgers.first_id()
-            current = self._current
-            if current is not None and first != current.ledger_id:
-                self.trimmer.schedule()
+        # To look what may go costs a walk over all ledgers and cursors: not for every acknowledgement.
+        if cursor.storage is not None and cursor.left_a_ledger():
+            self.trimmer.schedule()
 
     # Ending
 
@@ -494,5 +492,5 @@ class ManagedLedger:
                 await self.delete_cursor(name)
             await self._metadata.delete(self.path)
             for summary in list(self.ledgers):
-                await self._let_go(summary)
+                await self.let_go(summary)
             self.reader.close()

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import finished
-from magnetar.ledger.interface import LedgerError, LedgerStore
+from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
-from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
@@ -50,7 +49,6 @@ class TrimmedLedger(Protocol):
 
     name: str
     ledgers: LedgerList
-    reader: EntryReader
     settings: ManagedLedgerSettings
     last_confirmed: Position
 
@@ -62,16 +60,16 @@ class TrimmedLedger(Protocol):
 
     async def rolled(self) -> None: ...
     async def put_record(self) -> None: ...
+    async def let_go(self, summary: LedgerSummary) -> None: ...
     def fenced(self) -> None: ...
 
 
 class Trimmer:
     """Lets ledgers of one managed ledger go when nobody needs them."""
 
-    def __init__(self, managed_ledger: TrimmedLedger, io: Io, store: LedgerStore) -> None:
+    def __init__(self, managed_ledger: TrimmedLedger, io: Io) -> None:
         self._owner = managed_ledger
         self._io = io
-        self._store = store
         self._running: Any = None
         self._again = False
         self._cursors_known = False
@@ -126,8 +124,7 @@ class Trimmer:
         # The new list first: a ledger that is listed exists.
         await self._owner.put_record()
         for summary in going:
-            self._owner.reader.forget(summary.ledger_id)
-            await self._store.delete(summary.ledger_id)
+            await self._owner.let_go(summary)
 
     async def settle(self) -> None:
         """Returns when nothing is being trimmed."""

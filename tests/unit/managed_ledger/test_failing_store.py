@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import World, append
+from world import SMALL, World, append
 
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
@@ -21,9 +21,9 @@ KEEP = ManagedLedgerSettings(
 class Faulty:
     """A world whose ledger store can be told to fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: ManagedLedgerSettings = KEEP) -> None:
         self.store: FaultyLedgerStore
-        self.world = World(settings=KEEP, wrap=self._wrap)
+        self.world = World(settings=settings, wrap=self._wrap)
 
     def _wrap(self, inner: LedgerStore, loop: Loop) -> LedgerStore:
         self.store = FaultyLedgerStore(inner, loop)
@@ -263,3 +263,19 @@ def test_properties_of_a_cursor_may_change_while_its_ledger_is_switched(faulty: 
     assert recovered.storage is not None
     assert recovered.storage.cursor_properties == {"n": "19"}
     assert again.drain(recovered) == listener.stored[1:]
+
+
+def test_a_ledger_that_cannot_be_deleted_keeps_no_other_from_it() -> None:
+    faulty = Faulty(SMALL)
+    world = faulty.world
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 22)
+    first, *_, last = [summary.ledger_id for summary in ledger.ledgers]
+    faulty.store.fail_next("delete")
+    cursor.mark_delete_to(listener.stored[19])
+    world.wait(1)
+    assert cursor.storage is not None
+    assert world.run(world.store.ledger_ids()) == [first, last, cursor.storage.ledger_id]
+    again = World(world.crash())
+    assert again.orphans == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from world import World, append
 
+from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 
 KEEP = ManagedLedgerSettings(
@@ -20,3 +21,23 @@ def test_appends_that_waited_for_a_ledger_share_it() -> None:
     world.wait(5)
     assert [context for context, _first, _count in listener.contexts] == [None, *range(250)]
     assert [summary.entries for summary in ledger.ledgers] == [100, 100, 100, 50]
+
+
+def test_an_acknowledgement_inside_a_ledger_looks_for_nothing_to_trim() -> None:
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 350)
+    looked = 0
+    schedule = ledger.trimmer.schedule
+
+    def counted() -> None:
+        nonlocal looked
+        looked += 1
+        schedule()
+
+    ledger.trimmer.schedule = counted
+    for position in listener.stored:
+        cursor.delete(*position)
+    # When a ledger is entered and when its last entry is consumed.
+    assert looked == 7
