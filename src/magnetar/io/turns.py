@@ -22,10 +22,19 @@ class Turns:
         if self._taken:
             turn = self._loop.create_future()
             self._waiters.append(turn)
-            await turn
+            try:
+                await turn
+            except BaseException:
+                if turn.done() and not turn.cancelled():
+                    # Cancelled with the turn already handed over: the next one gets it.
+                    self._pass_on()
+                raise
         self._taken = True
 
     async def __aexit__(self, *_exc: object) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
         while self._waiters:
             turn = self._waiters.popleft()
             if not turn.done():
