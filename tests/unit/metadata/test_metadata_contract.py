@@ -199,7 +199,7 @@ def test_session_and_close(run: Callable[..., None]) -> None:
     run(life, later)
 
 
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/a\0"])
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/a\0", "/a\ud800"])
 def test_wrong_paths_are_refused(run: Callable[..., None], path: str) -> None:
     async def life(store: MetadataStore) -> None:
         with pytest.raises(ValueError, match="not a path"):
