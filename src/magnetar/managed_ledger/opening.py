@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from urllib.parse import quote_plus, unquote_plus
 
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
@@ -25,6 +24,7 @@ from magnetar.managed_ledger.records import (
 )
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataStore
+from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class ManagedLedgers:
         if empty is not None:
             await self._store.delete(empty)
         for child in await self._metadata.children(path):
-            await self._open_cursor(ledger, unquote_plus(child))
+            await self._open_cursor(ledger, child)
         ledger.trimmer.cursors_recovered()
         self.opened[name] = ledger
         return ledger
@@ -116,19 +116,22 @@ class ManagedLedgers:
         record.ledgers.pop()
         return last.ledger_id
 
-    def _storage(self, ledger: ManagedLedger, name: str) -> CursorStorage:
+    def _storage(self, ledger: ManagedLedger, name: str, piece: str) -> CursorStorage:
+        """:param piece: the name as the path has it"""
         return CursorStorage(
             self._io,
             self._wheel,
             self._store,
             self._metadata,
             ledger.settings,
-            f"{ledger.path}/{quote_plus(name)}",
+            f"{ledger.path}/{piece}",
             custom_metadata(ledger.name, name),
         )
 
-    async def _open_cursor(self, ledger: ManagedLedger, name: str) -> None:
-        storage = self._storage(ledger, name)
+    async def _open_cursor(self, ledger: ManagedLedger, piece: str) -> None:
+        name = decode_path_piece(piece)
+        # The path as it is found: whoever wrote it may have encoded other characters.
+        storage = self._storage(ledger, name, piece)
         state = await storage.recover()
         if state.mark_delete > ledger.last_confirmed and state.mark_delete[1] >= 0:
             # Entries that this cursor saw were never acknowledged to their producer and are gone with a
@@ -144,7 +147,7 @@ class ManagedLedgers:
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
-        storage = self._storage(ledger, name)
+        storage = self._storage(ledger, name, encode_path_piece(name))
         state = AcknowledgedState(start_position(ledger, start))
         await storage.create(state, properties)
         cursor = Cursor(name, ledger, state, storage, self._io.clock.wall_ms())

@@ -381,3 +381,16 @@ def test_a_read_of_what_is_trimmed_meanwhile_finds_nothing() -> None:
         run = world.run(reading)
         assert run is None or (run.ledger_id, run.first_entry_id) in listener.stored
         world.publish(ledger, listener, 13)
+
+
+def test_a_cursor_is_found_by_whatever_path_it_was_written_to() -> None:
+    world = World()
+    ledger, _listener = world.open()
+    world.run(world.managed.open_cursor(ledger, "a*b~c d", EARLIEST, {}))
+    assert world.run(world.metadata.children(ledger.path)) == ["a*b%7Ec+d"]
+    node = world.run(world.metadata.get(f"{ledger.path}/a*b%7Ec+d"))
+    assert node is not None
+    world.run(world.metadata.put(f"{ledger.path}/e%2Af~", node.value))
+    again = World(world.stop())
+    ledger, _listener = again.open()
+    assert sorted(ledger.cursors) == ["a*b~c d", "e*f~"]
