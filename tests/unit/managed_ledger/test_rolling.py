@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from world import World, append
 
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.metadata.interface import MetadataUnavailable, Node
 
 KEEP = ManagedLedgerSettings(
     max_entries_per_ledger=100, min_rollover_ms=0, retention=RetentionSettings(-1, -1)
@@ -41,3 +43,24 @@ def test_an_acknowledgement_inside_a_ledger_looks_for_nothing_to_trim() -> None:
         cursor.delete(*position)
     # When a ledger is entered and when its last entry is consumed.
     assert looked == 7
+
+
+def test_a_ledger_that_may_be_listed_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 99)
+    put = world.metadata.put
+
+    async def put_unanswered(path: str, value: bytes, expected_version: int | None = None) -> Node:
+        await put(path, value, expected_version)
+        raise MetadataUnavailable("the answer was lost")
+
+    monkeypatch.setattr(world.metadata, "put", put_unanswered)
+    append(ledger, 2)
+    world.wait(1)
+    assert len(listener.stored) == 100
+    assert listener.failed
+    again = World(world.crash(), settings=KEEP)
+    ledger, _listener = again.open()
+    cursor = again.run(again.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    assert again.drain(cursor) == listener.stored
