@@ -283,6 +283,14 @@ class Cursor:
             self.read_position = self._owner.ledgers.after(self.state.mark_delete)
         self._owner.mark_delete_moved(self)
 
+    def skip_trimmed(self) -> None:
+        """Goes on behind ledgers that are gone: what it consumed there counts no more."""
+        first = (self._owner.ledgers.first_id(), -1)
+        if self.state.mark_delete < first:
+            self.state.move_mark_delete(first)
+            self._advance()
+            self._moved()
+
     def left_a_ledger(self) -> bool:
         """Whether the mark-delete position has left a ledger since this was last asked, or stands at the end
         of one that is not the last."""

@@ -121,6 +121,9 @@ class Trimmer:
     async def _trim(self, going: Sequence[LedgerSummary]) -> None:
         for summary in going:
             self._owner.ledgers.remove(summary.ledger_id)
+        for cursor in self._owner.cursors.values():
+            if not cursor.durable:
+                cursor.skip_trimmed()
         # The new list first: a ledger that is listed exists.
         await self._owner.put_record()
         for summary in going:

@@ -394,3 +394,19 @@ def test_a_cursor_is_found_by_whatever_path_it_was_written_to() -> None:
     again = World(world.stop())
     ledger, _listener = again.open()
     assert sorted(ledger.cursors) == ["a*b~c d", "e*f~"]
+
+
+def test_what_a_reader_consumed_in_trimmed_ledgers_leaves_its_backlog_alone() -> None:
+    world = World()
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    reader = world.managed.open_reader_cursor(ledger, "r", EARLIEST)
+    world.publish(ledger, listener, 22)
+    for position in listener.stored[2:14]:
+        reader.delete(*position)
+    cursor.mark_delete_to(listener.stored[19])
+    world.wait(1)
+    assert len(ledger.ledgers) == 1
+    assert reader.backlog() == 2
+    assert reader.state.range_count() == 0
+    assert world.drain(reader) == listener.stored[20:]
