@@ -11,10 +11,10 @@ from crc32c import crc32c
 
 from magnetar.io.interfaces import Disk
 from magnetar.ledger.embedded.ledger_table import PART_FIELDS, LedgerRow
+from magnetar.ledger.embedded.replacing import replace_file
 from magnetar.ledger.interface import DataDamaged
 
 CHECKPOINT_NAME = "checkpoint"
-_TEMPORARY_NAME = "checkpoint.tmp"
 _MAGIC = b"MGCHECKP"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQ")
@@ -138,13 +138,4 @@ def _decode_row(body: bytes, at: int) -> tuple[LedgerRow, int]:
 
 def write_checkpoint(disk: Disk, directory: str, data: bytes) -> None:
     """Puts a checkpoint in the place of the last one; durable when this returns."""
-    temporary = f"{directory}/{_TEMPORARY_NAME}"
-    file = disk.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.write(data, 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, f"{directory}/{CHECKPOINT_NAME}")
-    disk.sync_directory(directory)
+    replace_file(disk, directory, CHECKPOINT_NAME, data)

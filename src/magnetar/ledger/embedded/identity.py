@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from magnetar import __version__
 from magnetar.io.interfaces import Disk, File
+from magnetar.ledger.embedded.replacing import replace_file
 from magnetar.ledger.embedded.segment_header import FORMAT_VERSION, segment_id_of
 from magnetar.ledger.interface import DataDamaged, LedgerError
 
@@ -72,13 +73,4 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
 
 def _write(disk: Disk, directory: str, store_id: bytes) -> None:
     fields = {"format": FORMAT_VERSION, "writer": f"magnetar {__version__}", "store": store_id.hex()}
-    temporary = f"{directory}/{_VERSION_NAME}.tmp"
-    file = disk.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.write(json.dumps(fields).encode() + b"\n", 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, f"{directory}/{_VERSION_NAME}")
-    disk.sync_directory(directory)
+    replace_file(disk, directory, _VERSION_NAME, json.dumps(fields).encode() + b"\n")
