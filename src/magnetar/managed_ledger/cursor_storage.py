@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _NO_LEDGER = -1
 _RETRY_SECONDS = 1.0
+_COST_TO_PAUSE = 50
+"""Encoding states takes at most one part in so many of the loop's time, for each cursor."""
 
 
 class CursorStorage:
@@ -74,6 +76,7 @@ class CursorStorage:
         own = store.cursor_write_interval
         interval = own if own is not None else (1.0 / rate if rate > 0 else 0.0)
         self._interval = min(interval, settings.cursor_flush_seconds)
+        self._pause = self._interval
 
     @property
     def ledger_id(self) -> int:
@@ -128,7 +131,7 @@ class CursorStorage:
         """Sees to it that the state is written within the interval."""
         if self._timer is not None or self._closed:
             return
-        delay = self._last_write + self._interval - self._io.clock.monotonic()
+        delay = self._last_write + self._pause - self._io.clock.monotonic()
         if delay <= 0:
             self._timer = self._io.loop.call_soon(self._write)
         else:
@@ -168,12 +171,17 @@ class CursorStorage:
         return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
-        return encode_position(
+        """The state as an entry. One that is costly to encode is written less often."""
+        began = self._io.clock.monotonic()
+        entry = encode_position(
             self._state,
             self.properties,
             self._settings.max_unacked_ranges_to_persist,
             self._settings.max_batch_indexes_to_persist,
         )
+        cost = self._io.clock.monotonic() - began
+        self._pause = min(max(self._interval, cost * _COST_TO_PAUSE), self._settings.cursor_flush_seconds)
+        return entry
 
     async def _switch_ledger(self) -> None:
         """Goes on in a new ledger: made, written, then named by the record; only then the old one goes."""
@@ -288,14 +296,21 @@ class CursorStorage:
             await self._put(_NO_LEDGER)
             await self._let_go(ledger_id)
         else:
-            if ledger is not None:
-                ledger.append(self._encode())
-            else:
-                await self._begin_ledger()
-                ledger = self._ledger
-            if ledger is not None:
-                await ledger.close()
+            await self._write_last(ledger)
         self._ledger = None
+
+    async def _write_last(self, ledger: CursorLedger | None) -> None:
+        """Leaves the state as the last entry of a closed ledger."""
+        if ledger is not None:
+            try:
+                ledger.append(self._encode())
+                await ledger.close()
+                return
+            except LedgerError as error:
+                log.warning("cursor ledger failed", extra={"path": self._path, "error": str(error)})
+        await self._begin_ledger()
+        if self._ledger is not None:
+            await self._ledger.close()
 
     async def delete(self) -> None:
         """Removes record and ledger."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from world import SMALL, World, append
 
@@ -279,3 +281,21 @@ def test_a_ledger_that_cannot_be_deleted_keeps_no_other_from_it() -> None:
     assert world.run(world.store.ledger_ids()) == [first, last, cursor.storage.ledger_id]
     again = World(world.crash())
     assert again.orphans == 1
+
+
+def test_a_cursor_ledger_that_fails_at_the_end_does_not_cost_the_last_state() -> None:
+    """With more holes than the metadata takes, a clean stop writes to the cursor's ledger."""
+    faulty = Faulty(replace(KEEP, max_unacked_ranges_in_metadata=1))
+    world = faulty.world
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 4)
+    cursor.delete(*listener.stored[1])
+    world.wait(1)
+    assert cursor.storage is not None
+    faulty.store.fail_append(1, cursor.storage.ledger_id)
+    cursor.delete(*listener.stored[3])
+    world.run(cursor.storage.close())
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert again.drain(ledger.cursors["s"]) == [listener.stored[0], listener.stored[2]]
