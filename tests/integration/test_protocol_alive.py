@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conversation import RawConnection
@@ -120,18 +121,21 @@ def test_two_who_want_a_dead_name_do_not_both_get_it(patient: Server, topic: str
         )
         for c in newcomers
     ]
-    outcomes = []
-    for client, request in zip(newcomers, asked, strict=True):
-        # The other newcomer may be asked whether it lives.
-        for other in newcomers:
-            other.send(command(BaseCommand.PONG))
+
+    def outcome(client: Client, request: int) -> str:
         try:
             client.take(BaseCommand.PRODUCER_SUCCESS, seconds=1, request_id=request)
-            outcomes.append("open")
         except Refused as refused:
-            outcomes.append(f"refused {refused.code}")
+            return f"refused {refused.code}"
         except TimeoutError:
-            outcomes.append("waits")
+            return "waits"
+        # The other one's request asks the broker whether this one lives: it reads on, and answers.
+        with pytest.raises(TimeoutError):
+            client.take(BaseCommand.CLOSE_PRODUCER, seconds=1)
+        return "open"
+
+    with ThreadPoolExecutor(len(newcomers)) as threads:
+        outcomes = list(threads.map(outcome, newcomers, asked))
     assert outcomes.count("open") == 1, outcomes
     assert set(outcomes) <= {"open", "waits", f"refused {int(ServerErrorCode.PRODUCER_BUSY)}"}
 
