@@ -201,6 +201,15 @@ class Network(Protocol):
         """
         ...
 
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], StreamProtocol]
+    ) -> tuple[Transport, StreamProtocol]:
+        """A TCP connection, and what ``factory`` made to handle it: ``connection_made`` has been called.
+
+        :raises OSError: nobody answers there; a name without an address included
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class Io:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from magnetar.io.interfaces import StreamProtocol
+from magnetar.io.interfaces import StreamProtocol, Transport
 
 _BACKLOG = 1024
 
@@ -34,3 +35,9 @@ class TcpNetwork:
         )
         address = server.sockets[0].getsockname()
         return TcpListener(server, address[0], address[1])
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], StreamProtocol]
+    ) -> tuple[Transport, StreamProtocol]:
+        made: Callable[[], Any] = factory
+        return await self._loop.create_connection(made, host, port)

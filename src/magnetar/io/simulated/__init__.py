@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn
 
-from magnetar.io.interfaces import Io, Listener, SqlConnection, StreamProtocol
+from magnetar.io.interfaces import Io, Listener, SqlConnection, StreamProtocol, Transport
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
 from magnetar.io.simulated.loop import Deadlock, SimulatedLoop
 
@@ -118,6 +118,11 @@ class NoNetwork:
     """Stands where a simulated network will be."""
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
+        raise NotImplementedError("the simulated world has no network yet")
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], StreamProtocol]
+    ) -> tuple[Transport, StreamProtocol]:
         raise NotImplementedError("the simulated world has no network yet")
 
 
