@@ -224,3 +224,13 @@ class Io:
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
     """Ends the process with a message, as a failed write or fsync does; never returns in production."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIo:
+    """What a client needs of the world outside: no files, no threads."""
+
+    loop: Loop
+    clock: Clock
+    randomness: Randomness
+    network: Network

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import ClientIo, Io
 from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.disk import RealDisk
 from magnetar.io.real.network import TcpNetwork
 from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.io.real.worker import ThreadWorker
 
-__all__ = ["EXIT_CODE_IO_FAILED", "real_io", "stop_process"]
+__all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "stop_process"]
 
 EXIT_CODE_IO_FAILED = 74
 """The exit status of a process that could not write or sync (EX_IOERR of sysexits.h)."""
@@ -51,3 +51,8 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )
+
+
+def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:
+    """What a client needs, on one event loop."""
+    return ClientIo(loop=loop, clock=SystemClock(), randomness=SystemRandomness(), network=TcpNetwork(loop))
