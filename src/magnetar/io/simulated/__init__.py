@@ -2,128 +2,31 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn
 
-from magnetar.io.interfaces import Io, Listener, SqlConnection, StreamProtocol, Transport
+from magnetar.io.interfaces import Io, SqlConnection
+from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
-from magnetar.io.simulated.loop import Deadlock, SimulatedLoop
+from magnetar.io.simulated.loop import Deadlock, SimulatedLoop, Timeline
+from magnetar.io.simulated.network import Conditions, SimulatedHost, SimulatedNetwork
+from magnetar.io.simulated.worker import ProcessStopped, SimulatedWorker
 
 __all__ = [
+    "Conditions",
     "Deadlock",
     "PowerLost",
     "ProcessStopped",
     "SimulatedDisk",
     "SimulatedFile",
+    "SimulatedHost",
     "SimulatedLoop",
+    "SimulatedNetwork",
     "Simulation",
+    "Timeline",
     "simulated_io",
 ]
-
-_EPOCH_MS = 1_700_000_000_000
-
-
-class ProcessStopped(BaseException):
-    """The process under test has ended itself; the message says why."""
-
-
-class SimulatedClock:
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
-
-    def wall_ms(self) -> int:
-        return _EPOCH_MS + int(self._loop.time() * 1000)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
-
-
-class SimulatedRandomness:
-    def __init__(self, random: Random) -> None:
-        self._random = random
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
-
-    def fraction(self) -> float:
-        return self._random.random()
-
-    def token(self, length: int) -> bytes:
-        return self._random.randbytes(length)
-
-
-class SimulatedWorker:
-    """Jobs run one after another, each whole, at moments the seed decides."""
-
-    _LONGEST_DELAY = 0.002
-
-    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
-        self._loop = loop
-        self._random = random
-        self._jobs: deque[tuple[Callable[[], Any], Any]] = deque()
-        self._waiting = False
-        self._closed = False
-        self._abandoned = False
-
-    def submit(self, job: Callable[[], Any], done: Any = None) -> None:
-        """:raises RuntimeError: the worker is closed"""
-        if self._abandoned:
-            return
-        if self._closed:
-            raise RuntimeError("the worker is closed")
-        self._jobs.append((job, done))
-        self._next()
-
-    def close(self) -> None:
-        self._closed = True
-        while self._jobs:
-            self._run()
-
-    def abandon(self) -> None:
-        """Forgets what was submitted: the process is gone."""
-        self._jobs.clear()
-        self._abandoned = True
-
-    def _next(self) -> None:
-        if self._jobs and not self._waiting:
-            self._waiting = True
-            self._loop.call_later(self._random.random() * self._LONGEST_DELAY, self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._waiting = False
-        if self._jobs:
-            self._run()
-            self._next()
-
-    def _run(self) -> None:
-        job, done = self._jobs.popleft()
-        result: Any = None
-        error: BaseException | None = None
-        try:
-            result = job()
-        except (PowerLost, ProcessStopped):
-            raise
-        except BaseException as raised:  # noqa: BLE001 - handed to whoever submitted the job
-            error = raised
-        if done is not None:
-            done(result, error)
-        elif error is not None:
-            raise error
-
-
-class NoNetwork:
-    """Stands where a simulated network will be."""
-
-    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
-        raise NotImplementedError("the simulated world has no network yet")
-
-    async def connect(
-        self, host: str, port: int, factory: Callable[[], StreamProtocol]
-    ) -> tuple[Transport, StreamProtocol]:
-        raise NotImplementedError("the simulated world has no network yet")
 
 
 @dataclass
@@ -133,6 +36,8 @@ class Simulation:
     io: Io
     loop: SimulatedLoop
     disk: SimulatedDisk
+    clock: SimulatedClock
+    host: SimulatedHost
     stop_messages: list[str] = field(default_factory=list)
     """What ``stop_process`` was called with."""
     connections: list[Any] = field(default_factory=list)
@@ -140,25 +45,40 @@ class Simulation:
     workers: list[SimulatedWorker] = field(default_factory=list)
     """Every worker that was started."""
 
-    def abandon(self) -> None:
-        """Ends the life of everything that runs here, without any goodbye."""
+    def abandon(self, *, silently: bool = False) -> None:
+        """Ends the life of everything that runs here, without any goodbye.
+
+        :param silently: the other sides of its connections do not hear of it
+        """
         for worker in self.workers:
             worker.abandon()
         self.loop.abandon()
+        self.host.die(silently=silently)
         while self.connections:
             self.connections.pop().abandon()
 
 
-def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
-    """A world of its own; ``disk`` comes from an earlier life, or is empty.
+def simulated_io(
+    seed: int,
+    disk: SimulatedDisk | None = None,
+    network: SimulatedNetwork | None = None,
+    name: str = "localhost",
+) -> Simulation:
+    """One process in a world of its own, or of ``network``'s.
 
     Losing the power and ``stop_process`` end the run of the loop: :class:`PowerLost` or
     :class:`ProcessStopped` comes out of ``loop.run_until``.
+
+    :param disk: from an earlier life, or None for an empty one
+    :param name: the host that others connect to
     """
     random = Random(seed)
-    loop = SimulatedLoop()  # type: ignore[abstract]  # sockets, signals and processes are not simulated
+    timeline = network.loop.timeline if network is not None else Timeline()
+    loop = SimulatedLoop(timeline)  # type: ignore[abstract]  # sockets, signals and processes are not simulated
     disk = disk if disk is not None else SimulatedDisk(random.getrandbits(64))
     disk.power_lost = loop.halt
+    if network is None:
+        network = SimulatedNetwork(loop, seed)
     messages: list[str] = []
     connections: list[Any] = []
     workers: list[SimulatedWorker] = []
@@ -170,7 +90,7 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
         loop.halt(error)
         raise error
 
-    def start_worker(name: str) -> SimulatedWorker:
+    def start_worker(_name: str) -> SimulatedWorker:
         workers.append(SimulatedWorker(loop, Random(random.getrandbits(64))))
         return workers[-1]
 
@@ -182,14 +102,16 @@ def simulated_io(seed: int, disk: SimulatedDisk | None = None) -> Simulation:
         connections.append(connection)
         return connection
 
+    clock = SimulatedClock(loop)
+    host = network.host(loop, name)
     io = Io(
         loop=loop,
-        clock=SimulatedClock(loop),
+        clock=clock,
         randomness=SimulatedRandomness(Random(random.getrandbits(64))),
         disk=disk,
-        network=NoNetwork(),
+        network=host,
         start_worker=start_worker,
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )
-    return Simulation(io, loop, disk, messages, connections, workers)
+    return Simulation(io, loop, disk, clock, host, messages, connections, workers)

@@ -18,30 +18,73 @@ class Deadlock(Exception):
     """Nothing is left to happen and what was waited for has not happened."""
 
 
+class Timeline:
+    """Virtual time, and what happens when. The loops of several processes may share one."""
+
+    __slots__ = ("after_step", "count", "halted", "now", "ready", "steps", "timers")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ready: deque[asyncio.Handle] = deque()
+        self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self.count = 0
+        self.steps = 0
+        """Callbacks that have run."""
+        self.halted: BaseException | None = None
+        self.after_step: Callable[[], None] | None = None
+        """Called after each callback: for whoever checks what must hold at any time."""
+
+    def advance(self) -> None:
+        """Moves on to the next moment at which something happens."""
+        ready, timers = self.ready, self.timers
+        while timers and not ready:
+            when, _, handle = heapq.heappop(timers)
+            if not handle.cancelled():
+                self.now = max(self.now, when)
+                ready.append(handle)
+        while timers and timers[0][0] <= self.now:
+            handle = heapq.heappop(timers)[2]
+            if not handle.cancelled():
+                ready.append(handle)
+
+    def forget(self, loop: SimulatedLoop) -> None:
+        """Drops all that was to happen in one loop."""
+        for handle in self.ready:
+            if handle._loop is loop:  # type: ignore[attr-defined]
+                handle.cancel()
+        self.ready = deque(handle for handle in self.ready if not handle.cancelled())
+        self.timers = [timer for timer in self.timers if timer[2]._loop is not loop]  # type: ignore[attr-defined]
+        heapq.heapify(self.timers)
+
+
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """As much of an asyncio loop as futures, tasks and timers need.
 
     An exception that reaches the loop itself ends the run: it is raised from :meth:`run_until`.
+
+    :param timeline: shared with the loops of other processes, or one of its own
     """
 
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._count = 0
-        self._halted: BaseException | None = None
+    def __init__(self, timeline: Timeline | None = None) -> None:
+        self.timeline = timeline if timeline is not None else Timeline()
         self._tasks: list[asyncio.Task[Any]] = []
-        self._running = False
         self._abandoned = False
 
     def time(self) -> float:
-        return self._now
+        return self.timeline.now
+
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """Tasks that have begun here and have not ended."""
+        return [task for task in self._tasks if not task.done()]
 
     def call_soon(
         self, callback: Callable[[*Args], object], *args: *Args, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
+        if self._abandoned:
+            handle.cancel()
+        else:
+            self.timeline.ready.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -57,7 +100,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         *args: *Args,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self.call_at(self.timeline.now + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -67,8 +110,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._count += 1
-        heapq.heappush(self._timers, (when, self._count, handle))
+        if self._abandoned:
+            handle.cancel()
+        else:
+            timeline = self.timeline
+            timeline.count += 1
+            heapq.heappush(timeline.timers, (when, timeline.count, handle))
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -89,11 +136,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def halt(self, error: BaseException) -> None:
         """Ends the run at once: ``error`` comes out of :meth:`run_until`, nothing more happens."""
-        if self._halted is None:
-            self._halted = error
+        if self.timeline.halted is None:
+            self.timeline.halted = error
 
     def run_until(self, awaitable: Awaitable[T]) -> T:
-        """Runs until ``awaitable`` is done and returns its result.
+        """Runs until ``awaitable`` is done and returns its result; other loops of the timeline run along.
 
         :raises Deadlock: nothing is left that could happen before
         """
@@ -116,8 +163,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def abandon(self) -> None:
         """Forgets everything that was under way, as a process does that is gone."""
         self._abandoned = True
-        self._ready.clear()
-        self._timers.clear()
+        self.timeline.forget(self)
         for task in self._tasks:
             # A task of a process that is gone is not worth a warning.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -130,41 +176,32 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
 
     def _run(self, finished: Callable[[], bool]) -> None:
-        asyncio._set_running_loop(self)
-        self._running = True
+        timeline = self.timeline
+        current: Any = None
         try:
-            while not finished() and self._step():
-                if self._halted is not None:
-                    raise self._halted
+            while not finished():
+                if not timeline.ready:
+                    timeline.advance()
+                    if not timeline.ready:
+                        return
+                handle: Any = timeline.ready.popleft()
+                if handle._cancelled:
+                    continue
+                if handle._loop is not current:
+                    current = handle._loop
+                    asyncio._set_running_loop(current)
+                timeline.steps += 1
+                handle._context.run(handle._callback, *handle._args)
+                if timeline.halted is not None:
+                    raise timeline.halted
+                if timeline.after_step is not None:
+                    timeline.after_step()
         finally:
-            self._running = False
+            timeline.halted = None
             asyncio._set_running_loop(None)
 
-    def _step(self) -> bool:
-        """Runs one callback; False when there is none."""
-        if not self._ready:
-            self._advance()
-        if not self._ready:
-            return False
-        handle = self._ready.popleft()
-        if not handle.cancelled():
-            handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
-        return True
-
-    def _advance(self) -> None:
-        """Moves on to the next moment at which something happens."""
-        while self._timers and not self._ready:
-            when, _, handle = heapq.heappop(self._timers)
-            if not handle.cancelled():
-                self._now = max(self._now, when)
-                self._ready.append(handle)
-        while self._timers and self._timers[0][0] <= self._now:
-            handle = heapq.heappop(self._timers)[2]
-            if not handle.cancelled():
-                self._ready.append(handle)
-
     def is_running(self) -> bool:
-        return self._running
+        return asyncio._get_running_loop() is self
 
     def is_closed(self) -> bool:
         return False

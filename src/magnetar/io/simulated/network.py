@@ -1,0 +1,212 @@
+"""TCP between simulated processes: delayed, cut into pieces, lost or reset as the seed decides.
+
+A :class:`SimulatedNetwork` joins the hosts of one timeline; each process gets a :class:`SimulatedHost`, which
+is its :class:`magnetar.io.interfaces.Network`. Bytes of one direction arrive in order, once, or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from magnetar.io.interfaces import StreamProtocol
+from magnetar.io.simulated.endpoint import Endpoint
+from magnetar.io.simulated.loop import SimulatedLoop
+
+_FIRST_FREE_PORT = 40_000
+
+
+@dataclass
+class Conditions:
+    """What connections that are made from now on meet. Times in virtual seconds, sizes in bytes."""
+
+    latency: float = 0.001
+    """The longest time a piece is under way."""
+    window: int = 64 << 10
+    """Sent and not read by the other side, at most: a slow reader holds its sender back."""
+    send_buffer: int = 64 << 10
+    """What the operating system takes from a sender; ``get_write_buffer_size`` counts what is beyond it."""
+    pieces: int = 1
+    """Into how many pieces a flight is cut at most; 0: into single bytes."""
+    refused: float = 0.0
+    """Share of connections that are refused."""
+    unanswered: float = 0.0
+    """Share of connections that time out."""
+    cut: float = 0.0
+    """Share of connections that are reset after a random number of flights."""
+    longest_life: int = 200
+    """Flights, of both directions, after which such a connection is reset at the latest."""
+    connect_timeout: float = 10.0
+
+
+class Link:
+    """One connection: two endpoints and what happens between them."""
+
+    def __init__(self, network: SimulatedNetwork, number: int, conditions: Conditions) -> None:
+        self.network = network
+        self.loop = network.loop
+        self.number = number
+        self.conditions = conditions
+        # Of its own, so that what one connection does leaves the others alone.
+        self.random = Random(network.random.getrandbits(64))
+        self.silent = False
+        """Nothing arrives any more, and nobody is told."""
+        self.ends: list[Endpoint] = []
+        self._flights_left = -1
+        if self.random.random() < conditions.cut:
+            self._flights_left = 1 + int(conditions.longest_life * self.random.random() ** 2)
+
+    def delay(self) -> float:
+        return self.random.random() * self.conditions.latency
+
+    def flight(self) -> bool:
+        """Counts a flight; True when the connection ends with it."""
+        self._flights_left -= 1
+        return self._flights_left == 0
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        """What one flight arrives as."""
+        most = self.conditions.pieces
+        if most == 1 or len(data) < 2:
+            return [data]
+        if most == 0:
+            return [data[i : i + 1] for i in range(len(data))]
+        cuts = {self.random.randrange(1, len(data)) for _ in range(self.random.randrange(most))}
+        places = [0, *sorted(cuts), len(data)]
+        return [data[a:b] for a, b in pairwise(places)]
+
+    def reset(self) -> None:
+        """Breaks the connection; both sides hear of it, each at a moment of its own."""
+        for end in self.ends:
+            self.loop.call_later(self.delay(), end.broken)
+
+    def gone(self) -> None:
+        """Both sides have heard that it ended."""
+        self.network.links.pop(self.number, None)
+
+
+class SimulatedListener:
+    def __init__(self, host: SimulatedHost, port: int, factory: Callable[[], StreamProtocol]) -> None:
+        self.host = host.name
+        self.port = port
+        self.factory = factory
+        self.process = host
+        self._network = host.network
+
+    def close(self) -> None:
+        address = (self.host, self.port)
+        if self._network.listeners.get(address) is self:
+            del self._network.listeners[address]
+
+
+class SimulatedNetwork:
+    """:param loop: of the world, which outlives every process"""
+
+    def __init__(self, loop: SimulatedLoop, seed: int, conditions: Conditions | None = None) -> None:
+        self.loop = loop
+        self.random = Random(seed)
+        self.conditions = conditions if conditions is not None else Conditions()
+        self.listeners: dict[tuple[str, int], SimulatedListener] = {}
+        self.links: dict[int, Link] = {}
+        """Connections by number, in the order they were made."""
+        self.watch: Callable[[int, str, int], None] | None = None
+        """Told what happens: the connection's number, what, how many bytes."""
+        self._made = 0
+        self._free_port = _FIRST_FREE_PORT
+
+    def host(self, loop: SimulatedLoop, name: str) -> SimulatedHost:
+        """The network as one process sees it.
+
+        :param loop: of the process: what arrives there is told there
+        """
+        return SimulatedHost(self, loop, name)
+
+    def take_port(self) -> int:
+        self._free_port += 1
+        return self._free_port
+
+    def told(self, link: Link, what: str, size: int = 0) -> None:
+        if self.watch is not None:
+            self.watch(link.number, what, size)
+
+    def answers(self, address: tuple[str, int]) -> bool:
+        """Whether somebody listens there."""
+        return address in self.listeners
+
+    def open_link(
+        self, client: SimulatedHost, factory: Callable[[], StreamProtocol], listener: SimulatedListener
+    ) -> Endpoint:
+        """Both ends are made at one moment; each side is told in its own loop."""
+        self._made += 1
+        link = Link(self, self._made, self.conditions)
+        self.links[link.number] = link
+        near_address, far_address = (client.name, self.take_port()), (listener.host, listener.port)
+        near = Endpoint(link, client.loop, near_address, far_address)
+        far = Endpoint(link, listener.process.loop, far_address, near_address)
+        near.peer, far.peer = far, near
+        link.ends = [near, far]
+        client.ends.append(near)
+        listener.process.ends.append(far)
+        self.told(link, "made")
+        listener.process.loop.call_soon(far.begin, listener.factory)
+        near.begin(factory)
+        return near
+
+
+class SimulatedHost:
+    """The network of one process: see :class:`magnetar.io.interfaces.Network`."""
+
+    def __init__(self, network: SimulatedNetwork, loop: SimulatedLoop, name: str) -> None:
+        self.network = network
+        self.loop = loop
+        self.name = name
+        self.ends: list[Endpoint] = []
+        self._listeners: list[SimulatedListener] = []
+
+    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> SimulatedListener:
+        """Listens under this process's name, whatever ``host`` says."""
+        port = port or self.network.take_port()
+        address = (self.name, port)
+        if address in self.network.listeners:
+            raise OSError(errno.EADDRINUSE, "the address is in use")
+        listener = SimulatedListener(self, port, factory)
+        self.network.listeners[address] = listener
+        self._listeners.append(listener)
+        return listener
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], StreamProtocol]
+    ) -> tuple[Endpoint, Any]:
+        network = self.network
+        conditions = network.conditions
+        luck = network.random.random()
+        passed = self.loop.create_future()
+        unanswered = luck < conditions.unanswered
+        delay = conditions.connect_timeout if unanswered else network.random.random() * conditions.latency
+        timer = self.loop.call_later(delay, passed.set_result, None)
+        try:
+            await passed
+        finally:
+            timer.cancel()
+        if unanswered:
+            raise TimeoutError(errno.ETIMEDOUT, f"no answer from {host}:{port}")
+        listener = network.listeners.get((host, port))
+        if listener is None or luck < conditions.unanswered + conditions.refused:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses")
+        end = network.open_link(self, factory, listener)
+        return end, end.protocol
+
+    def die(self, *, silently: bool) -> None:
+        """The process is gone: nobody listens, and nothing is told here any more.
+
+        :param silently: as when the machine loses its power: the other sides hear nothing of it
+        """
+        for listener in self._listeners:
+            listener.close()
+        for end in self.ends:
+            end.die(silently=silently)
+        self.ends.clear()
