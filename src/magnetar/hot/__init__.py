@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MODULES = (
     "magnetar.ledger.embedded.group",
+    "magnetar.protocol.hot_client_decode",
+    "magnetar.protocol.hot_client_encode",
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
 )

@@ -15,7 +15,7 @@ from magnetar.io.real.network import TcpNetwork
 from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.io.real.worker import ThreadWorker
 
-__all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "stop_process"]
+__all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "running_client_io", "stop_process"]
 
 EXIT_CODE_IO_FAILED = 74
 """The exit status of a process that could not write or sync (EX_IOERR of sysexits.h)."""
@@ -56,3 +56,11 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
 def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:
     """What a client needs, on one event loop."""
     return ClientIo(loop=loop, clock=SystemClock(), randomness=SystemRandomness(), network=TcpNetwork(loop))
+
+
+def running_client_io() -> ClientIo:
+    """What a client needs, on the loop that is running.
+
+    :raises RuntimeError: none is
+    """
+    return real_client_io(asyncio.get_running_loop())

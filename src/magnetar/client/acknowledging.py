@@ -1,0 +1,244 @@
+"""What a consumer tells the broker about messages: acknowledged, or to be delivered again."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.client.connection import Connection
+from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
+from magnetar.client.message_id import MessageId
+from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.protocol.hot_client_encode import encode_acks
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageIdData
+
+_INDIVIDUAL = 0
+_CUMULATIVE = 1
+_U64 = 2**64
+
+
+class Acknowledgements:
+    """Gathers acknowledgements and sends them together, after a time or a number of them."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        consumer_id: int,
+        connection: Callable[[], Connection | None],
+        *,
+        group_seconds: float,
+        group_size: int,
+        batch_index: bool,
+        receipts: bool,
+        timeout: float,
+    ) -> None:
+        """:param group_seconds: 0 sends each at once
+
+        :param batch_index: tell the broker about single messages of a batch
+        :param receipts: ask the broker for an answer to each ACK
+        :param timeout: seconds for that answer
+        """
+        self._loop = loop
+        self._consumer_id = consumer_id
+        self._connection = connection
+        self._seconds = group_seconds
+        self._size = group_size
+        self._batch_index = batch_index
+        self._receipts = receipts
+        self._timeout = timeout
+        self._ledgers = array("q")
+        self._entries = array("q")
+        self._partial: dict[tuple[int, int], int] = {}
+        self._remaining: dict[tuple[int, int], int] = {}
+        self._waiting: list[Any] = []
+        self._timer: Cancellable | None = None
+
+    def individual(self, message_id: MessageId) -> Any:
+        """Acknowledges one message, or one entry; a future where receipts are asked for, else None."""
+        if message_id.batch_index() < 0:
+            return self._entry_done(message_id.position)
+        position = message_id.position
+        size = max(message_id.batch_size(), message_id.batch_index() + 1)
+        remaining = self._remaining.get(position, (1 << size) - 1) & ~(1 << message_id.batch_index())
+        if remaining == 0:
+            self._remaining.pop(position, None)
+            self._partial.pop(position, None)
+            return self._entry_done(position)
+        self._remaining[position] = remaining
+        if not self._batch_index:
+            return None
+        self._partial[position] = remaining
+        return self._gathered()
+
+    def known(self, position: tuple[int, int], size: int, ack_set: tuple[int, ...]) -> None:
+        """The broker already knows some messages of a batch as acknowledged."""
+        bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))
+        self._remaining[position] = bits & ((1 << size) - 1)
+
+    def _entry_done(self, position: tuple[int, int]) -> Any:
+        self._ledgers.append(position[0])
+        self._entries.append(position[1])
+        return self._gathered()
+
+    def _gathered(self) -> Any:
+        future = None
+        if self._receipts:
+            future = self._loop.create_future()
+            self._waiting.append(future)
+        if self._seconds <= 0 or len(self._ledgers) + len(self._partial) >= self._size:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self.flush)
+        return future
+
+    def cumulative(self, message_id: MessageId) -> Any:
+        """Acknowledges everything up to a message; a future where receipts are asked for, else None."""
+        self.flush()
+        last = message_id.batch_index() + 1 >= message_id.batch_size()
+        ledger_id, entry_id = message_id.position
+        data = MessageIdData(ledgerId=ledger_id % _U64, entryId=entry_id % _U64)
+        if message_id.batch_index() >= 0 and not last:
+            if self._batch_index:
+                size = message_id.batch_size()
+                data.ack_set.extend(_words(((1 << size) - 1) & (-1 << (message_id.batch_index() + 1))))
+            else:
+                # Without batch indexes only the entries before this one are all acknowledged.
+                data.entryId = (entry_id - 1) % _U64
+        bound = (ledger_id, entry_id if last else entry_id - 1)
+        for position in [each for each in self._remaining if each <= bound]:
+            del self._remaining[position]
+        if self._connection() is None:
+            # It will be delivered again after the reconnect, and acknowledged then.
+            return self._unsent()
+        return self._send_command(_CUMULATIVE, [data])
+
+    def flush(self) -> None:
+        """Sends what has gathered; without a connection it is dropped, as it will be delivered again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        ledgers, self._ledgers = self._ledgers, array("q")
+        entries, self._entries = self._entries, array("q")
+        partial, self._partial = self._partial, {}
+        waiting, self._waiting = self._waiting, []
+        connection = self._connection()
+        if connection is None:
+            _tell(waiting, NotConnected("not connected: the messages will be delivered again"))
+            return
+        answers = []
+        if ledgers:
+            request_id = connection.wire.new_request_id() if self._receipts else -1
+            if self._receipts:
+                answers.append(connection.expect(request_id, self._timeout, "ACK"))
+            connection.send(
+                encode_acks(self._consumer_id, _INDIVIDUAL, ledgers, entries, 0, len(ledgers), request_id)
+            )
+        if partial:
+            ids = [
+                MessageIdData(ledgerId=ledger % _U64, entryId=entry % _U64, ack_set=_words(bits))
+                for (ledger, entry), bits in partial.items()
+            ]
+            answers.append(self._send_command(_INDIVIDUAL, ids))
+        if self._receipts and waiting:
+            self._loop.create_task(_pass_on(answers, waiting))
+
+    def _unsent(self) -> Any:
+        if not self._receipts:
+            return None
+        future = self._loop.create_future()
+        future.set_exception(NotConnected("not connected: the messages will be delivered again"))
+        return future
+
+    def _send_command(self, ack_type: int, ids: list[MessageIdData]) -> Any:
+        connection = self._connection()
+        assert connection is not None
+        command = BaseCommand(type=BaseCommand.ACK)
+        command.ack.consumer_id = self._consumer_id
+        command.ack.ack_type = ack_type  # type: ignore[assignment]
+        command.ack.message_id.extend(ids)
+        if not self._receipts:
+            connection.wire.send(command)
+            return None
+        command.ack.request_id = connection.wire.new_request_id()
+        return connection.ask(command.ack.request_id, command, self._timeout)
+
+    def forget(self) -> None:
+        """The subscription begins anew elsewhere: what was half acknowledged does not count."""
+        self._remaining.clear()
+        self._partial.clear()
+        del self._ledgers[:]
+        del self._entries[:]
+
+    def close(self) -> None:
+        self.flush()
+
+
+async def _pass_on(answers: list[Any], waiting: list[Any]) -> None:
+    """Tells those who acknowledged what the broker answered."""
+    failure: PulsarException | None = None
+    for answer in answers:
+        try:
+            response = (await answer).ackResponse
+            if response.HasField("error"):
+                failure = server_exception(response.error, response.message)
+        except PulsarException as error:
+            failure = error
+    _tell(waiting, failure)
+
+
+def _tell(waiting: list[Any], error: PulsarException | None) -> None:
+    for future in waiting:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+def _words(bits: int) -> list[int]:
+    """A bit set as signed 64-bit words."""
+    words = []
+    while bits:
+        word = bits & (_U64 - 1)
+        words.append(word - _U64 if word >= _U64 // 2 else word)
+        bits >>= 64
+    return words
+
+
+class NegativeAcknowledgements:
+    """Asks for messages again once their delay is over."""
+
+    def __init__(
+        self, loop: Loop, delay: float, redeliver: Callable[[list[tuple[int, int]]], object]
+    ) -> None:
+        """:param delay: seconds"""
+        self._loop = loop
+        self._delay = delay
+        self._redeliver = redeliver
+        self._waiting: deque[tuple[float, tuple[int, int]]] = deque()
+        self._timer: Cancellable | None = None
+
+    def add(self, position: tuple[int, int]) -> None:
+        self._waiting.append((self._loop.time() + self._delay, position))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._delay, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._loop.time() + 0.0005
+        positions: dict[tuple[int, int], None] = {}
+        while self._waiting and self._waiting[0][0] <= now:
+            positions[self._waiting.popleft()[1]] = None
+        if positions:
+            self._redeliver(list(positions))
+        if self._waiting:
+            self._timer = self._loop.call_later(self._waiting[0][0] - self._loop.time(), self._due)
+
+    def forget(self) -> None:
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,55 @@
+"""The asyncio face: ``Client`` and everything it makes, on the loop that runs.
+
+With ``io=`` it runs on any other loop, network and clock, for example simulated ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.client import client
+from magnetar.client.consumer import Consumer, ConsumerOptions
+from magnetar.client.enums import (
+    CompressionType,
+    ConsumerType,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
+from magnetar.client.exceptions import PulsarException, Result
+from magnetar.client.message import Message, RawEntry
+from magnetar.client.message_id import MessageId
+from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.reader import Reader
+from magnetar.io.interfaces import ClientIo
+from magnetar.io.real import running_client_io
+
+__all__ = [
+    "Client",
+    "CompressionType",
+    "Consumer",
+    "ConsumerOptions",
+    "ConsumerType",
+    "InitialPosition",
+    "Message",
+    "MessageId",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "ProducerOptions",
+    "PulsarException",
+    "RawEntry",
+    "Reader",
+    "Result",
+]
+
+
+class Client(client.Client):
+    """See :class:`magnetar.client.client.Client`."""
+
+    def __init__(self, service_url: str, *, io: ClientIo | None = None, **options: Any) -> None:
+        """:param io: the loop that runs, and the system's network, unless given
+
+        :raises RuntimeError: no ``io``, and no loop is running
+        """
+        super().__init__(service_url, io=io or running_client_io(), **options)

@@ -1,0 +1,183 @@
+"""What producers and consumers have in common: they are attached to their topic's broker, again and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from magnetar.client.backoff import Backoff
+from magnetar.client.connection import Connection
+from magnetar.client.deadline import sleep
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    ConnectError,
+    PulsarException,
+    ReadError,
+    is_fatal,
+    is_retryable,
+)
+from magnetar.client.lookup import Lookup
+from magnetar.client.pool import ConnectionPool
+from magnetar.io.interfaces import ClientIo
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Services:
+    """What a client gives to its producers and consumers."""
+
+    __slots__ = ("_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
+
+    def __init__(self, io: ClientIo, pool: ConnectionPool, lookup: Lookup, operation_timeout: float) -> None:
+        self.io = io
+        self.pool = pool
+        self.lookup = lookup
+        self.operation_timeout = operation_timeout
+        """Seconds."""
+        self.attachments: dict[int, Attachment] = {}
+        """Producers and consumers that are open."""
+        self._next_id = 0
+
+    def new_id(self) -> int:
+        """An id for a producer or a consumer; none is used twice."""
+        self._next_id += 1
+        return self._next_id
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What ``attempt`` answers; it is made again within the operation time-out while that may help.
+
+        :raises PulsarException: what the last attempt raised
+        """
+        loop = self.io.loop
+        end = loop.time() + self.operation_timeout
+        backoff = Backoff(self.io.randomness)
+        while True:
+            try:
+                return await attempt()
+            except PulsarException as error:
+                delay = backoff.next()
+                if not is_retryable(error) or loop.time() + delay >= end:
+                    raise
+            await sleep(loop, delay)
+
+
+class Attachment:
+    """Base of producers and consumers."""
+
+    def __init__(self, services: Services, topic: str) -> None:
+        self._services = services
+        self._loop = services.io.loop
+        self._topic = topic
+        self._connection: Connection | None = None
+        self._id = services.new_id()
+        self._closed = False
+        self._failure: PulsarException | None = None
+        self._backoff = Backoff(services.io.randomness)
+        self._reattaching: Any = None
+
+    def topic(self) -> str:
+        return self._topic
+
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    async def open(self) -> None:
+        """Attaches for the first time, within the operation time-out.
+
+        :raises PulsarException: why it cannot be
+        """
+        try:
+            await self._services.retrying(self._attach)
+        except PulsarException:
+            self._closed = True
+            raise
+        self._services.attachments[self._id] = self
+
+    async def _announce(self, connection: Connection) -> None:
+        """Makes the producer or consumer known on a connection."""
+        raise NotImplementedError
+
+    def _attached(self, connection: Connection) -> None:
+        """It is known there; what waited can go on."""
+        raise NotImplementedError
+
+    def _ended(self, error: PulsarException) -> None:
+        """It will not work any more: whoever waits must hear of it."""
+        raise NotImplementedError
+
+    async def _attach(self) -> None:
+        owner = await self._services.lookup.owner(self._topic)
+        connection = await self._services.pool.get(owner.broker, owner.through)
+        await self._announce(connection)
+        self._connection = connection
+        self._backoff.reset()
+        self._attached(connection)
+
+    def _check_open(self) -> None:
+        """:raises PulsarException: it is closed, or has failed for good"""
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise AlreadyClosed(f"{self._topic}: closed")
+
+    def connection_lost(self, error: PulsarException) -> None:
+        self._detached()
+
+    def closed_by_broker(self) -> None:
+        self._detached()
+
+    def _detached(self) -> None:
+        if self._connection is None:
+            # It is being made known; whoever does that looks whether it still is.
+            return
+        self._connection = None
+        if not self._closed and self._reattaching is None:
+            self._reattaching = self._loop.create_task(self._reattach())
+
+    async def _reattach(self) -> None:
+        try:
+            while not self._closed and self._connection is None:
+                await sleep(self._loop, self._backoff.next())
+                await self._before_reattach()
+                if self._closed:
+                    return
+                try:
+                    await self._attach()
+                except PulsarException as error:
+                    if is_fatal(error):
+                        self._fail(error)
+                        return
+                    log.info("%s: not attached, trying again: %s", self._topic, error)
+        finally:
+            self._reattaching = None
+
+    async def _before_reattach(self) -> None:
+        """Waits for what must have ended before it attaches again."""
+
+    def _fail(self, error: PulsarException) -> None:
+        if self._failure is None and not self._closed:
+            self._failure = error
+            self._ended(error)
+
+    async def _goodbye(self, answer: Any) -> None:
+        """Waits for the answer to a CLOSE command."""
+        try:
+            await answer
+        except (ConnectError, ReadError) as error:
+            # The broker forgets producers and consumers together with their connection.
+            log.debug("%s: closed with its connection: %s", self._topic, error)
+
+    async def close(self) -> None:
+        """Ends it in good order."""
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        """Attaches no more."""
+        self._services.attachments.pop(self._id, None)
+        self._closed = True
+        self._connection = None
+        if self._reattaching is not None:
+            self._reattaching.cancel()

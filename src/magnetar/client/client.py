@@ -1,0 +1,130 @@
+"""The client on a loop that is handed over: what every face of it stands on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.client.attachment import Services
+from magnetar.client.connection import KEEP_ALIVE_SECONDS
+from magnetar.client.consumer import Consumer, ConsumerOptions
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
+from magnetar.client.lookup import Lookup
+from magnetar.client.message_id import MessageId
+from magnetar.client.pool import ConnectionPool
+from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.reader import Reader
+from magnetar.client.service_url import parse_service_url
+from magnetar.io.interfaces import ClientIo
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+
+
+class Client:
+    """Producers, consumers and readers of one cluster.
+
+    All methods are to be called in the loop of ``io``.
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        io: ClientIo,
+        operation_timeout_seconds: float = 30,
+        connection_timeout_ms: float = 10000,
+        connections_per_broker: int = 1,
+        keep_alive_interval_seconds: float = KEEP_ALIVE_SECONDS,
+        listener_name: str | None = None,
+    ) -> None:
+        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, asked in turn
+
+        :raises InvalidUrl: it is none
+        :raises InvalidConfiguration: an option is out of range
+        """
+        if connections_per_broker < 1:
+            raise InvalidConfiguration("connections_per_broker must be above 0")
+        pool = ConnectionPool(
+            io,
+            per_broker=connections_per_broker,
+            connection_timeout=connection_timeout_ms / 1000,
+            keep_alive=keep_alive_interval_seconds,
+        )
+        lookup = Lookup(
+            pool,
+            parse_service_url(service_url),
+            timeout=operation_timeout_seconds,
+            listener_name=listener_name or "",
+        )
+        self.services = Services(io, pool, lookup, operation_timeout_seconds)
+        self._closed = False
+
+    async def create_producer(self, topic: str, **options: Any) -> Producer:
+        """A producer on a topic without partitions, or on one partition.
+
+        Options are those of :class:`ProducerOptions`.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        producer = Producer(self.services, self._name_of(topic), ProducerOptions(**options))
+        await producer.open()
+        return producer
+
+    async def subscribe(self, topic: str, subscription_name: str, **options: Any) -> Consumer:
+        """A consumer on a topic without partitions, or on one partition.
+
+        Options are those of :class:`ConsumerOptions`.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        name = self._name_of(topic)
+        consumer = Consumer(self.services, name, subscription_name, ConsumerOptions(**options))
+        await consumer.open()
+        return consumer
+
+    async def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
+        """A reader on a topic without partitions, or on one partition.
+
+        Options are those of :class:`Reader`.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        reader = Reader(self.services, self._name_of(topic), start_message_id, **options)
+        await reader.open()
+        return reader
+
+    async def get_topic_partitions(self, topic: str) -> list[str]:
+        """The names of a topic's partitions; of itself when it has none."""
+        count = await self.partitions(topic)
+        name = self._name_of(topic)
+        return [f"{name}-partition-{index}" for index in range(count)] or [name]
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0: it is not partitioned."""
+        name = self._name_of(topic)
+        return await self.services.retrying(lambda: self.services.lookup.partitions(name))
+
+    def _name_of(self, topic: str) -> str:
+        if self._closed:
+            raise AlreadyClosed("the client is closed")
+        try:
+            return str(TopicName.parse(topic))
+        except InvalidName as error:
+            raise InvalidTopicName(str(error)) from error
+
+    async def close(self) -> None:
+        """Closes all of its producers, consumers and readers, then its connections.
+
+        :raises PulsarException: one of them could not be closed; the others are
+        """
+        if self._closed:
+            return
+        self._closed = True
+        failure: PulsarException | None = None
+        for each in list(self.services.attachments.values()):
+            try:
+                await each.close()
+            except PulsarException as error:
+                failure = error
+        self.services.pool.close()
+        if failure is not None:
+            raise failure

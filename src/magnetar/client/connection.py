@@ -1,0 +1,209 @@
+"""One connection to a broker: the wire on a socket, with keep-alive and time-outs of requests."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from magnetar.client.exceptions import ConnectError, PulsarException, ReadError, Timeout
+from magnetar.client.wire import Runs, Wire
+from magnetar.io.interfaces import Cancellable, ClientIo
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.frames import encode_command
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnected
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 30.0
+
+
+class Connection:
+    """A protocol for :class:`magnetar.io.interfaces.Network`; frames of one turn go out together."""
+
+    def __init__(
+        self,
+        io: ClientIo,
+        runs: Runs,
+        *,
+        proxy_to: str = "",
+        auth: tuple[str, bytes] = ("", b""),
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        """:param proxy_to: ``host:port`` of the broker that a proxy is to reach
+
+        :param auth: name of the authentication method, and its data
+        :param keep_alive: seconds without a sign of the broker before it is asked for one
+        """
+        self.wire = Wire(self, runs)
+        self.ready: Any = io.loop.create_future()
+        """Done when the broker has answered CONNECT."""
+        self.closed = False
+        self.server_version = ""
+        self._loop = io.loop
+        self._proxy_to = proxy_to
+        self._auth = auth
+        self._keep_alive = keep_alive
+        self._transport: Any = None
+        self._frames: list[bytes | bytearray] = []
+        self._planned = False
+        self._heard = False
+        self._asked = False
+        self._timer: Cancellable | None = None
+        self._error: PulsarException | None = None
+
+    # The transport's side
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self.wire.connect(self._proxy_to, *self._auth)
+        self._timer = self._loop.call_later(self._keep_alive, self._check)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
+        self._heard = True
+        try:
+            self.wire.receive(data)
+        except FrameError as error:
+            log.warning("closing a connection: %s", error)
+            self.abort(ReadError(f"the broker broke the protocol: {error}"))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(self._error or ConnectError(f"the connection was lost{f': {exc}' if exc else ''}"))
+
+    def pause_writing(self) -> None:
+        """What may be unsent is bounded by those who send: each has a bound of what may be pending."""
+
+    def resume_writing(self) -> None:
+        """See :meth:`pause_writing`."""
+
+    # The wire's side
+
+    def send(self, frame: bytes | bytearray) -> None:
+        """Sends a frame, or several, together with everything else of this turn; none once it is closed."""
+        if self.closed:
+            return
+        self._frames.append(frame)
+        if not self._planned:
+            self._planned = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Sends now what has gathered."""
+        self._planned = False
+        frames, self._frames = self._frames, []
+        transport = self._transport
+        if frames and not self.closed and transport is not None and not transport.is_closing():
+            transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def connected(self, command: CommandConnected) -> None:
+        self.server_version = command.server_version
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def refused(self, error: PulsarException) -> None:
+        self.abort(error)
+
+    def pong(self) -> None:
+        self._asked = False
+
+    # For those who use it
+
+    def ask(self, request_id: int, command: BaseCommand, seconds: float, *, or_forever: bool = False) -> Any:
+        """Sends a request; a future of the command that answers it.
+
+        :param or_forever: the broker may say that the answer comes later; then there is no time-out
+        The future's exceptions: what the broker answered, Timeout, or why the connection ended.
+        """
+        name = BaseCommand.Type.Name(command.type)
+        future = self.expect(request_id, seconds, name, or_forever=or_forever)
+        self.send(encode_command(command))
+        return future
+
+    def expect(self, request_id: int, seconds: float, name: str, *, or_forever: bool = False) -> Any:
+        """As :meth:`ask`, for a request that the caller sends.
+
+        :param name: of the command
+        """
+        future = self._loop.create_future()
+
+        def expired() -> None:
+            if self.wire.pending.pop(request_id, None) is not None and not future.done():
+                future.set_exception(Timeout(f"{name}: no answer within {seconds:g} s"))
+
+        timer = self._loop.call_later(seconds, expired)
+
+        def answer(answered: BaseCommand | None, error: PulsarException | None) -> None:
+            timer.cancel()
+            if future.done() or (or_forever and _is_waiting(answered)):
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(answered)
+
+        if self.closed:
+            answer(None, self._error or ConnectError("the connection is closed"))
+        else:
+            self.wire.pending[request_id] = answer
+        return future
+
+    def abort(self, error: PulsarException) -> None:
+        """Ends the connection at once; everybody on it hears of ``error``."""
+        if self.closed:
+            return
+        self._error = error
+        transport = self._transport
+        if transport is not None:
+            transport.abort()
+        self._end(error)
+
+    def close(self) -> None:
+        """Sends what has gathered and ends the connection."""
+        if self.closed:
+            return
+        self.flush()
+        self._error = ConnectError("the connection was closed")
+        if self._transport is not None:
+            self._transport.close()
+        self._end(self._error)
+
+    def _end(self, error: PulsarException) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._error = error
+        self._frames.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            # Whoever opened it may have gone; the error is no less told to those on the wire.
+            self.ready.exception()
+        self.wire.lost(error)
+
+    def _check(self) -> None:
+        """Asks for a sign of life when there was none, and gives up when asking did not help."""
+        if not self._heard:
+            if self._asked:
+                self.abort(ConnectError(f"the broker was silent for {2 * self._keep_alive:g} s"))
+                return
+            self._asked = True
+            self.wire.ping()
+        else:
+            self._asked = False
+        self._heard = False
+        self._timer = self._loop.call_later(self._keep_alive, self._check)
+
+
+def _is_waiting(command: BaseCommand | None) -> bool:
+    """Whether this is the first of two answers to PRODUCER: its turn has not come."""
+    return (
+        command is not None
+        and command.type == BaseCommand.PRODUCER_SUCCESS
+        and command.producer_success.HasField("producer_ready")
+        and not command.producer_success.producer_ready
+    )

@@ -1,0 +1,519 @@
+"""A consumer on one topic, or on one partition."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
+from magnetar.client.attachment import Attachment, Services
+from magnetar.client.connection import Connection
+from magnetar.client.consumer_commands import ConsumerCommands
+from magnetar.client.enums import ConsumerType, InitialPosition
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    InvalidConfiguration,
+    InvalidMessage,
+    NotConnected,
+    PulsarException,
+    Timeout,
+)
+from magnetar.client.message import Message, RawEntry
+from magnetar.client.message_id import MessageId, signed
+from magnetar.io.waiting import finished
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.hot_client_decode import MessageRun
+from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAck, CommandMessage
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ConsumerOptions:
+    """Names and defaults of the official client where it has them."""
+
+    consumer_type: ConsumerType = ConsumerType.Exclusive
+    receiver_queue_size: int = 1000
+    """Messages asked for ahead; 0 asks for one at a time."""
+    consumer_name: str | None = None
+    negative_ack_redelivery_delay_ms: int = 60000
+    properties: Mapping[str, str] = field(default_factory=dict)
+    initial_position: InitialPosition = InitialPosition.Latest
+    start_message_id: MessageId | None = None
+    """Where to begin without a durable subscription."""
+    start_message_id_inclusive: bool = False
+    """Whether the message that a start id or a seek names is delivered itself."""
+    batch_index_ack_enabled: bool = False
+    is_read_compacted: bool = False
+    replicate_subscription_state_enabled: bool = False
+    key_shared_ranges: Sequence[tuple[int, int]] = ()
+    """Sticky ranges of hashes for KeyShared; none: the broker splits them."""
+    durable: bool = True
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    priority_level: int = 0
+    ack_group_time_ms: float = 100
+    """How long acknowledgements gather; 0: not at all."""
+    ack_group_size: int = 1000
+    ack_receipt_enabled: bool = False
+    """Whether acknowledging waits for the broker's answer."""
+
+    def check(self) -> None:
+        """:raises InvalidConfiguration: an option is out of range"""
+        if self.receiver_queue_size < 0 or self.ack_group_size < 1:
+            raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
+
+
+class Consumer(Attachment):
+    """Made by ``Client.subscribe``.
+
+    Take messages with :meth:`receive`, or whole entries with :meth:`receive_entry`, not both.
+    Chunks of a larger message are delivered one by one.
+    """
+
+    def __init__(self, services: Services, topic: str, subscription: str, options: ConsumerOptions) -> None:
+        """:raises InvalidConfiguration: an option is out of range"""
+        super().__init__(services, topic)
+        options.check()
+        self._options = options
+        self._subscription = subscription
+        self._name = options.consumer_name or services.io.randomness.token(5).hex()
+        self._partition = TopicName.parse(topic).partition_index
+        self._commands = ConsumerCommands(self._id, topic, subscription, self._name, options)
+        self._queue: deque[RawEntry] = deque()
+        self._ready: deque[Message] = deque()
+        self._waiters: list[Any] = []
+        self._used = 0
+        self._asked_for_one = False
+        self._threshold = max(1, options.receiver_queue_size // 2)
+        self._start = options.start_message_id
+        self._inclusive = options.start_message_id_inclusive
+        self._skip_to: MessageId | None = None
+        self._last_taken: MessageId | None = None
+        self._seeking: Any = None
+        self._attach_waiters: list[Any] = []
+        self.active = True
+        """Whether a Failover subscription delivers to this consumer."""
+        self._end_of_topic = False
+        self._acks = Acknowledgements(
+            self._loop,
+            self._id,
+            lambda: self._connection,
+            group_seconds=options.ack_group_time_ms / 1000,
+            group_size=options.ack_group_size,
+            batch_index=options.batch_index_ack_enabled,
+            receipts=options.ack_receipt_enabled,
+            timeout=services.operation_timeout,
+        )
+        self._nacks = NegativeAcknowledgements(
+            self._loop, options.negative_ack_redelivery_delay_ms / 1000, self._redeliver
+        )
+
+    def subscription_name(self) -> str:
+        return self._subscription
+
+    def consumer_name(self) -> str:
+        return self._name
+
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic is terminated and all of it was delivered."""
+        return self._end_of_topic
+
+    # Receiving
+
+    async def receive(self, timeout_millis: float | None = None) -> Message:
+        """The next message.
+
+        :raises Timeout: none came in time
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
+        while True:
+            self._check_open()
+            message = self._take_message()
+            if message is not None:
+                return message
+            await self._arrival(end)
+
+    async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
+        """The next entry as it is stored; a batch is not taken apart.
+
+        :raises Timeout: none came in time
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
+        while True:
+            self._check_open()
+            if self._queue:
+                entry = self._queue.popleft()
+                self._count(entry.num_messages)
+                if not self._is_skipped(entry.message_id()):
+                    self._last_taken = entry.message_id()
+                    return entry
+                continue
+            await self._arrival(end)
+
+    def _take_message(self) -> Message | None:
+        while True:
+            while self._ready:
+                message = self._ready.popleft()
+                self._count(1)
+                if not self._is_skipped(message.message_id()):
+                    self._last_taken = message.message_id()
+                    return message
+            if not self._queue:
+                return None
+            entry = self._queue.popleft()
+            try:
+                self._ready.extend(entry.messages(self._topic))
+            except InvalidMessage as error:
+                log.warning("%s: giving up a message: %s", self._topic, error)
+                self._count(entry.num_messages)
+                self._discard(entry.message_id(), CommandAck.BatchDeSerializeError)
+
+    def _is_skipped(self, found: MessageId) -> bool:
+        """Whether it lies before what was asked for; entries come from the first one on that matters."""
+        start = self._skip_to
+        if start is None:
+            return False
+        if found.position != start.position:
+            if found.position > start.position:
+                self._skip_to = None
+                return False
+            return True
+        if start.batch_index() < 0 or found.batch_index() < 0:
+            return not self._inclusive and start.batch_index() < 0
+        if self._inclusive:
+            return found.batch_index() < start.batch_index()
+        return found.batch_index() <= start.batch_index()
+
+    async def _arrival(self, end: float | None) -> None:
+        if self._options.receiver_queue_size == 0 and not self._asked_for_one:
+            self._asked_for_one = True
+            self._flow(1)
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        if end is None:
+            await waiter
+            return
+        timer = self._loop.call_at(end, _fail, waiter, Timeout(f"{self._topic}: no message in time"))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _count(self, messages: int) -> None:
+        """So many messages were taken: the broker may send as many more."""
+        if self._options.receiver_queue_size == 0:
+            return
+        self._used += messages
+        if self._used >= self._threshold:
+            used, self._used = self._used, 0
+            self._flow(used)
+
+    def _flow(self, permits: int) -> None:
+        if self._connection is not None:
+            self._connection.wire.send(self._commands.flow(permits))
+
+    # What the connection tells
+
+    def messages(self, buffer: bytes, run: MessageRun) -> None:
+        queue = self._queue
+        partition = self._partition
+        for index in range(run.count):
+            queue.append(
+                RawEntry(
+                    run.ledger_ids[index],
+                    run.entry_ids[index],
+                    partition,
+                    run.redeliveries[index],
+                    run.batch_sizes[index],
+                    buffer[run.starts[index] : run.ends[index]],
+                )
+            )
+        self._asked_for_one = False
+        self._wake()
+
+    def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
+        data = command.message_id
+        message_id = MessageId(self._partition, signed(data.ledgerId), signed(data.entryId))
+        self._asked_for_one = False
+        if not intact:
+            log.warning("%s: giving up %s: its checksum does not fit", self._topic, message_id)
+            self._count(1)
+            self._discard(message_id, CommandAck.ChecksumMismatch)
+            return
+        try:
+            size = parse_entry(entry, verify_checksum=False).batch_size or 0
+        except EntryError as error:
+            log.warning("%s: giving up %s: %s", self._topic, message_id, error)
+            self._count(1)
+            self._discard(message_id, CommandAck.BatchDeSerializeError)
+            return
+        ack_set = tuple(command.ack_set)
+        if ack_set:
+            self._acks.known(message_id.position, size, ack_set)
+        ledger_id, entry_id = message_id.position
+        self._queue.append(
+            RawEntry(ledger_id, entry_id, self._partition, command.redelivery_count, size, entry, ack_set)
+        )
+        self._wake()
+
+    def active_changed(self, active: bool) -> None:
+        self.active = active
+
+    def end_of_topic(self) -> None:
+        self._end_of_topic = True
+
+    # Acknowledging
+
+    async def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+        """Acknowledges one message, or a whole entry; with ``ack_receipt_enabled`` waits for the answer.
+
+        :raises PulsarException: the broker refused, or the consumer is closed
+        """
+        self._check_open()
+        answer = self._acks.individual(_id_of(message))
+        if answer is not None:
+            await answer
+
+    async def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
+        """Acknowledges all messages up to and including one; as :meth:`acknowledge`.
+
+        :raises InvalidConfiguration: the subscription is Shared or KeyShared
+        """
+        self._check_open()
+        if self._is_shared:
+            raise InvalidConfiguration("cumulative acknowledgement on a shared subscription")
+        answer = self._acks.cumulative(_id_of(message))
+        if answer is not None:
+            await answer
+
+    def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+        """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
+        self._check_open()
+        self._nacks.add(_id_of(message).position)
+
+    def flush_acknowledgements(self) -> None:
+        """Sends now what gathers."""
+        self._acks.flush()
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Asks for everything again that this consumer got and did not acknowledge."""
+        self._check_open()
+        if self._connection is not None:
+            self._acks.flush()
+            self._count(sum(entry.num_messages for entry in self._queue) + len(self._ready))
+            self._queue.clear()
+            self._ready.clear()
+            self._connection.wire.send(self._commands.redeliver([]))
+
+    def _redeliver(self, positions: list[tuple[int, int]]) -> None:
+        if self._closed or self._failure is not None:
+            return
+        if not self._is_shared:
+            # These subscriptions rewind as a whole.
+            self.redeliver_unacknowledged_messages()
+        elif self._connection is not None:
+            self._connection.wire.send(self._commands.redeliver(positions))
+
+    def _discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> None:
+        if self._connection is not None:
+            self._connection.wire.send(self._commands.discard(message_id, why))
+
+    # Positions
+
+    async def seek(self, target: MessageId | int) -> None:
+        """Moves the subscription to a message, or to a publish time in ms since 1970.
+
+        :raises PulsarException: the broker refused; NotConnected
+        """
+        connection = self._connected_to()
+        while self._seeking is not None:
+            await finished(self._loop, self._seeking)
+        self._seeking = self._loop.create_future()
+        request_id = connection.wire.new_request_id()
+        try:
+            command = self._commands.seek(request_id, target)
+            await connection.ask(request_id, command, self._services.operation_timeout)
+            self._forget_messages()
+            self._acks.forget()
+            self._nacks.forget()
+            self._last_taken = None
+            self._start = target if isinstance(target, MessageId) else None
+            self._skip_to = _place(self._start)
+            self._inclusive = self._options.start_message_id_inclusive
+        finally:
+            self._seeking.set_result(None)
+            self._seeking = None
+        await self._until_attached()
+
+    async def _before_reattach(self) -> None:
+        if self._seeking is not None:
+            await finished(self._loop, self._seeking)
+
+    async def _until_attached(self) -> None:
+        if self._connection is not None:
+            return
+        self._check_open()
+        waiter = self._loop.create_future()
+        self._attach_waiters.append(waiter)
+        error = Timeout(f"{self._topic}: not attached in time")
+        timer = self._loop.call_later(self._services.operation_timeout, _fail, waiter, error)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+        self._check_open()
+
+    async def get_last_message_id(self) -> MessageId:
+        """The id of the topic's last message; entry id -1 when it has none."""
+        return (await self._last_message_id())[0]
+
+    async def _last_message_id(self) -> tuple[MessageId, tuple[int, int] | None]:
+        """With the mark-delete position, where the broker tells it."""
+        connection = self._connected_to()
+        request_id = connection.wire.new_request_id()
+        command = self._commands.last_message_id(request_id)
+        answered: BaseCommand = await connection.ask(request_id, command, self._services.operation_timeout)
+        answer = answered.getLastMessageIdResponse
+        mark = None
+        if answer.HasField("consumer_mark_delete_position"):
+            position = answer.consumer_mark_delete_position
+            mark = (signed(position.ledgerId), signed(position.entryId))
+        return MessageId.from_wire(answer.last_message_id), mark
+
+    async def has_message_available(self) -> bool:
+        """Whether there is a message behind the one that was taken last."""
+        self._check_open()
+        if self._queue or self._ready:
+            return True
+        last, mark = await self._last_message_id()
+        if last.entry_id() < 0:
+            return False
+        if self._last_taken is not None:
+            return last > self._last_taken
+        start = _place(self._start)
+        if start is not None:
+            return last >= start if self._inclusive else last > start
+        return mark is None or last.position > mark
+
+    def _connected_to(self) -> Connection:
+        self._check_open()
+        if self._connection is None:
+            raise NotConnected(f"{self._topic}: not connected")
+        return self._connection
+
+    # Life
+
+    async def _announce(self, connection: Connection) -> None:
+        self._forget_messages()
+        self._acks.forget()
+        if not self._options.durable and self._last_taken is not None:
+            self._start = self._last_taken
+            self._inclusive = False
+        if not self._options.durable:
+            self._skip_to = _place(self._start)
+        wire = connection.wire
+        request_id = wire.new_request_id()
+        wire.consumers[self._id] = self
+        command = self._commands.subscribe(request_id, self._start)
+        try:
+            await connection.ask(request_id, command, self._services.operation_timeout)
+        except PulsarException as error:
+            wire.consumers.pop(self._id, None)
+            if isinstance(error, Timeout):
+                self._ask_close(connection)
+            raise
+        if wire.consumers.get(self._id) is not self:
+            raise NotConnected(f"{self._topic}: closed again by the broker")
+
+    def _attached(self, connection: Connection) -> None:
+        self._used = 0
+        waiting_for_one = self._options.receiver_queue_size == 0 and bool(self._waiters)
+        permits = 1 if waiting_for_one else self._options.receiver_queue_size
+        self._asked_for_one = waiting_for_one
+        if permits:
+            self._flow(permits)
+        self._tell_attached()
+
+    def _tell_attached(self) -> None:
+        waiters, self._attach_waiters = self._attach_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _forget_messages(self) -> None:
+        self._queue.clear()
+        self._ready.clear()
+
+    def _ended(self, error: PulsarException) -> None:
+        self._wake()
+        self._tell_attached()
+
+    def _ask_close(self, connection: Connection) -> Any:
+        request_id = connection.wire.new_request_id()
+        command = self._commands.close(request_id)
+        return connection.ask(request_id, command, self._services.operation_timeout)
+
+    async def unsubscribe(self) -> None:
+        """Removes the subscription, and ends.
+
+        :raises PulsarException: the broker refused; the consumer goes on
+        """
+        connection = self._connected_to()
+        self._acks.flush()
+        request_id = connection.wire.new_request_id()
+        command = self._commands.unsubscribe(request_id)
+        await connection.ask(request_id, command, self._services.operation_timeout)
+        connection.wire.consumers.pop(self._id, None)
+        self._end()
+
+    async def close(self) -> None:
+        """Sends acknowledgements that gather, and ends; a second time does nothing."""
+        if self._closed:
+            return
+        connection = self._connection
+        self._acks.close()
+        self._end()
+        if connection is not None and not connection.closed:
+            await self._goodbye(self._ask_close(connection))
+            connection.wire.consumers.pop(self._id, None)
+
+    def _end(self) -> None:
+        self._stop()
+        self._nacks.forget()
+        if self._failure is None:
+            self._failure = AlreadyClosed(f"{self._topic}: closed")
+        self._wake()
+        self._tell_attached()
+
+
+def _id_of(message: Message | RawEntry | MessageId) -> MessageId:
+    return message if isinstance(message, MessageId) else message.message_id()
+
+
+def _place(start: MessageId | None) -> MessageId | None:
+    """A start id that names a message; None for the ends of the topic."""
+    if start is None or start == MessageId.latest or start.ledger_id() < 0:
+        return None
+    return start
+
+
+def _fail(waiter: Any, error: PulsarException) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)

@@ -1,0 +1,117 @@
+"""The commands of one consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.client.enums import ConsumerType
+from magnetar.client.message_id import MessageId
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    KeySharedMode,
+    MessageIdData,
+)
+
+if TYPE_CHECKING:
+    from magnetar.client.consumer import ConsumerOptions
+
+_U64 = 2**64
+
+
+class ConsumerCommands:
+    __slots__ = ("_id", "_name", "_options", "_subscription", "_topic")
+
+    def __init__(
+        self, consumer_id: int, topic: str, subscription: str, name: str, options: ConsumerOptions
+    ) -> None:
+        self._id = consumer_id
+        self._topic = topic
+        self._subscription = subscription
+        self._name = name
+        self._options = options
+
+    def subscribe(self, request_id: int, start: MessageId | None) -> BaseCommand:
+        """:param start: where to begin without a durable subscription; None leaves it to the broker"""
+        options = self._options
+        command = BaseCommand(type=BaseCommand.SUBSCRIBE)
+        subscribe = command.subscribe
+        subscribe.topic = self._topic
+        subscribe.subscription = self._subscription
+        subscribe.subType = int(options.consumer_type)  # type: ignore[assignment]
+        subscribe.consumer_id = self._id
+        subscribe.request_id = request_id
+        subscribe.consumer_name = self._name
+        subscribe.priority_level = options.priority_level
+        subscribe.durable = options.durable
+        subscribe.read_compacted = options.is_read_compacted
+        subscribe.initialPosition = int(options.initial_position)  # type: ignore[assignment]
+        if options.replicate_subscription_state_enabled:
+            subscribe.replicate_subscription_state = True
+        for key, value in options.properties.items():
+            subscribe.metadata.add(key=key, value=value)
+        for key, value in options.subscription_properties.items():
+            subscribe.subscription_properties.add(key=key, value=value)
+        if not options.durable and start is not None:
+            subscribe.start_message_id.CopyFrom(start.to_wire())
+        if options.consumer_type == ConsumerType.KeyShared:
+            meta = subscribe.keySharedMeta
+            ranges = options.key_shared_ranges
+            meta.keySharedMode = KeySharedMode.STICKY if ranges else KeySharedMode.AUTO_SPLIT
+            for first, last in ranges:
+                meta.hashRanges.add(start=first, end=last)
+        return command
+
+    def flow(self, permits: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.FLOW)
+        command.flow.consumer_id = self._id
+        command.flow.messagePermits = permits
+        return command
+
+    def redeliver(self, positions: list[tuple[int, int]]) -> BaseCommand:
+        """:param positions: none: all that is unacknowledged"""
+        command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        redeliver = command.redeliverUnacknowledgedMessages
+        redeliver.consumer_id = self._id
+        for ledger_id, entry_id in positions:
+            redeliver.message_ids.add(ledgerId=ledger_id % _U64, entryId=entry_id % _U64)
+        return command
+
+    def discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> BaseCommand:
+        """Acknowledges what cannot be read."""
+        command = BaseCommand(type=BaseCommand.ACK)
+        command.ack.consumer_id = self._id
+        command.ack.ack_type = CommandAck.Individual
+        command.ack.validation_error = why
+        ledger_id, entry_id = message_id.position
+        command.ack.message_id.append(MessageIdData(ledgerId=ledger_id % _U64, entryId=entry_id % _U64))
+        return command
+
+    def seek(self, request_id: int, target: MessageId | int) -> BaseCommand:
+        """:param target: a message, or ms since 1970"""
+        command = BaseCommand(type=BaseCommand.SEEK)
+        command.seek.consumer_id = self._id
+        command.seek.request_id = request_id
+        if isinstance(target, MessageId):
+            command.seek.message_id.CopyFrom(target.to_wire())
+        else:
+            command.seek.message_publish_time = target
+        return command
+
+    def last_message_id(self, request_id: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID)
+        command.getLastMessageId.consumer_id = self._id
+        command.getLastMessageId.request_id = request_id
+        return command
+
+    def unsubscribe(self, request_id: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.UNSUBSCRIBE)
+        command.unsubscribe.consumer_id = self._id
+        command.unsubscribe.request_id = request_id
+        return command
+
+    def close(self, request_id: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
+        command.close_consumer.consumer_id = self._id
+        command.close_consumer.request_id = request_id
+        return command

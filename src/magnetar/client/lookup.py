@@ -1,0 +1,109 @@
+"""Which broker serves a topic, and how many partitions it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.client.connection import Connection
+from magnetar.client.exceptions import ConnectError, LookupError, PulsarException, server_exception
+from magnetar.client.pool import ConnectionPool
+from magnetar.client.service_url import Address, parse_service_url
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+)
+
+MAX_REDIRECTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The broker of a topic."""
+
+    broker: Address
+    through: Address
+    """Where to connect to: the broker itself, or a proxy."""
+
+
+class Lookup:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        services: tuple[Address, ...],
+        *,
+        timeout: float,
+        listener_name: str = "",
+    ) -> None:
+        """:param services: tried in turn
+
+        :param timeout: seconds for each answer
+        :param listener_name: which of a broker's advertised listeners is wanted
+        """
+        self._pool = pool
+        self._services = services
+        self._timeout = timeout
+        self._listener_name = listener_name
+        self._turn = 0
+
+    async def owner(self, topic: str) -> Owner:
+        """The broker of a topic that has no partitions, or of one partition.
+
+        :raises LookupError: too many redirects
+        :raises PulsarException: what the broker answered, Timeout, ConnectError
+        """
+        connection, service = await self._service()
+        authoritative = False
+        for _ in range(MAX_REDIRECTS):
+            answer = await self._ask(connection, topic, authoritative)
+            if answer.response == CommandLookupTopicResponse.Failed:
+                raise server_exception(answer.error, answer.message)
+            broker = parse_service_url(answer.brokerServiceUrl)[0]
+            through = service if answer.proxy_through_service_url else broker
+            if answer.response == CommandLookupTopicResponse.Connect:
+                return Owner(broker, through)
+            authoritative = answer.authoritative
+            connection = await self._pool.get(broker, through)
+        raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 for a topic without.
+
+        :raises PulsarException: what the broker answered, Timeout, ConnectError
+        """
+        connection, _ = await self._service()
+        request_id = connection.wire.new_request_id()
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
+        command.partitionMetadata.topic = topic
+        command.partitionMetadata.request_id = request_id
+        answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
+        answer = answered.partitionMetadataResponse
+        if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
+            raise server_exception(answer.error, answer.message)
+        return answer.partitions
+
+    async def _ask(
+        self, connection: Connection, topic: str, authoritative: bool
+    ) -> CommandLookupTopicResponse:
+        request_id = connection.wire.new_request_id()
+        command = BaseCommand(type=BaseCommand.LOOKUP)
+        lookup = command.lookupTopic
+        lookup.topic = topic
+        lookup.request_id = request_id
+        lookup.authoritative = authoritative
+        if self._listener_name:
+            lookup.advertised_listener_name = self._listener_name
+        answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
+        return answered.lookupTopicResponse
+
+    async def _service(self) -> tuple[Connection, Address]:
+        """A connection to one of the services, each tried once."""
+        failure: PulsarException = ConnectError("no service address")
+        for _ in self._services:
+            address = self._services[self._turn % len(self._services)]
+            self._turn += 1
+            try:
+                return await self._pool.get(address, address), address
+            except ConnectError as error:
+                failure = error
+        raise failure

@@ -1,0 +1,201 @@
+"""What a consumer gets: messages, or whole entries as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.message_id import MessageId
+from magnetar.protocol.errors import EntryError, ProtocolError
+from magnetar.protocol.hot_client_decode import split_places
+from magnetar.protocol.metadata import Entry, parse_entry, parse_message
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+
+
+class RawEntry:
+    """One entry, not taken apart: a message, or a batch of ``num_messages``."""
+
+    __slots__ = (
+        "_parsed",
+        "ack_set",
+        "batch_size",
+        "data",
+        "entry_id",
+        "ledger_id",
+        "partition",
+        "redeliveries",
+    )
+
+    def __init__(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        partition: int,
+        redeliveries: int,
+        batch_size: int,
+        data: bytes,
+        ack_set: tuple[int, ...] = (),
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.partition = partition
+        self.redeliveries = redeliveries
+        self.batch_size = batch_size
+        """0: no batch."""
+        self.data = data
+        """As stored: magic, checksum, metadata size, metadata, payload."""
+        self.ack_set = ack_set
+        """64-bit words, a bit set for each message of the batch still to be delivered; empty: all."""
+        self._parsed: Entry | None = None
+
+    @property
+    def num_messages(self) -> int:
+        """Messages in it that are delivered, which is what it costs in permits."""
+        if self.ack_set:
+            return sum((word % 2**64).bit_count() for word in self.ack_set)
+        return self.batch_size or 1
+
+    def message_id(self) -> MessageId:
+        """Of the entry as a whole."""
+        return MessageId(self.partition, self.ledger_id, self.entry_id, -1, self.batch_size)
+
+    @property
+    def entry(self) -> Entry:
+        """Metadata and payload, parsed when first asked for.
+
+        :raises InvalidMessage: the entry contradicts itself
+        """
+        if self._parsed is None:
+            try:
+                self._parsed = parse_entry(self.data, verify_checksum=False)
+            except EntryError as error:
+                raise InvalidMessage(f"{self.message_id()}: {error}") from error
+        return self._parsed
+
+    @property
+    def metadata(self) -> MessageMetadata:
+        return self.entry.metadata
+
+    @property
+    def payload(self) -> bytes:
+        """As compressed by the producer."""
+        return self.entry.payload
+
+    def is_delivered(self, batch_index: int) -> bool:
+        """Whether the broker wants this message of the batch delivered."""
+        if not self.ack_set:
+            return True
+        word = batch_index >> 6
+        return word < len(self.ack_set) and bool(self.ack_set[word] >> (batch_index & 63) & 1)
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """Its messages, each as it was sent; without those that are acknowledged.
+
+        :raises InvalidMessage: it cannot be decompressed or taken apart
+        """
+        entry = self.entry
+        try:
+            payload = entry.uncompressed_payload()
+        except ProtocolError as error:
+            raise InvalidMessage(f"{self.message_id()}: {error}") from error
+        if self.batch_size == 0:
+            message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
+            yield Message(topic, message_id, entry, b"", payload, self.redeliveries)
+            return
+        places = split_places(payload, self.batch_size)
+        if places is None:
+            raise InvalidMessage(
+                f"{self.message_id()}: the batch holds fewer than {self.batch_size} messages"
+            )
+        for index, (start, middle, end) in enumerate(places):
+            if self.is_delivered(index):
+                message_id = MessageId(self.partition, self.ledger_id, self.entry_id, index, self.batch_size)
+                yield Message(
+                    topic, message_id, entry, payload[start:middle], payload[middle:end], self.redeliveries
+                )
+
+
+class Message:
+    """One message; names are those of the official client."""
+
+    __slots__ = ("_content", "_entry", "_id", "_redeliveries", "_single", "_single_raw", "_topic")
+
+    def __init__(
+        self,
+        topic: str,
+        message_id: MessageId,
+        entry: Entry,
+        single: bytes,
+        content: bytes,
+        redeliveries: int,
+    ) -> None:
+        """:param single: serialized ``SingleMessageMetadata``; empty outside a batch"""
+        self._topic = topic
+        self._id = message_id
+        self._entry = entry
+        self._single_raw = single
+        self._single: SingleMessageMetadata | None = None
+        self._content = content
+        self._redeliveries = redeliveries
+
+    def data(self) -> bytes:
+        return self._content
+
+    def value(self) -> bytes:
+        """The content; without a schema it is bytes."""
+        return self._content
+
+    def message_id(self) -> MessageId:
+        return self._id
+
+    def topic_name(self) -> str:
+        return self._topic
+
+    def redelivery_count(self) -> int:
+        """How often it was delivered before, where the broker counts."""
+        return self._redeliveries
+
+    def publish_timestamp(self) -> int:
+        """ms since 1970."""
+        return self._entry.metadata.publish_time
+
+    def producer_name(self) -> str:
+        return self._entry.metadata.producer_name
+
+    def sequence_id(self) -> int:
+        single = self._own()
+        if isinstance(single, SingleMessageMetadata) and not single.HasField("sequence_id"):
+            return self._entry.metadata.sequence_id + max(0, self._id.batch_index())
+        return single.sequence_id
+
+    def properties(self) -> dict[str, str]:
+        return {pair.key: pair.value for pair in self._own().properties}
+
+    def partition_key(self) -> str:
+        """Empty when it has none."""
+        return self._own().partition_key
+
+    def ordering_key(self) -> str:
+        """Empty when it has none."""
+        return self._own().ordering_key.decode(errors="replace")
+
+    def event_timestamp(self) -> int:
+        """ms since 1970; 0 when none was given."""
+        return self._own().event_time
+
+    def has_null_value(self) -> bool:
+        return self._own().null_value
+
+    def _own(self) -> MessageMetadata | SingleMessageMetadata:
+        """The metadata that is this message's own.
+
+        :raises InvalidMessage: it cannot be parsed
+        """
+        if self._id.batch_index() < 0:
+            return self._entry.metadata
+        if self._single is None:
+            try:
+                self._single = parse_message(SingleMessageMetadata(), self._single_raw, "message's metadata")
+            except EntryError as error:
+                raise InvalidMessage(f"{self._id}: {error}") from error
+        return self._single

@@ -1,0 +1,127 @@
+"""Where a message is: ledger, entry, place in its batch, partition."""
+
+from __future__ import annotations
+
+from functools import total_ordering
+from typing import ClassVar
+
+from google.protobuf.message import DecodeError
+
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.protocol.pulsar_api_pb2 import MessageIdData
+
+_U64 = 1 << 64
+_I64_MAX = (1 << 63) - 1
+
+
+@total_ordering
+class MessageId:
+    """Immutable, hashable, ordered by ledger, entry, batch index and partition.
+
+    Ids are signed: -1 where the wire has 2^64-1. ``batch_size`` is 0 where unknown.
+    """
+
+    __slots__ = ("_batch_index", "_batch_size", "_entry_id", "_ledger_id", "_partition")
+
+    earliest: ClassVar[MessageId]
+    latest: ClassVar[MessageId]
+
+    def __init__(
+        self,
+        partition: int = -1,
+        ledger_id: int = -1,
+        entry_id: int = -1,
+        batch_index: int = -1,
+        batch_size: int = 0,
+    ) -> None:
+        self._partition = partition
+        self._ledger_id = ledger_id
+        self._entry_id = entry_id
+        self._batch_index = batch_index
+        self._batch_size = batch_size
+
+    def ledger_id(self) -> int:
+        return self._ledger_id
+
+    def entry_id(self) -> int:
+        return self._entry_id
+
+    def batch_index(self) -> int:
+        return self._batch_index
+
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    def partition(self) -> int:
+        return self._partition
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(ledger id, entry id)."""
+        return self._ledger_id, self._entry_id
+
+    def serialize(self) -> bytes:
+        """As official clients write it: a ``MessageIdData``."""
+        return self.to_wire().SerializeToString()
+
+    @staticmethod
+    def deserialize(message_id_bytes: bytes) -> MessageId:
+        """The inverse of :meth:`serialize`.
+
+        :raises InvalidMessage: these bytes are no id
+        """
+        data = MessageIdData()
+        try:
+            data.ParseFromString(message_id_bytes)
+        except DecodeError as error:
+            raise InvalidMessage(f"no message id: {error}") from error
+        if not data.IsInitialized():
+            raise InvalidMessage("a message id without ledger and entry")
+        return MessageId.from_wire(data)
+
+    def to_wire(self) -> MessageIdData:
+        data = MessageIdData(ledgerId=self._ledger_id % _U64, entryId=self._entry_id % _U64)
+        if self._partition >= 0:
+            data.partition = self._partition
+        if self._batch_index >= 0:
+            data.batch_index = self._batch_index
+        if self._batch_size > 0:
+            data.batch_size = self._batch_size
+        return data
+
+    @staticmethod
+    def from_wire(data: MessageIdData) -> MessageId:
+        return MessageId(
+            data.partition if data.HasField("partition") else -1,
+            signed(data.ledgerId),
+            signed(data.entryId),
+            data.batch_index if data.HasField("batch_index") else -1,
+            data.batch_size,
+        )
+
+    def _key(self) -> tuple[int, int, int, int]:
+        return self._ledger_id, self._entry_id, self._batch_index, self._partition
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageId) and self._key() == other._key()
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, MessageId) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return f"({self._ledger_id},{self._entry_id},{self._partition},{self._batch_index})"
+
+    def __repr__(self) -> str:
+        return f"MessageId{self}"
+
+
+def signed(number: int) -> int:
+    """An unsigned 64-bit id of the wire as the signed one used inside."""
+    return number - _U64 if number > _I64_MAX else number
+
+
+MessageId.earliest = MessageId()
+MessageId.latest = MessageId(-1, _I64_MAX, _I64_MAX, -1)

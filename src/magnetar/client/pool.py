@@ -1,0 +1,107 @@
+"""Connections by broker: opened when first asked for, shared, opened again when they broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
+from magnetar.client.deadline import within
+from magnetar.client.exceptions import AlreadyClosed, ConnectError, PulsarException
+from magnetar.client.service_url import Address
+from magnetar.client.wire import Runs
+from magnetar.io.interfaces import ClientIo
+from magnetar.io.waiting import finished
+
+_Key = tuple[Address, Address, int]
+
+
+class ConnectionPool:
+    def __init__(
+        self,
+        io: ClientIo,
+        *,
+        per_broker: int,
+        connection_timeout: float,
+        auth: tuple[str, bytes] = ("", b""),
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        """:param per_broker: connections to one broker, given out in turn; at least 1
+
+        :param connection_timeout: seconds until the broker must have answered CONNECT
+        """
+        self._io = io
+        self._per_broker = per_broker
+        self._timeout = connection_timeout
+        self._auth = auth
+        self._keep_alive = keep_alive
+        self._runs = Runs()
+        self._turn = 0
+        self._closed = False
+        self._opening: dict[_Key, Any] = {}
+        self._open: dict[_Key, Connection] = {}
+
+    async def get(self, broker: Address, through: Address) -> Connection:
+        """A connection to ``broker``.
+
+        :param through: where to connect to: the broker itself, or a proxy
+        :raises ConnectError: nobody answers there
+        :raises PulsarException: what the broker answered to CONNECT
+        """
+        self._turn += 1
+        key = (broker, through, self._turn % self._per_broker)
+        connection = self._open.get(key)
+        if connection is not None and not connection.closed:
+            return connection
+        if self._closed:
+            raise AlreadyClosed("the client is closed")
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = self._opening[key] = self._io.loop.create_task(self._connect(key))
+            opening.add_done_callback(lambda _done: self._opening.pop(key, None))
+        await finished(self._io.loop, opening)
+        if opening.cancelled():
+            raise AlreadyClosed("the client is closed")
+        opened: Connection = opening.result()
+        return opened
+
+    async def _connect(self, key: _Key) -> Connection:
+        broker, through, _ = key
+        made: list[Connection] = []
+
+        def factory() -> Connection:
+            proxy_to = "" if broker == through else str(broker)
+            made.append(
+                Connection(
+                    self._io, self._runs, proxy_to=proxy_to, auth=self._auth, keep_alive=self._keep_alive
+                )
+            )
+            return made[-1]
+
+        async def establish() -> Connection:
+            await self._io.network.connect(through.host, through.port, factory)
+            await finished(self._io.loop, made[-1].ready)
+            made[-1].ready.result()
+            return made[-1]
+
+        try:
+            connection = await within(self._io.loop, self._timeout, establish(), f"connecting to {through}")
+        except OSError as error:
+            raise ConnectError(f"cannot connect to {through}: {error}") from error
+        except PulsarException as error:
+            for each in made:
+                each.abort(error)
+            raise
+        if self._closed:
+            connection.close()
+            raise AlreadyClosed("the client is closed")
+        self._open[key] = connection
+        return connection
+
+    def close(self) -> None:
+        """Closes all; whoever waits for one hears AlreadyClosed."""
+        self._closed = True
+        for opening in list(self._opening.values()):
+            opening.cancel()
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()

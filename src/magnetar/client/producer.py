@@ -1,0 +1,424 @@
+"""A producer on one topic, or on one partition: pipelined, batching, in order over reconnects."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.client.attachment import Attachment, Services
+from magnetar.client.connection import Connection
+from magnetar.client.enums import CompressionType, ProducerAccessMode
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    InvalidConfiguration,
+    MessageTooBig,
+    NotAllowedError,
+    NotConnected,
+    ProducerQueueIsFull,
+    PulsarException,
+    Result,
+    Timeout,
+)
+from magnetar.client.message_id import MessageId, signed
+from magnetar.client.outgoing_message import Batch, Done, MessageOptions, Pending, compressed
+from magnetar.io.interfaces import Cancellable
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.errors import CompressionError, FrameError
+from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
+from magnetar.protocol.hot_client_decode import ReceiptRun
+from magnetar.protocol.hot_client_encode import encode_send
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+SendCallback = Callable[[Result, MessageId | None], object]
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """Names and defaults of the official client; batching is on by default, as in its asyncio face."""
+
+    producer_name: str | None = None
+    initial_sequence_id: int | None = None
+    send_timeout_millis: int = 30000
+    """0: none."""
+    compression_type: CompressionType = CompressionType.NONE
+    max_pending_messages: int = 1000
+    block_if_queue_full: bool = False
+    batching_enabled: bool = True
+    batching_max_messages: int = 1000
+    batching_max_allowed_size_in_bytes: int = 128 * 1024
+    batching_max_publish_delay_ms: float = 10
+    properties: Mapping[str, str] = field(default_factory=dict)
+    access_mode: ProducerAccessMode = ProducerAccessMode.Shared
+
+    def check(self) -> None:
+        """:raises InvalidConfiguration: a bound is not above 0"""
+        for name in (
+            "max_pending_messages",
+            "batching_max_messages",
+            "batching_max_allowed_size_in_bytes",
+            "batching_max_publish_delay_ms",
+        ):
+            if getattr(self, name) <= 0:
+                raise InvalidConfiguration(f"{name} must be above 0")
+
+
+class Producer(Attachment):
+    """Made by ``Client.create_producer``."""
+
+    def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
+        """:raises InvalidConfiguration: an option is out of range"""
+        super().__init__(services, topic)
+        options.check()
+        self._options = options
+        self._name = options.producer_name or ""
+        self._head = b""
+        self._partition = TopicName.parse(topic).partition_index
+        self._epoch = 0
+        self._topic_epoch: int | None = None
+        self._next_sequence_id: int | None = None
+        if options.initial_sequence_id is not None:
+            self._next_sequence_id = options.initial_sequence_id + 1
+        self._last_sequence_id = -1
+        self._pending: deque[Pending] = deque()
+        self._pending_messages = 0
+        self._batch = Batch()
+        self._batch_timer: Cancellable | None = None
+        self._send_timer: Cancellable | None = None
+        self._room: deque[Any] = deque()
+        self._drained: list[Any] = []
+
+    def producer_name(self) -> str:
+        """As given, or as the broker made it up."""
+        return self._name
+
+    def last_sequence_id(self) -> int:
+        """Of what was published last; -1 before that."""
+        return self._last_sequence_id
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages without a receipt."""
+        return self._pending_messages
+
+    # Sending
+
+    async def send(self, content: bytes, *, sequence_id: int | None = None, **options: Any) -> MessageId:
+        """Publishes one message and waits until the broker has it.
+
+        Options are those of :class:`MessageOptions`.
+
+        :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
+        :raises MessageTooBig: it exceeds what the broker accepts
+        :raises Timeout: no receipt within the send time-out; it may still have been published
+        :raises PulsarException: the producer is closed, or has failed for good
+        """
+        future = self._loop.create_future()
+
+        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(message_id)
+
+        if self._options.block_if_queue_full:
+            while self._pending_messages >= self._options.max_pending_messages:
+                self._check_open()
+                room = self._loop.create_future()
+                self._room.append(room)
+                await room
+        self.enqueue(content, done, sequence_id, self._message_options(options))
+        published: MessageId = await future
+        return published
+
+    def send_async(
+        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: Any
+    ) -> None:
+        """Publishes one message; ``callback(result, message id)`` is called in the loop.
+
+        :raises ProducerQueueIsFull: too many are pending
+        :raises PulsarException: as :meth:`send`, what is known at once
+        """
+
+        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
+            result = Result.Ok if error is None else error.result
+            self._loop.call_soon(callback, result, message_id)
+
+        self.enqueue(content, done, sequence_id, self._message_options(options))
+
+    def _message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
+        if not options:
+            return None
+        return MessageOptions(**options, now_ms=self._services.io.clock.wall_ms())
+
+    def enqueue(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        """Publishes one message; ``done`` is called once, in the order of receipts.
+
+        :raises PulsarException: as :meth:`send`, what is known at once; then ``done`` is not called
+        """
+        self._check_open()
+        settings = self._options
+        if self._pending_messages >= settings.max_pending_messages:
+            raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
+        limit = self._max_message_size
+        if len(content) > limit and settings.compression_type == CompressionType.NONE:
+            raise MessageTooBig(f"{len(content)} bytes, at most {limit} are accepted")
+        if sequence_id is None:
+            sequence_id = self._next_sequence_id or 0
+            self._next_sequence_id = sequence_id + 1
+        elif sequence_id >= (self._next_sequence_id or 0):
+            self._next_sequence_id = sequence_id + 1
+        self._pending_messages += 1
+        if settings.batching_enabled and (options is None or not options.must_be_alone):
+            self._add_to_batch(sequence_id, content, options, done)
+        else:
+            self._send_batch()
+            self._send_single(sequence_id, content, options, done)
+
+    @property
+    def _max_message_size(self) -> int:
+        connection = self._connection
+        return connection.wire.max_message_size if connection is not None else DEFAULT_MAX_MESSAGE_SIZE
+
+    def _send_single(
+        self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
+    ) -> None:
+        tail = b""
+        payload = content
+        codec = self._options.compression_type
+        try:
+            if options is not None or codec != CompressionType.NONE:
+                metadata = MessageMetadata()
+                if options is not None:
+                    options.fill(metadata)
+                payload = compressed(metadata, content, codec)
+                tail = metadata.SerializePartialToString()
+        except CompressionError as error:
+            self._pending_messages -= 1
+            raise InvalidConfiguration(str(error)) from error
+        self._send(sequence_id, -1, tail, payload, [done], False)
+
+    def _add_to_batch(
+        self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
+    ) -> None:
+        batch = self._batch
+        settings = self._options
+        bound = min(settings.batching_max_allowed_size_in_bytes, self._max_message_size)
+        if batch.done and batch.size + len(content) > bound:
+            self._send_batch()
+        batch.add(sequence_id, content, options, done, self._loop.time())
+        if len(batch.done) >= settings.batching_max_messages or batch.size >= bound:
+            self._send_batch()
+        elif self._batch_timer is None:
+            delay = settings.batching_max_publish_delay_ms / 1000
+            self._batch_timer = self._loop.call_later(delay, self._batch_due)
+
+    def _batch_due(self) -> None:
+        self._batch_timer = None
+        if not self._batch.done:
+            return
+        left = self._batch.born + self._options.batching_max_publish_delay_ms / 1000 - self._loop.time()
+        if left > 0.0002:
+            # The batch it was set for has gone; this one is younger.
+            self._batch_timer = self._loop.call_later(left, self._batch_due)
+        else:
+            self._send_batch()
+
+    def _send_batch(self) -> None:
+        batch = self._batch
+        if not batch.done:
+            return
+        done = batch.done
+        try:
+            tail, payload, done = batch.take(self._options.compression_type)
+        except CompressionError as error:
+            self._pending_messages -= len(done)
+            for each in done:
+                each(None, InvalidConfiguration(str(error)))
+            return
+        highest = batch.last_sequence_id if len(done) > 1 else -1
+        self._send(batch.first_sequence_id, highest, tail, payload, done, True)
+
+    def _send(
+        self, sequence_id: int, highest: int, tail: bytes, payload: bytes, done: list[Done], batched: bool
+    ) -> None:
+        now = self._loop.time()
+        if len(payload) > self._max_message_size:
+            self._pending_messages -= len(done)
+            error = MessageTooBig(f"{len(payload)} bytes, at most {self._max_message_size} are accepted")
+            for each in done:
+                each(None, error)
+            return
+        clock = self._services.io.clock
+        frame = encode_send(
+            self._id, sequence_id, highest, len(done), self._head, clock.wall_ms(), tail, payload
+        )
+        self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
+        if self._connection is not None:
+            self._connection.send(frame)
+        if self._send_timer is None and self._options.send_timeout_millis > 0:
+            delay = self._options.send_timeout_millis / 1000
+            self._send_timer = self._loop.call_later(delay, self._send_due)
+
+    def _send_due(self) -> None:
+        """Fails all that is pending when the oldest has waited too long, as order is kept among them."""
+        self._send_timer = None
+        if not self._pending:
+            return
+        seconds = self._options.send_timeout_millis / 1000
+        left = self._pending[0].born + seconds - self._loop.time()
+        if left > 0.0002:
+            self._send_timer = self._loop.call_later(left, self._send_due)
+        else:
+            self._fail_pending(Timeout(f"{self._topic}: no receipt within {seconds:g} s"))
+
+    async def flush(self) -> None:
+        """Sends what waits in a batch and waits until nothing is pending; senders are told of failures."""
+        self._send_batch()
+        if self._pending:
+            drained = self._loop.create_future()
+            self._drained.append(drained)
+            await drained
+
+    # What the connection tells
+
+    def receipts(self, run: ReceiptRun) -> None:
+        pending = self._pending
+        sequence_ids, ledger_ids, entry_ids = run.sequence_ids, run.ledger_ids, run.entry_ids
+        for index in range(run.count):
+            sequence_id = sequence_ids[index]
+            if not pending or sequence_id < pending[0].sequence_id:
+                # Of something that was given up, or was sent twice over a reconnect.
+                continue
+            head = pending[0]
+            if sequence_id > head.sequence_id:
+                raise FrameError(f"a receipt for {sequence_id} before the one for {head.sequence_id}")
+            pending.popleft()
+            self._pending_messages -= len(head.done)
+            self._last_sequence_id = max(self._last_sequence_id, head.highest)
+            head.succeed(self._partition, ledger_ids[index], entry_ids[index])
+        self._moved_on()
+
+    def send_failed(self, sequence_id: int, error: PulsarException) -> None:
+        if isinstance(error, NotAllowedError) and self._pending:
+            head = self._pending[0]
+            if head.sequence_id == sequence_id:
+                self._pending.popleft()
+                self._pending_messages -= len(head.done)
+                head.fail(error)
+                self._moved_on()
+            return
+        connection = self._connection
+        if connection is not None:
+            # What the broker could not take now is sent again, in order, on a new connection.
+            connection.abort(error)
+
+    def _moved_on(self) -> None:
+        """Something is no longer pending."""
+        while self._room and self._pending_messages < self._options.max_pending_messages:
+            room = self._room.popleft()
+            if not room.done():
+                room.set_result(None)
+                break
+        if not self._pending and self._drained:
+            drained, self._drained = self._drained, []
+            for future in drained:
+                if not future.done():
+                    future.set_result(None)
+
+    def _fail_pending(self, error: PulsarException) -> None:
+        pending = list(self._pending)
+        waiting, self._batch = self._batch, Batch()
+        self._pending.clear()
+        self._pending_messages = 0
+        for each in pending:
+            each.fail(error)
+        for done in waiting.done:
+            done(None, error)
+        for room in self._room:
+            if not room.done():
+                room.set_result(None)
+        self._room.clear()
+        self._moved_on()
+
+    # Life
+
+    async def _announce(self, connection: Connection) -> None:
+        wire = connection.wire
+        request_id = wire.new_request_id()
+        command = self._command(request_id)
+        wire.producers[self._id] = self
+        waits = self._options.access_mode == ProducerAccessMode.WaitForExclusive
+        try:
+            answered: BaseCommand = await connection.ask(
+                request_id, command, self._services.operation_timeout, or_forever=waits
+            )
+        except PulsarException as error:
+            wire.producers.pop(self._id, None)
+            if isinstance(error, Timeout):
+                self._tell_closed(connection)
+            raise
+        if wire.producers.get(self._id) is not self:
+            raise NotConnected(f"{self._topic}: closed again by the broker")
+        success = answered.producer_success
+        if not self._name or success.producer_name != self._name:
+            self._name = success.producer_name
+        self._head = MessageMetadata(producer_name=self._name).SerializePartialToString()
+        if self._next_sequence_id is None:
+            self._last_sequence_id = signed(success.last_sequence_id % 2**64)
+            self._next_sequence_id = self._last_sequence_id + 1
+        if success.HasField("topic_epoch"):
+            self._topic_epoch = success.topic_epoch
+
+    def _command(self, request_id: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.PRODUCER)
+        producer = command.producer
+        producer.topic = self._topic
+        producer.producer_id = self._id
+        producer.request_id = request_id
+        producer.epoch = self._epoch
+        self._epoch += 1
+        if self._name:
+            producer.producer_name = self._name
+        producer.user_provided_producer_name = bool(self._options.producer_name)
+        for key, value in self._options.properties.items():
+            producer.metadata.add(key=key, value=value)
+        producer.producer_access_mode = int(self._options.access_mode)  # type: ignore[assignment]
+        if self._topic_epoch is not None:
+            producer.topic_epoch = self._topic_epoch
+        return command
+
+    def _attached(self, connection: Connection) -> None:
+        for each in self._pending:
+            connection.send(each.frame)
+
+    def _ended(self, error: PulsarException) -> None:
+        self._fail_pending(error)
+
+    def _tell_closed(self, connection: Connection) -> Any:
+        request_id = connection.wire.new_request_id()
+        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+        command.close_producer.producer_id = self._id
+        command.close_producer.request_id = request_id
+        return connection.ask(request_id, command, self._services.operation_timeout)
+
+    async def close(self) -> None:
+        """Publishes what is pending, then ends; a second time does nothing."""
+        if self._closed:
+            return
+        if self._failure is None and self._connection is not None:
+            await self.flush()
+        connection = self._connection
+        self._stop()
+        for timer in (self._batch_timer, self._send_timer):
+            if timer is not None:
+                timer.cancel()
+        if connection is not None and not connection.closed:
+            await self._goodbye(self._tell_closed(connection))
+            connection.wire.producers.pop(self._id, None)
+        self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))

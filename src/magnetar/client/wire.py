@@ -1,0 +1,332 @@
+"""One connection to a broker without sockets, time or futures: bytes in, calls and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from magnetar.client.exceptions import PulsarException, server_exception
+from magnetar.client.message_id import signed
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.frames import (
+    DEFAULT_MAX_MESSAGE_SIZE,
+    decode_command,
+    encode_command,
+    max_frame_size,
+)
+from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun, read_messages, read_receipts
+from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnected, CommandMessage, FeatureFlags
+
+CLIENT_VERSION = "Magnetar-Python"
+PROTOCOL_VERSION = 21
+_CHECKSUM_MISMATCH = 1
+_NO_REQUEST = 2**64 - 1
+
+Answer = Callable[[BaseCommand | None, PulsarException | None], object]
+"""Told once: the command that answers a request, or why there is none."""
+
+
+class ProducerEnd(Protocol):
+    """What a connection tells a producer. Runs are reused: take out of them what is needed later."""
+
+    def receipts(self, run: ReceiptRun) -> None: ...
+    def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
+    def closed_by_broker(self) -> None: ...
+    def connection_lost(self, error: PulsarException) -> None: ...
+
+
+class ConsumerEnd(Protocol):
+    """What a connection tells a consumer."""
+
+    def messages(self, buffer: bytes, run: MessageRun) -> None:
+        """Entries ``buffer[run.starts[i]:run.ends[i]]``, checked, delivered as a whole."""
+        ...
+
+    def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
+        """One entry with more to say than a run can; ``intact`` is false when its checksum does not fit."""
+        ...
+
+    def active_changed(self, active: bool) -> None: ...
+    def end_of_topic(self) -> None: ...
+    def closed_by_broker(self) -> None: ...
+    def connection_lost(self, error: PulsarException) -> None: ...
+
+
+class WireOwner(Protocol):
+    """Whoever has the socket."""
+
+    def send(self, frame: bytes | bytearray) -> None: ...
+    def connected(self, command: CommandConnected) -> None: ...
+    def refused(self, error: PulsarException) -> None:
+        """The broker does not want this connection at all."""
+        ...
+
+    def pong(self) -> None: ...
+
+
+class Runs:
+    """The arrays that frames are read into; shared by the connections of one loop."""
+
+    __slots__ = ("messages", "receipts")
+
+    def __init__(self) -> None:
+        self.receipts = ReceiptRun()
+        self.messages = MessageRun()
+
+
+class Wire:
+    """The state of one connection."""
+
+    __slots__ = (
+        "_needed",
+        "_owner",
+        "_partial",
+        "_partial_size",
+        "_runs",
+        "consumers",
+        "max_frame",
+        "max_message_size",
+        "next_id",
+        "pending",
+        "producers",
+        "ready",
+    )
+
+    def __init__(self, owner: WireOwner, runs: Runs) -> None:
+        self._owner = owner
+        self._runs = runs
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._needed = 0
+        self.ready = False
+        self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
+        self.max_frame = max_frame_size(DEFAULT_MAX_MESSAGE_SIZE)
+        self.next_id = 1
+        self.pending: dict[int, Answer] = {}
+        self.producers: dict[int, ProducerEnd] = {}
+        self.consumers: dict[int, ConsumerEnd] = {}
+
+    # What goes out
+
+    def connect(self, proxy_to: str = "", auth_method: str = "", auth_data: bytes = b"") -> None:
+        """The first command.
+
+        :param proxy_to: ``host:port`` of the broker that a proxy is to reach; empty without a proxy
+        """
+        command = BaseCommand(type=BaseCommand.CONNECT)
+        connect = command.connect
+        connect.client_version = CLIENT_VERSION
+        connect.protocol_version = PROTOCOL_VERSION
+        connect.feature_flags.CopyFrom(FeatureFlags(supports_partial_producer=True))
+        if proxy_to:
+            connect.proxy_to_broker_url = proxy_to
+        if auth_method:
+            connect.auth_method_name = auth_method
+            connect.auth_data = auth_data
+        self.send(command)
+
+    def send(self, command: BaseCommand) -> None:
+        self._owner.send(encode_command(command))
+
+    def ping(self) -> None:
+        command = BaseCommand(type=BaseCommand.PING)
+        command.ping.SetInParent()
+        self.send(command)
+
+    def new_request_id(self) -> int:
+        number = self.next_id
+        self.next_id += 1
+        return number
+
+    # What comes in
+
+    def receive(self, data: bytes) -> None:
+        """Takes what the socket had.
+
+        :raises FrameError: it is not the protocol; the connection is of no use any more
+        """
+        if self._partial:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            if self._partial_size < self._needed:
+                return
+            data = b"".join(self._partial)
+            self._partial.clear()
+        position = 0
+        limit = len(data)
+        while position < limit:
+            kind = next_frame(data, position, limit, self.max_frame)
+            if kind == 0:
+                self._keep(data, position, limit)
+                return
+            position = self._take(kind, data, position, limit)
+
+    def _keep(self, data: bytes, position: int, limit: int) -> None:
+        rest = data[position:] if position else data
+        self._partial.append(rest)
+        self._partial_size = limit - position
+        self._needed = 4 + int.from_bytes(rest[:4], "big") if len(rest) >= 4 else 4
+
+    def _take(self, kind: int, data: bytes, position: int, limit: int) -> int:
+        if kind == BaseCommand.SEND_RECEIPT:
+            receipts = self._runs.receipts
+            after = read_receipts(data, position, limit, self.max_frame, receipts)
+            if receipts.count:
+                producer = self.producers.get(receipts.producer_id)
+                if producer is not None:
+                    producer.receipts(receipts)
+                return after
+        elif kind == BaseCommand.MESSAGE:
+            messages = self._runs.messages
+            after = read_messages(data, position, limit, self.max_frame, messages, True)
+            if messages.count:
+                consumer = self.consumers.get(messages.consumer_id)
+                if consumer is not None:
+                    consumer.messages(data, messages)
+                return after
+            intact = messages.error != _CHECKSUM_MISMATCH
+            return self._single_message(data, position, intact)
+        self._command(decode_command(data, position))
+        return frame_end(data, position)
+
+    def _single_message(self, data: bytes, position: int, intact: bool) -> int:
+        command = decode_command(data, position).message
+        end = frame_end(data, position)
+        consumer = self.consumers.get(command.consumer_id)
+        if consumer is not None:
+            entry_at = command_bounds(data, position)[1]
+            consumer.message(command, data[entry_at:end], intact)
+        return end
+
+    def _command(self, command: BaseCommand) -> None:
+        act = _ACTIONS.get(command.type)
+        if act is not None:
+            act(self, command)
+            return
+        name = _ANSWERS.get(command.type)
+        if name is not None:
+            self._answer(getattr(command, name).request_id, command)
+            return
+        raise FrameError(f"the broker sent {BaseCommand.Type.Name(command.type)}, which clients do not get")
+
+    def _answer(self, request_id: int, command: BaseCommand) -> None:
+        answer = self.pending.pop(request_id, None)
+        if answer is not None:
+            answer(command, None)
+
+    # What single commands do
+
+    def _connected(self, command: BaseCommand) -> None:
+        connected = command.connected
+        if connected.max_message_size > 0:
+            self.max_message_size = connected.max_message_size
+            self.max_frame = max_frame_size(connected.max_message_size)
+        self.ready = True
+        self._owner.connected(connected)
+
+    def _ping(self, command: BaseCommand) -> None:
+        answer = BaseCommand(type=BaseCommand.PONG)
+        answer.pong.SetInParent()
+        self.send(answer)
+
+    def _pong(self, command: BaseCommand) -> None:
+        self._owner.pong()
+
+    def _error(self, command: BaseCommand) -> None:
+        error = server_exception(command.error.error, command.error.message)
+        answer = self.pending.pop(command.error.request_id, None)
+        if answer is not None:
+            answer(None, error)
+        elif not self.ready or command.error.request_id == _NO_REQUEST:
+            self._owner.refused(error)
+
+    def _producer_success(self, command: BaseCommand) -> None:
+        success = command.producer_success
+        if success.HasField("producer_ready") and not success.producer_ready:
+            # A second one follows under the same id when the producer's turn has come.
+            waiting = self.pending.get(success.request_id)
+            if waiting is not None:
+                waiting(command, None)
+            return
+        self._answer(success.request_id, command)
+
+    def _receipt(self, command: BaseCommand) -> None:
+        """One receipt that has more or less in it than usual."""
+        receipt = command.send_receipt
+        producer = self.producers.get(receipt.producer_id)
+        if producer is None:
+            return
+        run = self._runs.receipts
+        run.producer_id = receipt.producer_id
+        run.sequence_ids[0] = signed(receipt.sequence_id)
+        known = receipt.HasField("message_id")
+        run.ledger_ids[0] = signed(receipt.message_id.ledgerId) if known else -1
+        run.entry_ids[0] = signed(receipt.message_id.entryId) if known else -1
+        run.count = 1
+        producer.receipts(run)
+
+    def _send_error(self, command: BaseCommand) -> None:
+        failed = command.send_error
+        producer = self.producers.get(failed.producer_id)
+        if producer is not None:
+            producer.send_failed(failed.sequence_id, server_exception(failed.error, failed.message))
+
+    def _close_producer(self, command: BaseCommand) -> None:
+        producer = self.producers.pop(command.close_producer.producer_id, None)
+        if producer is not None:
+            producer.closed_by_broker()
+
+    def _close_consumer(self, command: BaseCommand) -> None:
+        consumer = self.consumers.pop(command.close_consumer.consumer_id, None)
+        if consumer is not None:
+            consumer.closed_by_broker()
+
+    def _active_change(self, command: BaseCommand) -> None:
+        change = command.active_consumer_change
+        consumer = self.consumers.get(change.consumer_id)
+        if consumer is not None:
+            consumer.active_changed(change.is_active)
+
+    def _end_of_topic(self, command: BaseCommand) -> None:
+        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
+        if consumer is not None:
+            consumer.end_of_topic()
+
+    def lost(self, error: PulsarException) -> None:
+        """The connection is gone: tells everybody who still expects something of it."""
+        pending, self.pending = self.pending, {}
+        producers, self.producers = self.producers, {}
+        consumers, self.consumers = self.consumers, {}
+        self._partial.clear()
+        for answer in pending.values():
+            answer(None, error)
+        for producer in producers.values():
+            producer.connection_lost(error)
+        for consumer in consumers.values():
+            consumer.connection_lost(error)
+
+
+_ACTIONS: dict[int, Callable[[Wire, BaseCommand], None]] = {
+    BaseCommand.CONNECTED: Wire._connected,
+    BaseCommand.PING: Wire._ping,
+    BaseCommand.PONG: Wire._pong,
+    BaseCommand.ERROR: Wire._error,
+    BaseCommand.PRODUCER_SUCCESS: Wire._producer_success,
+    BaseCommand.SEND_RECEIPT: Wire._receipt,
+    BaseCommand.SEND_ERROR: Wire._send_error,
+    BaseCommand.CLOSE_PRODUCER: Wire._close_producer,
+    BaseCommand.CLOSE_CONSUMER: Wire._close_consumer,
+    BaseCommand.ACTIVE_CONSUMER_CHANGE: Wire._active_change,
+    BaseCommand.REACHED_END_OF_TOPIC: Wire._end_of_topic,
+}
+
+_ANSWERS: dict[int, str] = {
+    BaseCommand.SUCCESS: "success",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
+    BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.ACK_RESPONSE: "ackResponse",
+}
