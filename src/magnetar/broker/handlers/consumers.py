@@ -177,7 +177,10 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
     request = command.ack
     error: BrokerError | None = None
     consumer = connection.consumers.get(signed(request.consumer_id))
-    if consumer is not None:
+    if consumer is None:
+        # Closed a moment ago, by a seek or because the topic moves: a receipt must not say that it counts.
+        error = ConsumerNotFound(f"Consumer {request.consumer_id} is not known on this connection")
+    else:
         try:
             _acknowledge(consumer, request)
         except BrokerError as refused:

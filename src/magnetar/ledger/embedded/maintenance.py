@@ -106,8 +106,11 @@ class Maintenance:
     async def seal_last(self, segment: LogSegment, next_sequence: int) -> None:
         """At a clean stop: seals the active segment too, so that nothing is left to replay."""
         self._to_seal.append((segment, next_sequence))
-        await self._seal()
-        await self._retire()
+        try:
+            await self._seal()
+            await self._retire()
+        except OSError as error:
+            self._failed("cannot write the ledger store at its end", error)
 
     async def checkpoint(self) -> None:
         """Writes a checkpoint without the segments nobody wants, which may go then."""
