@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from magnetar.cli.admin_http import AdminError, AdminHttp
+from magnetar.admin_client.client import topic_path
+from magnetar.admin_client.errors import AdminError
+from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.topic_name import TopicName
 
 Action = Callable[[AdminHttp, argparse.Namespace], Any]
 
@@ -44,16 +45,6 @@ def _print(answer: Any) -> None:
         sys.stdout.write(f"{answer}\n")
     else:
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
-
-
-def topic_path(text: str) -> str:
-    """Where a topic is in the admin interface.
-
-    :raises InvalidName: it is no topic's name
-    """
-    name = TopicName.parse(text)
-    prefix = "/admin" if name.legacy else "/admin/v2"
-    return f"{prefix}/{name.domain.value}/{name.namespace_name}/{quote(name.local, safe='')}"
 
 
 def _list_clusters(http: AdminHttp, parsed: argparse.Namespace) -> Any:

@@ -6,7 +6,8 @@ from threading import Thread
 
 import pytest
 
-from magnetar.cli.pulsar_admin import main, topic_path
+from magnetar.admin_client import topic_path
+from magnetar.cli.pulsar_admin import main
 from magnetar.naming.errors import InvalidName
 
 ANSWERS: dict[tuple[str, str], tuple[int, str]] = {

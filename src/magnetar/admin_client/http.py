@@ -7,21 +7,25 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from magnetar.admin_client.errors import AdminError, CannotConnect, refusal
+
 TIMEOUT_SECONDS = 60.0
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
 
 
-class AdminError(Exception):
-    """The request failed; the text says why."""
-
-
 class AdminHttp:
     """Asks one broker, and whom it sends us to."""
 
-    def __init__(self, admin_url: str) -> None:
-        """:raises AdminError: it is no HTTP address"""
+    def __init__(self, admin_url: str, *, token: str | None = None) -> None:
+        """:param token: sent as a bearer token
+
+        :raises AdminError: it is no HTTP address
+        """
         self._url = _checked(admin_url)
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: str | None = None
@@ -32,7 +36,7 @@ class AdminHttp:
         """
         url = self._url + path + (f"?{urlencode(query)}" if query else "")
         for _ in range(_MAX_REDIRECTS):
-            status, location, text = _exchange(method, url, body)
+            status, location, text = _exchange(method, url, body, self._headers)
             if status not in _REDIRECTS:
                 return _answer(status, text)
             url = _checked(location)
@@ -46,19 +50,18 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _exchange(method: str, url: str, body: str | None) -> tuple[int, str, str]:
+def _exchange(method: str, url: str, body: str | None, headers: dict[str, str]) -> tuple[int, str, str]:
     """Status, place to go to, body."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
     try:
         connection.request(method, target, body, headers)
         response = connection.getresponse()
         return response.status, response.headers.get("Location", ""), response.read().decode()
     except (OSError, HTTPException, UnicodeDecodeError) as error:
-        raise AdminError(f"cannot ask {parts.scheme}://{parts.netloc}: {error}") from error
+        raise CannotConnect(f"cannot ask {parts.scheme}://{parts.netloc}: {error}") from error
     finally:
         connection.close()
 
@@ -71,4 +74,4 @@ def _answer(status: int, text: str) -> Any:
     if status < 400:
         return value
     reason = value.get("reason") if isinstance(value, dict) else None
-    raise AdminError(f"{reason or 'refused'} (HTTP {status})")
+    raise refusal(status, str(reason or ""))

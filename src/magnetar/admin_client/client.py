@@ -1,0 +1,121 @@
+"""What the admin interface can be asked, as methods."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from magnetar.admin_client.http import AdminHttp
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+
+
+def topic_path(text: str) -> str:
+    """Where a topic is in the admin interface.
+
+    :raises InvalidName: it is no topic's name
+    """
+    name = TopicName.parse(text)
+    prefix = "/admin" if name.legacy else "/admin/v2"
+    return f"{prefix}/{name.domain.value}/{name.namespace_name}/{quote(name.local, safe='')}"
+
+
+class AdminClient:
+    """Raises what ``magnetar.admin_client.errors`` has, by HTTP status; InvalidName for a wrong name."""
+
+    def __init__(self, admin_url: str, *, token: str | None = None) -> None:
+        """:param admin_url: like ``http://localhost:8080``
+
+        :param token: sent with each request, as a bearer token
+        :raises AdminError: it is no HTTP address
+        """
+        self._http = AdminHttp(admin_url, token=token)
+
+    # Topics
+
+    def topics(self, namespace: str) -> list[str]:
+        """The persistent topics of a namespace, one for each partition."""
+        return list(self._http.ask("GET", self._namespace_topics(namespace)))
+
+    def partitioned_topics(self, namespace: str) -> list[str]:
+        return list(self._http.ask("GET", self._namespace_topics(namespace) + "/partitioned"))
+
+    def create_topic(self, topic: str) -> None:
+        """A topic without partitions."""
+        self._http.ask("PUT", topic_path(topic))
+
+    def delete_topic(self, topic: str, *, force: bool = False) -> None:
+        """:param force: disconnect its clients"""
+        self._http.ask("DELETE", topic_path(topic), {"force": _truth(force)})
+
+    def create_partitioned_topic(self, topic: str, partitions: int) -> None:
+        self._http.ask("PUT", topic_path(topic) + "/partitions", body=str(partitions))
+
+    def delete_partitioned_topic(self, topic: str, *, force: bool = False) -> None:
+        """:param force: disconnect its clients"""
+        self._http.ask("DELETE", topic_path(topic) + "/partitions", {"force": _truth(force)})
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions it has; 0: it is not partitioned."""
+        return int(self._http.ask("GET", topic_path(topic) + "/partitions")["partitions"])
+
+    def topic_stats(self, topic: str, *, precise_backlog: bool = False) -> dict[str, Any]:
+        """:param precise_backlog: count it instead of estimating"""
+        query = {"getPreciseBacklog": _truth(precise_backlog)}
+        return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
+
+    def topic_internal_stats(self, topic: str) -> dict[str, Any]:
+        return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
+
+    def unload_topic(self, topic: str) -> None:
+        """Closes it; its clients come back."""
+        self._http.ask("PUT", topic_path(topic) + "/unload")
+
+    def terminate_topic(self, topic: str) -> tuple[int, int]:
+        """Ends it for ever; (ledger id, entry id) of its last message."""
+        last = self._http.ask("POST", topic_path(topic) + "/terminate")
+        return int(last["ledgerId"]), int(last["entryId"])
+
+    def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
+        """:param force: disconnect its consumers"""
+        path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
+        self._http.ask("DELETE", path, {"force": _truth(force)})
+
+    # Namespaces, tenants, clusters, brokers
+
+    def namespaces(self, tenant: str) -> list[str]:
+        return list(self._http.ask("GET", f"/admin/v2/namespaces/{quote(tenant, safe='')}"))
+
+    def create_namespace(self, namespace: str, policies: dict[str, Any] | None = None) -> None:
+        self._http.ask("PUT", _namespace_path(namespace), body=json.dumps(policies or {}))
+
+    def delete_namespace(self, namespace: str) -> None:
+        self._http.ask("DELETE", _namespace_path(namespace))
+
+    def tenants(self) -> list[str]:
+        return list(self._http.ask("GET", "/admin/v2/tenants"))
+
+    def clusters(self) -> list[str]:
+        return list(self._http.ask("GET", "/admin/v2/clusters"))
+
+    def brokers(self, cluster: str) -> list[str]:
+        """Addresses of the brokers that live."""
+        return list(self._http.ask("GET", f"/admin/v2/brokers/{quote(cluster, safe='')}"))
+
+    def health_check(self) -> None:
+        """Returns when the broker could publish and read a message."""
+        self._http.ask("GET", "/admin/v2/brokers/health")
+
+    def _namespace_topics(self, namespace: str) -> str:
+        name = NamespaceName.parse(namespace)
+        return f"{'/admin' if name.legacy else '/admin/v2'}/persistent/{name}"
+
+
+def _namespace_path(namespace: str) -> str:
+    name = NamespaceName.parse(namespace)
+    return f"{'/admin' if name.legacy else '/admin/v2'}/namespaces/{name}"
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,73 @@
+"""What the admin interface answers when it does not do what was asked."""
+
+from __future__ import annotations
+
+
+class AdminError(Exception):
+    """The request failed; the text says why."""
+
+    status = 0
+    """The HTTP status; 0 where there was no answer."""
+
+    def __init__(self, text: str, reason: str = "", status: int = 0) -> None:
+        """:param reason: the broker's own words"""
+        super().__init__(text)
+        self.reason = reason or text
+        self.status = status or type(self).status
+
+
+class CannotConnect(AdminError):
+    """No answer: nobody listens there, or the connection broke."""
+
+
+class BadRequest(AdminError):
+    status = 400
+
+
+class NotAuthorized(AdminError):
+    """Unauthenticated (401) or not allowed to (403)."""
+
+    status = 401
+
+
+class NotFound(AdminError):
+    status = 404
+
+
+class NotAllowed(AdminError):
+    status = 405
+
+
+class Conflict(AdminError):
+    """It exists already, or is in another state than the request needs."""
+
+    status = 409
+
+
+class PreconditionFailed(AdminError):
+    """A name or a value is invalid, or something is still in use."""
+
+    status = 412
+
+
+class ServerError(AdminError):
+    """The broker failed, or is not ready."""
+
+    status = 500
+
+
+_KINDS: dict[int, type[AdminError]] = {
+    400: BadRequest,
+    401: NotAuthorized,
+    403: NotAuthorized,
+    404: NotFound,
+    405: NotAllowed,
+    409: Conflict,
+    412: PreconditionFailed,
+}
+
+
+def refusal(status: int, reason: str) -> AdminError:
+    """The error for a status of 400 and above."""
+    kind = _KINDS.get(status, ServerError if status >= 500 else AdminError)
+    return kind(f"{reason or 'refused'} (HTTP {status})", reason, status)
