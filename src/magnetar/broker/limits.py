@@ -26,7 +26,8 @@ class ConnectionCounts:
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self._max = max_connections
         self._max_per_address = max_per_address
-        self.all: set[BoundedConnection] = set()
+        self.all: dict[BoundedConnection, None] = {}
+        """In the order they came: a set's order would differ from run to run."""
         self._per_address: dict[str, int] = {}
         self.created = 0
         self.closed_count = 0
@@ -36,7 +37,7 @@ class ConnectionCounts:
     def opened(self, connection: BoundedConnection) -> BrokerError | None:
         """Counts a connection; returns why it must be closed, if it must."""
         self.created += 1
-        self.all.add(connection)
+        self.all[connection] = None
         count = self._per_address.get(connection.host, 0) + 1
         self._per_address[connection.host] = count
         if self._max and len(self.all) > self._max:
@@ -50,7 +51,7 @@ class ConnectionCounts:
     def closed(self, connection: BoundedConnection) -> None:
         if connection not in self.all:
             return
-        self.all.discard(connection)
+        del self.all[connection]
         self.closed_count += 1
         left = self._per_address.get(connection.host, 1) - 1
         if left:
