@@ -6,16 +6,18 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 DATA ?= data
 ARGS ?=
 SEEDS ?= 200
+FRAMES ?= 1000000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint faults interop soak compiled clean
+.PHONY: help setup run test lint faults fuzz interop soak compiled clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make lint     style, types, and which package may import which'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
+	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make soak     simulated power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
@@ -54,7 +56,7 @@ run: $(VENV)/.to-run
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults integration doors
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults fuzz integration doors
 
 lint: setup
 	@$(VENV)/bin/ruff check .
@@ -64,6 +66,9 @@ lint: setup
 
 faults: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=10000 MAGNETAR_KILLS=200 tools/suites faults
+
+fuzz: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/fuzz --frames $(FRAMES)
 
 interop: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 PYTEST_ADDOPTS='-m interop' tools/suites integration

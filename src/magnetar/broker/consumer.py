@@ -212,14 +212,18 @@ class Consumer(Generic[S]):
         self.unacked -= messages
         return messages
 
-    def reduce(self, ledger_id: int, entry_id: int, messages: int) -> bool:
-        """Some messages of a held batch were acknowledged; False when the entry is not held here."""
+    def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
+        """Some messages of a batch were acknowledged; how many of them were held here.
+
+        A client may acknowledge more messages than a batch has.
+        """
         held = self.pending.get(ledger_id)
         if held is None or entry_id not in held:
-            return False
+            return 0
+        messages = min(messages, held[entry_id])
         held[entry_id] -= messages
         self.unacked -= messages
-        return True
+        return messages
 
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0

@@ -25,6 +25,16 @@ class DispatchSettings:
     read_retry_seconds: float = 1.0
 
 
+def bits_left(remaining: int | None, size: int) -> int | None:
+    """What is still to be delivered of a batch of ``size`` messages; None for all of it.
+
+    What the cursor keeps is what clients said, and they may have spoken of more messages than there are.
+    """
+    if remaining is None or remaining.bit_length() <= size:
+        return remaining
+    return remaining & ((1 << size) - 1)
+
+
 class DispatchTopic(Protocol):
     """The topic behind a subscription, as a dispatcher sees it."""
 

@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
 from magnetar.broker.replay import ReplayPositions
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
@@ -54,15 +54,15 @@ class SharedDispatcher:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
+        pending, consumer.pending, consumer.unacked = consumer.pending, {}, 0
         if not self.consumers:
             self._cursor.rewind()
             self.rewound()
             return
-        for ledger_id, held in consumer.pending.items():
+        for ledger_id, held in pending.items():
             for entry_id, messages in held.items():
                 self.unacked -= messages
                 self.replay.add((ledger_id, entry_id))
-        consumer.pending = {}
         self._unblock()
         self.read_more()
 
@@ -186,7 +186,7 @@ class SharedDispatcher:
             entry_id = run.first_entry_id + index
             size = sizes[index - first]
             consumed = cursor.is_consumed(ledger_id, entry_id)
-            remaining = cursor.remaining_bits(ledger_id, entry_id)
+            remaining = bits_left(cursor.remaining_bits(ledger_id, entry_id), size)
             redelivered = counts.get((ledger_id, entry_id), 0) if counts else 0
             if not consumed and size and remaining is None and not redelivered:
                 consumer.hold(ledger_id, entry_id, size)
@@ -199,7 +199,7 @@ class SharedDispatcher:
             plain_from = index + 1
             if consumed:
                 continue
-            if not size:
+            if not size or remaining == 0:
                 cursor.delete(ledger_id, entry_id)
                 continue
             left = size if remaining is None else remaining.bit_count()
@@ -264,7 +264,8 @@ class SharedDispatcher:
 
     async def _read_replay(self, position: Position, last: Position, count: int, max_bytes: int) -> None:
         reader = self._subscription.topic.managed_ledger.reader
-        if not self._subscription.topic.managed_ledger.ledgers.exists(position):
+        ledgers = self._subscription.topic.managed_ledger.ledgers
+        if not ledgers.exists(position):
             self._reading = None
             self.replay.discard(position)
             self.read_more()
@@ -272,6 +273,12 @@ class SharedDispatcher:
         try:
             run = await reader.read(position, last, count, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
+            if isinstance(error, NoSuchLedger) and position[0] not in ledgers:
+                # It was consumed and trimmed while the read was on its way.
+                self._reading = None
+                self.replay.discard(position)
+                self.read_more()
+                return
             self._read_failed(error)
             return
         self._reading = None

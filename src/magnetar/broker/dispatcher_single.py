@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.entry_reader import slice_run
@@ -126,10 +126,10 @@ class SingleConsumerDispatcher:
                 return index
             entry_id = run.first_entry_id + index
             messages = self._sizes[index - first]
-            if not messages:
+            remaining = bits_left(self._cursor.remaining_bits(run.ledger_id, entry_id), messages)
+            if not messages or remaining == 0:
                 self._cursor.delete(run.ledger_id, entry_id)
                 continue
-            remaining = self._cursor.remaining_bits(run.ledger_id, entry_id)
             if remaining is None:
                 consumer.send_first(run, index, index + 1, messages)
             else:

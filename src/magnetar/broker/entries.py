@@ -19,13 +19,13 @@ def iso_time(wall_ms: int) -> str:
 
 
 def batch_size_or_zero(entry: bytes) -> int:
-    """How many messages a batch has; 0 for a message that is no batch, or has no readable metadata."""
+    """How many messages a batch has; 0 for a message that is no batch, or has no sensible metadata."""
     try:
         metadata = parse_entry(entry).metadata
     except EntryError:
         # Its sizes were checked when it was published; what its producer wrote between them was not.
         return 0
-    return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+    return max(0, metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else 0
 
 
 async def _published_at(ledger: ManagedLedger, position: Position) -> int:

@@ -25,6 +25,11 @@ from magnetar.protocol.hot_codec import AckRun
 log = logging.getLogger(__name__)
 
 
+MAX_BATCH = 1 << 20
+"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
+larger one is acknowledged as a whole."""
+
+
 class SubscriptionType(IntEnum):
     """``CommandSubscribe.SubType``."""
 
@@ -245,13 +250,15 @@ class Subscription:
         known = self.cursor.remaining_bits(ledger_id, entry_id)
         # What was delivered is known better than what a client says.
         size = (held if known is None else 0) or ack.batch_size
+        if size > MAX_BATCH:
+            return
         cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
         if isinstance(self.dispatcher, SharedDispatcher):
             if whole:
                 self.dispatcher.acknowledged(self._let_go(self.dispatcher, consumer, ledger_id, entry_id))
                 self.dispatcher.consumed(ledger_id, entry_id)
-            elif cleared and consumer.reduce(ledger_id, entry_id, cleared):
-                self.dispatcher.acknowledged(cleared)
+            elif cleared:
+                self.dispatcher.acknowledged(consumer.reduce(ledger_id, entry_id, cleared))
         self._acked(consumer, cleared)
 
     def acknowledge_cumulative(

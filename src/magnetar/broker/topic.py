@@ -269,6 +269,8 @@ class Topic:
             others = sum(s.durable for s in self.subscriptions.values()) + len(self._making.keys() - {name})
             if cap and durable and others >= cap:
                 raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
+            if name in self._making and not durable:
+                raise NotAllowed("Durable subscription with the same name is just being made.")
             known = await self._make_subscription(name, start, dict(properties), durable=durable)
         elif known.durable and not durable:
             raise NotAllowed("NonDurable subscription with the same name already exists as a durable one.")

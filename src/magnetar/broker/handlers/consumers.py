@@ -9,7 +9,7 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
 from magnetar.broker.handlers.producers import check_schema
-from magnetar.broker.subscription import BatchAck, Subscription, SubscriptionType
+from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.broker.wire_ids import signed, unsigned
 from magnetar.errors import (
@@ -29,9 +29,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandSubscribe,
     MessageIdData,
 )
-
-MAX_BATCH = 1 << 20
-"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged."""
 
 _LATEST_ID = 2**63 - 1
 
@@ -241,7 +238,9 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
             other.connection.close_consumer(other)
         subscription.remove(other)
     await subscription.topic.unsubscribe(subscription.name)
-    connection.consumers.pop(signed(request.consumer_id), None)
+    if connection.consumers.get(consumer.consumer_id) is consumer:
+        # The client may have used the id for another one meanwhile.
+        del connection.consumers[consumer.consumer_id]
     connection.send_success(request.request_id)
 
 
