@@ -162,6 +162,10 @@ class SimulatedDisk:
         """
         self._faults.append((kind, path, after, OSError(code, os.strerror(code), path)))
 
+    def mend(self) -> None:
+        """Takes back every :meth:`fail` that has not happened."""
+        self._faults.clear()
+
     def bit_flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Damages one bit of what is stored."""
         self._namespace.current[path].flip(offset, bit)

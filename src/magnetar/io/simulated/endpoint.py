@@ -138,6 +138,7 @@ class Endpoint:
                 # Some of it may have arrived before.
                 data = data[: len(data) // 2]
             if data:
+                link.network.told(link, "carries", len(data))
                 peer._under_way(link.pieces(data), len(data))
         if self._unsent_size and peer._held < link.conditions.window:
             self._plan_sending()
@@ -202,7 +203,6 @@ class Endpoint:
         if self._reading_paused or self._closing or self.lost or not self._arrived or self.protocol is None:
             return
         piece = self._arrived.popleft()
-        self.link.network.told(self.link, "read", len(piece))
         if piece == _END:
             if not self.protocol.eof_received():
                 self.close()

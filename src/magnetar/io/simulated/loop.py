@@ -210,7 +210,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody handled must not pass unseen."""
+        """What nobody handled must not pass unseen; what a process that is gone would have, is gone."""
+        if self._abandoned:
+            return
         error = context.get("exception")
         self.halt(error if error is not None else RuntimeError(context["message"]))
 

@@ -18,6 +18,8 @@ from magnetar.io.simulated.endpoint import Endpoint
 from magnetar.io.simulated.loop import SimulatedLoop
 
 _FIRST_FREE_PORT = 40_000
+_SINGLE_BYTES = 3000
+"""Of each connection; what follows is cut less finely, for the sake of the simulation's speed."""
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Conditions:
     send_buffer: int = 64 << 10
     """What the operating system takes from a sender; ``get_write_buffer_size`` counts what is beyond it."""
     pieces: int = 1
-    """Into how many pieces a flight is cut at most; 0: into single bytes."""
+    """Into how many pieces a flight is cut at most; 0: into single bytes, as long as it is small."""
     refused: float = 0.0
     """Share of connections that are refused."""
     unanswered: float = 0.0
@@ -56,6 +58,7 @@ class Link:
         self.silent = False
         """Nothing arrives any more, and nobody is told."""
         self.ends: list[Endpoint] = []
+        self._single_bytes = _SINGLE_BYTES
         self._flights_left = -1
         if self.random.random() < conditions.cut:
             self._flights_left = 1 + int(conditions.longest_life * self.random.random() ** 2)
@@ -74,7 +77,10 @@ class Link:
         if most == 1 or len(data) < 2:
             return [data]
         if most == 0:
-            return [data[i : i + 1] for i in range(len(data))]
+            if len(data) <= self._single_bytes:
+                self._single_bytes -= len(data)
+                return [data[i : i + 1] for i in range(len(data))]
+            most = 20
         cuts = {self.random.randrange(1, len(data)) for _ in range(self.random.randrange(most))}
         places = [0, *sorted(cuts), len(data)]
         return [data[a:b] for a, b in pairwise(places)]
@@ -199,6 +205,11 @@ class SimulatedHost:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses")
         end = network.open_link(self, factory, listener)
         return end, end.protocol
+
+    def ends_open(self) -> int:
+        """Connections of this process that have not ended."""
+        self.ends = [end for end in self.ends if not end.lost]
+        return len(self.ends)
 
     def die(self, *, silently: bool) -> None:
         """The process is gone: nobody listens, and nothing is told here any more.

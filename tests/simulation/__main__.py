@@ -1,0 +1,74 @@
+"""``python -m simulation --seed N --trace``: runs one seed, or many, outside of the tests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+
+from simulation.scenario import Scenario
+
+
+def one(seed: int) -> tuple[int, str, str, float]:
+    """(seed, hash of the trace, what went wrong, seconds)"""
+    began = time.perf_counter()
+    scenario = Scenario(seed)
+    wrong = ""
+    try:
+        scenario.run()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the seed is reported with it
+        wrong = f"{type(error).__name__}: {error}"
+    return seed, scenario.world.trace.digest(), wrong, time.perf_counter() - began
+
+
+def show(seed: int, *, trace: bool) -> int:
+    """One seed, its steps if wanted, and the traceback of what went wrong."""
+    scenario = Scenario(seed, printing=trace)
+    try:
+        scenario.run()
+    except BaseException:  # noqa: BLE001 - shown
+        traceback.print_exc()
+        if not trace:
+            sys.stderr.write("\n".join(scenario.world.trace.last) + "\n")
+        return 1
+    print(f"seed {seed}: {scenario.world.trace.steps} steps, trace {scenario.world.trace.digest()}")
+    return 0
+
+
+def many(first: int, count: int, processes: int) -> int:
+    """A range of seeds; each that fails is named at once."""
+    failed = []
+    seconds = 0.0
+    with ProcessPoolExecutor(processes) as pool:
+        for done, (seed, _digest, wrong, took) in enumerate(
+            pool.map(one, range(first, first + count), chunksize=10), 1
+        ):
+            seconds += took
+            if wrong:
+                failed.append(seed)
+                print(
+                    f"seed {seed}: {wrong[:1000]}\n  replay: tools/simulate --seed {seed} --trace", flush=True
+                )
+            if done % 1000 == 0:
+                print(f"{done} seeds, {len(failed)} failed", flush=True)
+    print(f"{count} seeds from {first}, {seconds / max(count, 1):.3f} s each, failed: {failed or 'none'}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="simulate", description="Simulates the whole broker by seeds.")
+    parser.add_argument("--seed", type=int, help="run this one")
+    parser.add_argument("--trace", action="store_true", help="print each step of it")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    if options.seed is not None:
+        return show(options.seed, trace=options.trace)
+    return many(options.first, options.seeds, options.processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The broker under test: a standalone broker as a simulated process that dies and starts again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from magnetar.broker.service import BrokerService
+from magnetar.io.simulated import (
+    ProcessStopped,
+    SimulatedDisk,
+    SimulatedLoop,
+    SimulatedNetwork,
+    Simulation,
+    simulated_io,
+)
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.server.broker_process import Place
+from magnetar.server.standalone import StandaloneBroker
+from simulation.limits import Limits
+from simulation.trace import Trace, Violation
+
+HOST = "broker"
+_STOP_SECONDS = 120.0
+
+
+@dataclass
+class End:
+    """How a life of the broker ended."""
+
+    at: float
+    """Virtual time."""
+    clean: bool
+    """An orderly stop: everything that was known was written."""
+
+
+class BrokerProcess:
+    """:param ended: told of each end of a life, before anything else happens"""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        network: SimulatedNetwork,
+        limits: Limits,
+        random: Random,
+        trace: Trace,
+        ended: Callable[[End], None],
+    ) -> None:
+        self._loop = loop
+        self._network = network
+        self._limits = limits
+        self._random = random
+        self._trace = trace
+        self._ended = ended
+        self.disk = SimulatedDisk(random.getrandbits(64))
+        self.simulation: Simulation | None = None
+        self.broker: StandaloneBroker | None = None
+        self.serving = False
+        self.lives = 0
+        self.start_error: BaseException | None = None
+        self._waiters: list[Any] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.simulation is not None
+
+    @property
+    def service(self) -> BrokerService | None:
+        """The broker's insides, while it serves."""
+        return self.broker._broker if self.broker is not None and self.serving else None
+
+    @property
+    def store(self) -> EmbeddedLedgerStore | None:
+        return self.broker._store if self.broker is not None else None
+
+    async def start(self) -> bool:
+        """Starts a life; False when it ended before it served."""
+        seed = self._random.getrandbits(64)
+        simulation = simulated_io(seed, self.disk, self._network, HOST)
+        self.simulation = simulation
+        self.lives += 1
+        self._trace.note("broker: starts, life", self.lives)
+        place = Place(simulation.io, self._limits.settings, {}, HOST, 8080)
+        self.broker = StandaloneBroker(place)
+        self._run(self.broker.start())
+        await self._outcome()
+        self.serving = self.simulation is simulation and self.start_error is None
+        self._trace.note("broker: serves" if self.serving else "broker: did not start")
+        return self.serving
+
+    def _run(self, work: Any) -> None:
+        """Runs work of the broker in its own loop; :meth:`_outcome` waits for it."""
+        assert self.simulation is not None
+        self.start_error = None
+        task = self.simulation.loop.create_task(work)
+
+        def finished(done: Any) -> None:
+            if not done.cancelled() and done.exception() is not None:
+                self.start_error = done.exception()
+            self._wake()
+
+        task.add_done_callback(finished)
+
+    async def _outcome(self) -> None:
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def stop(self) -> bool:
+        """An orderly end; False when something else ended it first."""
+        simulation, broker = self.simulation, self.broker
+        if simulation is None or broker is None:
+            return False
+        self.serving = False
+        self._trace.note("broker: stops")
+        self._run(broker.stop())
+        timer = self._loop.call_later(_STOP_SECONDS, self._too_long)
+        await self._outcome()
+        timer.cancel()
+        if self.simulation is not simulation:
+            return False
+        if self.start_error is not None:
+            raise self.start_error
+        await self._settle(simulation)
+        if self.simulation is not simulation:
+            return False
+        self._check_left(simulation)
+        self._end(simulation, clean=True, silently=False)
+        self.disk = self.disk.power_cut()
+        return True
+
+    def _too_long(self) -> None:
+        raise Violation(f"the broker does not stop within {_STOP_SECONDS} seconds")
+
+    async def _settle(self, simulation: Simulation) -> None:
+        """Lets what was only just closed hear of it."""
+        for _ in range(50):
+            if not simulation.loop.pending_tasks() and not simulation.host.ends_open():
+                return
+            passed = self._loop.create_future()
+            self._loop.call_later(0.5, passed.set_result, None)
+            await passed
+            if self.simulation is not simulation:
+                return
+
+    def _check_left(self, simulation: Simulation) -> None:
+        tasks = simulation.loop.pending_tasks()
+        if tasks:
+            raise Violation(f"tasks left after a clean stop: {tasks}")
+        if not all(worker.closed for worker in simulation.workers):
+            raise Violation("a worker was not closed")
+
+    def kill(self) -> None:
+        """SIGKILL: the operating system keeps what was written, and resets the connections."""
+        if self.simulation is not None:
+            self._trace.note("fault: kill")
+            self._end(self.simulation, clean=False, silently=False)
+            self.disk = self.disk.killed()
+
+    def power_lost(self) -> None:
+        """The machine went off: what was not synced is lost, torn, or in another order."""
+        assert self.simulation is not None
+        self._trace.note("fault: power cut")
+        self._end(self.simulation, clean=False, silently=self._random.random() < 0.5)
+        self.disk = self.disk.power_cut()
+
+    def stopped_itself(self, error: ProcessStopped) -> None:
+        """It could not write or sync, and said so."""
+        assert self.simulation is not None
+        self._trace.note("broker: stopped itself:", error)
+        self._end(self.simulation, clean=False, silently=False)
+        self.disk = self.disk.power_cut() if self._random.random() < 0.5 else self.disk.killed()
+
+    def _end(self, simulation: Simulation, *, clean: bool, silently: bool) -> None:
+        simulation.abandon(silently=silently)
+        self.disk.power_lost = None
+        self.simulation = self.broker = None
+        self.serving = False
+        self._ended(End(self._loop.time(), clean))
+        self._wake()
+
+
+class LogWatch(logging.Handler):
+    """Errors that the broker swallowed after writing them to its log: none may be unexpected."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.unexpected: list[str] = []
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"{record.name}: {record.getMessage()} {record.__dict__.get('error', '')}"
+        if record.exc_info:
+            error = record.exc_info[1]
+            self.unexpected.append(f"{text} ({error!r})")
+        elif record.levelno >= logging.ERROR:
+            self.errors.append(text)

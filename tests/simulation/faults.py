@@ -1,0 +1,168 @@
+"""What goes wrong: each fault is one coroutine, drawn by the seed.
+
+To add one: write a coroutine that takes a :class:`Fate`, and put it into :data:`FAULTS`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from magnetar.ledger.embedded.segment_files import SpaceExhausted
+from magnetar.metadata.interface import MetadataUnavailable
+from simulation.client import Client
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+@dataclass
+class Fate:
+    """What a fault works with."""
+
+    world: World
+    random: Random
+    clients: list[Client]
+
+
+Fault = Callable[[Fate], Coroutine[Any, Any, None]]
+
+
+async def kill(fate: Fate) -> None:
+    """SIGKILL: what the operating system has stays."""
+    fate.world.broker.kill()
+
+
+async def cut_power(fate: Fate) -> None:
+    """The power goes at one of the next changes of the disk."""
+    broker = fate.world.broker
+    if broker.simulation is not None:
+        broker.disk.cut_power_at(1 + int(60 * fate.random.random() ** 2))
+        disk = broker.disk
+        await fate.world.sleep(0.5)
+        if broker.disk is disk and broker.simulation is not None:
+            # Nothing was written meanwhile.
+            broker.power_lost()
+
+
+async def stop(fate: Fate) -> None:
+    """A clean stop."""
+    await fate.world.broker.stop()
+
+
+async def fail_sync(fate: Fate) -> None:
+    """A sync that fails: the process must stop."""
+    fate.world.broker.disk.fail("sync", "ledgers/", after=fate.random.randrange(6))
+
+
+async def fail_write(fate: Fate) -> None:
+    """A write that fails: the process must stop."""
+    fate.world.broker.disk.fail("write", "ledgers/", after=fate.random.randrange(6))
+
+
+async def fill_disk(fate: Fate) -> None:
+    """No room for a while: the process may stop, and starts again when there is."""
+    disk = fate.world.broker.disk
+    before = disk.quota
+    disk.quota = before - disk.free_bytes() + fate.random.randrange(40_000)
+    await fate.world.sleep(fate.random.random())
+    fate.world.broker.disk.quota = before
+
+
+async def slow_disk(fate: Fate) -> None:
+    """Each job of the disk takes long for a while."""
+    world = fate.world
+    simulation = world.broker.simulation
+    if simulation is None:
+        return
+    world.slow_disk = True
+    before = [worker.longest_delay for worker in simulation.workers]
+    for worker in simulation.workers:
+        worker.longest_delay = 0.2 + fate.random.random()
+    await world.sleep(fate.random.random() * 5)
+    for worker, delay in zip(simulation.workers, before, strict=False):
+        worker.longest_delay = delay
+
+
+async def cut_connections(fate: Fate) -> None:
+    """Connections are reset, as by a box in between."""
+    for link in list(fate.world.network.links.values()):
+        if fate.random.random() < 0.5:
+            link.reset()
+
+
+async def silence(fate: Fate) -> None:
+    """A connection goes silent: nobody hears anything, until keep-alive or a request runs out of time."""
+    links = list(fate.world.network.links.values())
+    if links:
+        fate.random.choice(links).silent = True
+
+
+async def jump_clock(fate: Fate) -> None:
+    """The wall clock jumps, by seconds or by a day, to and fro."""
+    simulation = fate.world.broker.simulation
+    if simulation is not None:
+        far = fate.random.choice((500, 5_000, 600_000, 86_400_000))
+        simulation.clock.offset_ms += fate.random.choice((-1, 1)) * fate.random.randrange(far)
+
+
+async def cut_client(fate: Fate) -> None:
+    """A client's process dies."""
+    fate.random.choice(fate.clients).cut()
+
+
+FAULTS: dict[str, tuple[Fault, int]] = {
+    "kill": (kill, 3),
+    "power": (cut_power, 5),
+    "stop": (stop, 2),
+    "sync": (fail_sync, 1),
+    "write": (fail_write, 1),
+    "full": (fill_disk, 1),
+    "slow": (slow_disk, 1),
+    "reset": (cut_connections, 3),
+    "silent": (silence, 1),
+    "clock": (jump_clock, 1),
+    "client": (cut_client, 2),
+}
+"""Every fault, and how often it is drawn beside the others."""
+
+
+async def run_faults(fate: Fate, count: int, longest_pause: float) -> None:
+    """Draws and runs ``count`` faults, one after another, with pauses between."""
+    names = list(FAULTS)
+    weights = [FAULTS[name][1] for name in names]
+    for _ in range(count):
+        await fate.world.sleep(fate.random.random() * longest_pause)
+        if fate.random.random() < 0.8:
+            # Else it meets a broker that is starting, or none.
+            while not fate.world.broker.serving:
+                await fate.world.sleep(0.01)
+        name = fate.random.choices(names, weights)[0]
+        fate.world.trace.note("fault:", name)
+        await FAULTS[name][0](fate)
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Whether a start may fail with this as long as the disk is not mended."""
+    if isinstance(error, SpaceExhausted):
+        return True
+    told = isinstance(error, OSError | MetadataUnavailable)
+    return told and any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EIO))
+
+
+async def keep_alive(world: World, random: Random) -> None:
+    """Starts the broker again whenever it has died."""
+    while True:
+        if not world.broker.alive:
+            await world.sleep(random.random() * 0.5)
+            mended = world.quiet
+            await world.broker.start()
+            if world.broker.start_error is not None:
+                if mended or not _is_expected(world.broker.start_error):
+                    raise world.broker.start_error
+                world.broker.kill()
+        await world.sleep(0.02)

@@ -1,0 +1,116 @@
+"""What must hold inside the broker after every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.topic import Topic
+from simulation.broker import BrokerProcess
+from simulation.limits import Limits
+from simulation.model import Model, Position
+from simulation.trace import Violation
+
+_EVERY = 12
+"""Steps between two looks."""
+_LARGEST_READ = 64 << 10
+"""Bytes that one read brings, on the simulated network."""
+
+
+class Invariants:
+    """Called after each step of the timeline."""
+
+    def __init__(self, process: BrokerProcess, limits: Limits, model: Model, largest_batch: int) -> None:
+        self._process = process
+        self._limits = limits
+        self._model = model
+        self._largest_batch = largest_batch
+        self._steps = 0
+        self._life = 0
+        self._confirmed: dict[str, Position] = {}
+        self.looks = 0
+
+    def __call__(self) -> None:
+        self._steps += 1
+        if self._steps % _EVERY == 0:
+            service = self._process.service
+            if service is not None:
+                self.look(service)
+
+    def look(self, service: Any) -> None:
+        """:raises Violation: something does not hold"""
+        self.looks += 1
+        if self._life != self._process.lives:
+            self._life = self._process.lives
+            self._confirmed.clear()
+        self._memory(service)
+        for topic in service.topics.values():
+            self._topic(topic)
+
+    def _memory(self, service: Any) -> None:
+        buffer = service.publish_buffer
+        connections = service.connections.all
+        bound = service.settings.max_publish_buffer + _LARGEST_READ * (len(connections) + 1)
+        if not 0 <= buffer.used <= bound:
+            raise Violation(f"publish buffer: {buffer.used} bytes, at most {bound}")
+        pending = sum(connection.pending_publishes for connection in connections)
+        if pending and not buffer.used:
+            raise Violation(f"{pending} publishes pending, and no bytes of them")
+        for connection in connections:
+            if connection.pending_publishes < 0:
+                raise Violation(f"a connection with {connection.pending_publishes} pending publishes")
+        cache = service.managed_ledgers.cache
+        if not 0 <= cache.used_bytes <= self._limits.cache.max_bytes:
+            raise Violation(f"cache: {cache.used_bytes} bytes of {self._limits.cache.max_bytes}")
+        partial = service.partial_frames
+        if not 0 <= partial.used <= service.settings.max_partial_frames * 3 // 2 + _LARGEST_READ:
+            raise Violation(f"partial frames: {partial.used} bytes")
+
+    def _topic(self, topic: Topic) -> None:
+        last = topic.managed_ledger.last_confirmed
+        before = self._confirmed.get(topic.full_name, (-1, -1))
+        if last < before:
+            raise Violation(f"{topic.full_name}: confirmed up to {last}, and {before} before")
+        self._confirmed[topic.full_name] = last
+        model = self._model.topics.get(topic.full_name)
+        if (
+            model is not None
+            and last < model.last_told
+            and topic.managed_ledger.ledgers.exists(model.last_told)
+        ):
+            raise Violation(f"{topic.full_name}: ends at {last}, and {model.last_told} was told")
+        for subscription in topic.subscriptions.values():
+            self._subscription(subscription)
+
+    def _subscription(self, subscription: Any) -> None:
+        dispatcher = subscription.dispatcher
+        unacked = 0
+        for consumer in subscription.consumers:
+            if consumer.permits < -self._largest_batch:
+                raise Violation(f"{consumer.name}: {consumer.permits} permits")
+            held = sum(sum(entries.values()) for entries in consumer.pending.values())
+            if consumer.unacked != held:
+                raise Violation(f"{consumer.name}: {consumer.unacked} unacknowledged, holds {held}")
+            unacked += held
+        if isinstance(dispatcher, SharedDispatcher) and dispatcher.unacked != unacked:
+            raise Violation(
+                f"{subscription.name}: {dispatcher.unacked} unacknowledged, its consumers hold {unacked}"
+            )
+        if subscription.cursor.backlog() < 0:
+            raise Violation(f"{subscription.name}: a backlog of {subscription.cursor.backlog()}")
+
+    def settled(self, service: Any) -> list[str]:
+        """What is left although everybody has done all there was to do."""
+        left = []
+        if service.publish_buffer.used:
+            left.append(f"{service.publish_buffer.used} bytes in the publish buffer")
+        for connection in service.connections.all:
+            if connection.pending_publishes:
+                left.append(f"{connection.pending_publishes} pending publishes of {connection.address}")
+        for topic in service.topics.values():
+            for subscription in topic.subscriptions.values():
+                cursor = subscription.cursor
+                if backlog := cursor.backlog():
+                    places = f"marked {cursor.mark_delete}, read up to {cursor.read_position}"
+                    left.append(f"a backlog of {backlog} in {subscription.name}, {places}")
+        return left

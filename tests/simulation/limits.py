@@ -1,0 +1,141 @@
+"""Settings of a simulated broker: as shipped, or so small that every limit is met within a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from magnetar.broker import outgoing
+from magnetar.config.settings import Settings, default_settings
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.server import standalone
+
+BROKER_PORT = 6650
+FOREVER = RetentionSettings(time_ms=-1, size_bytes=-1)
+
+_STORES = (
+    EmbeddedSettings(segment_bytes=256 << 10, first_segment_bytes=64 << 10, reserve_bytes=0),
+    EmbeddedSettings(
+        segment_bytes=64 << 10,
+        first_segment_bytes=16 << 10,
+        segment_runs=60,
+        group_bytes=4096,
+        run_bytes=1024,
+        commit_bytes=16 << 10,
+        zero_fill_bytes=16 << 10,
+        idle_seconds=0.02,
+        reads_in_flight_bytes=16 << 10,
+        coalesce_gap_bytes=512,
+        index_cache_bytes=2000,
+        open_segments=2,
+        free_segments=2,
+        reserve_bytes=0,
+        sort_behind=2,
+        sorted_run_bytes=2048,
+        small_segments=3,
+    ),
+)
+
+
+@dataclass
+class Limits:
+    """What one seed's broker is started with, each time."""
+
+    settings: Settings
+    store: EmbeddedSettings
+    ledgers: ManagedLedgerSettings
+    cache: EntryCacheSettings
+    broker: dict[str, Any] = field(default_factory=dict)
+    """Fields of ``BrokerSettings`` that are not as the settings say."""
+    outgoing_bytes: int = outgoing.MESSAGES_HIGH_WATER
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing is ever trimmed."""
+        return self.ledgers.retention == FOREVER
+
+    @property
+    def writes_all_ranges(self) -> bool:
+        """Whether a cursor's state is written whole, however many holes it has."""
+        return self.ledgers.max_unacked_ranges_to_persist > 1000
+
+    @property
+    def cursor_interval(self) -> float:
+        """Seconds within which an acknowledgement is on its way to the disk."""
+        return self.store.cursor_write_interval
+
+
+def draw(random: Random) -> Limits:
+    """One seed in three runs as shipped, but for sizes of files."""
+    settings = default_settings(
+        broker_service_port=BROKER_PORT,
+        default_number_of_namespace_bundles=4,
+        acknowledgment_at_batch_index_level_enabled=random.random() < 0.6,
+        keep_alive_interval_seconds=random.choice((2, 5, 30)),
+    )
+    managed = ManagedLedgerSettings()
+    retention = FOREVER if random.random() < 0.3 else RetentionSettings()
+    if random.random() < 0.33:
+        managed = replace(managed, retention=retention)
+        return Limits(settings, random.choice(_STORES), managed, EntryCacheSettings())
+    few = random.random() < 0.15
+    managed = ManagedLedgerSettings(
+        max_entries_per_ledger=random.choice((3, 7, 20)),
+        min_rollover_ms=random.choice((0, 0, 50)),
+        cursor_max_entries_per_ledger=random.choice((3, 20)),
+        max_unacked_ranges_to_persist=2 if few else 10_000,
+        max_unacked_ranges_in_metadata=random.choice((0, 2, 1000)),
+        read_max_entries=random.choice((0, 1, 3)),
+        read_ahead_bytes=random.choice((1, 2048, 1 << 20)),
+        backlogged_threshold=random.choice((0, 5, 1000)),
+        retention=retention,
+    )
+    cache = EntryCacheSettings(
+        max_bytes=random.choice((0, 4 << 10, 64 << 10)), max_age_seconds=random.choice((0.02, 1.0))
+    )
+    settings = replace(
+        settings,
+        max_pending_publish_requests_per_connection=random.choice((1, 3, 1000)),
+        max_unacked_messages_per_consumer=random.choice((0, 4, 30, 50_000)),
+        max_unacked_messages_per_subscription=random.choice((0, 6, 200_000)),
+        dispatcher_max_read_batch_size=random.choice((1, 5, 100)),
+        dispatcher_max_read_size_bytes=random.choice((100, 5000, 5 << 20)),
+        dispatcher_max_round_robin_batch_size=random.choice((1, 3, 20)),
+        stats_update_frequency_in_secs=1,
+        retention_check_interval_in_seconds=1,
+    )
+    own = {"max_publish_buffer": random.choice((1, 5000, 1 << 20)), "max_partial_frames": 50_000}
+    return Limits(settings, random.choice(_STORES), managed, cache, own, random.choice((2000, 1 << 20)))
+
+
+@contextmanager
+def in_effect(limits: Limits) -> Iterator[None]:
+    """Standalone brokers that start meanwhile take these limits for those of their settings file."""
+    broker_settings = standalone.broker_settings
+
+    def own_settings(*args: Any) -> Any:
+        return replace(broker_settings(*args), **limits.broker)
+
+    changed: dict[Any, dict[str, Any]] = {
+        standalone: {
+            "embedded_settings": lambda _settings: limits.store,
+            "managed_ledger_settings": lambda _settings: limits.ledgers,
+            "entry_cache_settings": lambda _settings: limits.cache,
+            "broker_settings": own_settings,
+        },
+        outgoing: {"MESSAGES_HIGH_WATER": limits.outgoing_bytes},
+    }
+    before = {module: {name: getattr(module, name) for name in names} for module, names in changed.items()}
+    try:
+        for module, values in changed.items():
+            for name, value in values.items():
+                setattr(module, name, value)
+        yield
+    finally:
+        for module, values in before.items():
+            for name, value in values.items():
+                setattr(module, name, value)

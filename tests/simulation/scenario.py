@@ -1,0 +1,176 @@
+"""A seed's story: what is set up, what goes wrong, and what must be true in the end."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from magnetar.io.simulated import Conditions
+from simulation import limits
+from simulation.client import Client, Producer, ProducerPlan
+from simulation.consumer import Consumer, ConsumerPlan
+from simulation.faults import Fate, keep_alive, run_faults
+from simulation.model import TopicModel
+from simulation.trace import Violation
+from simulation.world import World
+
+_PATIENCE = 300.0
+"""Virtual seconds after the last fault by which all must be delivered."""
+
+
+class Scenario:
+    """:param seed: decides everything"""
+
+    def __init__(self, seed: int, *, printing: bool = False) -> None:
+        random = Random(seed)
+        self._random = random
+        self.limits = limits.draw(random)
+        self.world = World(random, self.limits, printing=printing)
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._clients: list[Client] = []
+
+    def run(self) -> World:
+        """Runs the story; returns its world, which is closed.
+
+        :raises Violation: something happened that must not
+        """
+        try:
+            with limits.in_effect(self.limits):
+                self.world.drive(self._story())
+                self.world.check()
+        finally:
+            self.world.close()
+        return self.world
+
+    async def _story(self) -> None:
+        world, random = self.world, self._random
+        if not await world.broker.start():
+            raise Violation(f"the broker does not start: {world.broker.start_error}")
+        world.network.conditions = self._conditions()
+        world.spawn(keep_alive(world, Random(random.getrandbits(64))))
+        self._people()
+        for producer in self.producers:
+            world.spawn(producer.run())
+        for consumer in self.consumers:
+            world.spawn(consumer.run())
+        fate = Fate(world, Random(random.getrandbits(64)), self._clients)
+        faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
+        await world.finished(faults)
+        await self._until_done()
+        if random.random() < 0.5:
+            # What was acknowledged must not come again after a clean stop.
+            await world.broker.stop()
+            await world.sleep(2.0)
+            await self._until_done()
+        await self._end()
+
+    def _conditions(self) -> Conditions:
+        random = self._random
+        if random.random() < 0.3:
+            return Conditions()
+        return Conditions(
+            latency=random.choice((0.0001, 0.002, 0.1)),
+            window=random.choice((2_000, 64 << 10)),
+            send_buffer=random.choice((0, 64 << 10)),
+            pieces=random.choice((1, 1, 4, 20, 0)),
+            refused=random.choice((0.0, 0.1)),
+            unanswered=random.choice((0.0, 0.0, 0.05)),
+            cut=random.choice((0.0, 0.0, 0.3)),
+        )
+
+    def _people(self) -> None:
+        random = self._random
+        for number in range(random.choice((1, 1, 2))):
+            topic = self.world.model.topic(f"persistent://public/default/t{number}")
+            for index in range(random.randrange(1, 4)):
+                self._producer(topic, f"p{number}-{index}")
+            for index in range(random.randrange(1, 3)):
+                self._subscription(topic, f"s{number}-{index}")
+
+    def _client(self) -> Client:
+        """A process of its own, or one that has others, too."""
+        if self._clients and self._random.random() < 0.4:
+            return self._random.choice(self._clients)
+        self._clients.append(Client(self.world, f"client{len(self._clients)}"))
+        return self._clients[-1]
+
+    def _producer(self, topic: TopicModel, name: str) -> None:
+        random = self._random
+        plan = ProducerPlan(
+            name,
+            entries=random.randrange(10, 60),
+            own_name=random.random() < 0.5,
+            window=random.choice((1, 5, 100)),
+            pause=random.choice((0.001, 0.05, 0.3)),
+            largest=random.choice((20, 200, 8000)),
+            batches=random.random() < 0.5,
+            mischief=random.choice((0.0, 0.05)),
+        )
+        self.producers.append(Producer(self._client(), topic, plan, Random(random.getrandbits(64))))
+
+    def _subscription(self, topic: TopicModel, name: str) -> None:
+        random = self._random
+        shared = random.random() < 0.6
+        cumulative = not shared and random.random() < 0.5
+        mischief = random.choice((0.0, 0.05, 0.2))
+        for index in range(random.randrange(1, 4) if shared else 1):
+            plan = ConsumerPlan(
+                f"{name}-c{index}",
+                name,
+                shared,
+                queue=random.choice((1, 5, 100)),
+                cumulative=cumulative,
+                receipts=random.choice((0.0, 0.3, 1.0)),
+                pause=random.choice((0.0001, 0.01, 0.3)),
+                mischief=mischief,
+                batch_acks=self.limits.settings.acknowledgment_at_batch_index_level_enabled,
+            )
+            self.consumers.append(Consumer(self._client(), topic, plan, Random(random.getrandbits(64))))
+
+    async def _until_done(self) -> None:
+        """Faults are over: everything must come to its end."""
+        world = self.world
+        world.quiet = True
+        world.broker.disk.mend()
+        world.network.conditions = Conditions()
+        world.trace.note("all faults are over")
+        end = world.loop.time() + _PATIENCE
+        left = self._left()
+        while left:
+            if world.loop.time() > end:
+                raise Violation(f"{_PATIENCE} s after the last fault there is still {'; '.join(left)}")
+            await world.sleep(1.0)
+            left = self._left()
+
+    def _left(self) -> list[str]:
+        world = self.world
+        service = world.broker.service
+        if service is None:
+            return ["no broker"]
+        left = [str(producer) for producer in self.producers if not producer.done]
+        left += [str(consumer) for consumer in self.consumers if not consumer.idle]
+        left += world.invariants.settled(service)
+        for topic in world.model.topics.values():
+            for subscription in topic.subscriptions.values():
+                missing = subscription.missing()
+                if missing:
+                    left.append(f"{subscription.name}: {len(missing)} undelivered, {sorted(missing)[:5]}")
+        return left
+
+    async def _end(self) -> None:
+        """Everybody goes; the broker stops cleanly."""
+        world = self.world
+        for consumer in self.consumers:
+            consumer.stopping = True
+        await world.sleep(5.0)
+        service = world.broker.service
+        if service is not None:
+            world.invariants.look(service)
+        if not await world.broker.stop():
+            raise Violation("the broker ended before its clean stop did")
+
+
+def run_seed(seed: int, *, printing: bool = False) -> Any:
+    """Runs one seed; returns its world."""
+    return Scenario(seed, printing=printing).run()

@@ -1,0 +1,83 @@
+"""Defects that the simulation has found, each told as the shortest story that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageIdData, MessageMetadata
+from simulation import limits
+from simulation.connection import Connection, command
+from simulation.world import World
+
+TOPIC = "persistent://public/default/found"
+
+
+class Remembers:
+    """A producer or consumer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[int, Any]] = []
+
+    def received(self, kind: int, message: Any, entry: bytes) -> None:
+        self.got.append((kind, message))
+
+    def disconnected(self) -> None:
+        """See ``Connection.closed``."""
+
+
+def tell(story: Callable[[World, Connection], Awaitable[None]], seed: int = 1) -> None:
+    """Tells a story with one connection to a broker that nothing happens to."""
+    drawn = limits.draw(Random(seed))
+    world = World(Random(seed), drawn)
+
+    async def told() -> None:
+        assert await world.broker.start()
+        host = world.network.host(world.loop, "client")
+        await story(world, await Connection.open("c", host, world.trace, world.steps, world.address, 10.0))
+        assert await world.broker.stop()
+
+    try:
+        with limits.in_effect(drawn):
+            world.drive(told())
+    finally:
+        world.close()
+
+
+async def publish(world: World, connection: Connection, count: int) -> list[MessageIdData]:
+    """Publishes entries; where they are stored."""
+    producer = Remembers()
+    connection.producers[1] = producer
+    await connection.ask(BaseCommand.PRODUCER, topic=TOPIC, producer_id=1)
+    for number in range(count):
+        metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
+        connection.send(
+            command(BaseCommand.SEND, producer_id=1, sequence_id=number), build_entry(metadata, b"x")
+        )
+    while len(producer.got) < count:
+        await world.sleep(0.01)
+    return [message.message_id for _kind, message in producer.got]
+
+
+def test_an_acknowledgement_for_a_closed_consumer_is_not_confirmed() -> None:
+    """It was answered as if it counted, and the message came again."""
+
+    async def story(world: World, connection: Connection) -> None:
+        ids = await publish(world, connection, 2)
+        connection.consumers[2] = Remembers()
+        await connection.ask(
+            BaseCommand.SUBSCRIBE,
+            topic=TOPIC,
+            subscription="s",
+            consumer_id=2,
+            subType=CommandSubscribe.Exclusive,
+            initialPosition=CommandSubscribe.Earliest,
+        )
+        await connection.ask(BaseCommand.SEEK, consumer_id=2, message_id=ids[0])
+        answer = await connection.ask(BaseCommand.ACK, consumer_id=2, ack_type=0, message_id=[ids[0]])
+        assert answer.HasField("error")
+        assert "not known" in answer.message
+
+    tell(story)

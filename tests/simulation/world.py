@@ -1,0 +1,128 @@
+"""One seed's world: network, broker, clients, model, and the loop that drives them all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+from magnetar.io.simulated import Conditions, PowerLost, ProcessStopped, SimulatedLoop, SimulatedNetwork
+from magnetar.io.simulated.clock import SimulatedClock
+from simulation.broker import HOST, BrokerProcess, End, LogWatch
+from simulation.invariants import Invariants
+from simulation.limits import BROKER_PORT, Limits
+from simulation.model import Model
+from simulation.trace import Trace, Violation
+
+_WINDOW = 0.5
+"""Virtual seconds after the cursor's interval by which a state is on the disk: commits, and a new ledger."""
+_SLOW_WINDOW = 60.0
+LARGEST_BATCH = 8
+
+
+class World:
+    """:param random: draws what belongs to the world and to nobody in it"""
+
+    def __init__(self, random: Random, limits: Limits, *, printing: bool = False) -> None:
+        self.limits = limits
+        self.loop = SimulatedLoop()  # type: ignore[abstract]
+        self.clock = SimulatedClock(self.loop)
+        self.trace = Trace(self.loop.time, printing=printing)
+        self.network = SimulatedNetwork(self.loop, random.getrandbits(64), Conditions())
+        self.network.watch = lambda number, what, size: self.trace.note("link", number, what, size)
+        self.model = Model()
+        self.quiet = False
+        """Faults and mischief are over."""
+        self.slow_disk = False
+        """The disk was slow in this life of the broker."""
+        self.address = (HOST, BROKER_PORT)
+        self.broker = BrokerProcess(
+            self.loop, self.network, limits, Random(random.getrandbits(64)), self.trace, self._life_ended
+        )
+        self.invariants = Invariants(self.broker, limits, self.model, LARGEST_BATCH)
+        self.loop.timeline.after_step = self.invariants
+        self.log = LogWatch()
+        self._tasks: list[Any] = []
+        self._failure: BaseException | None = None
+
+    def steps(self) -> int:
+        """What has happened so far: orders everything."""
+        return self.loop.timeline.steps
+
+    def _life_ended(self, end: End) -> None:
+        slow, self.slow_disk = self.slow_disk, False
+        window = self.limits.cursor_interval + (_SLOW_WINDOW if slow else _WINDOW)
+        if not self.limits.writes_all_ranges:
+            window = end.at + 1
+        elif end.clean:
+            window = 0.0
+        self.model.life_ended(self.steps(), end.at, window)
+
+    # Work of the world
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Runs work of clients or of fate; what it raises ends the run."""
+        task = self.loop.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: Any) -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.loop.halt(task.exception())
+
+    async def sleep(self, seconds: float) -> None:
+        passed = self.loop.create_future()
+        self.loop.call_later(seconds, passed.set_result, None)
+        await passed
+
+    async def finished(self, task: Any) -> None:
+        """Waits for somebody else's task, however it ends."""
+        ended = self.loop.create_future()
+        task.add_done_callback(lambda _task: ended.done() or ended.set_result(None))
+        await ended
+
+    def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Runs all until ``work`` is done; the broker's deaths are told to it on the way.
+
+        :raises Violation: something happened that must not
+        """
+        logger = logging.getLogger("magnetar")
+        before = (logger.propagate, logger.level)
+        logger.addHandler(self.log)
+        logger.propagate = False
+        task = self.loop.create_task(work)
+        try:
+            while True:
+                try:
+                    result = self.loop.run_until(task)
+                except PowerLost:
+                    self.broker.power_lost()
+                except ProcessStopped as error:
+                    self.broker.stopped_itself(error)
+                else:
+                    return result
+                self._check_log()
+        finally:
+            logger.removeHandler(self.log)
+            logger.propagate, logger.level = before
+
+    def _check_log(self) -> None:
+        if self.log.unexpected:
+            raise Violation(f"the broker met an error that it did not expect: {self.log.unexpected[0]}")
+
+    def check(self) -> None:
+        """At the end, or in between: what the log and all that was told say."""
+        self._check_log()
+        for topic in self.model.topics.values():
+            topic.check_order()
+
+    def close(self) -> None:
+        """Ends everything that is left."""
+        self.loop.timeline.after_step = None
+        self.network.watch = None
+        if self.broker.simulation is not None:
+            self.broker.simulation.abandon()
+        self.loop.abandon()
