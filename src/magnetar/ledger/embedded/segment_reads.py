@@ -10,6 +10,7 @@ from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.settings import EmbeddedSettings
+from magnetar.ledger.interface import StoreClosed
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class SegmentReads:
         self._next_worker = 0
         self._in_flight = 0
         self._turns: deque[tuple[int, Any]] = deque()
+        self._closed = False
 
     def pin(self, segment_id: int) -> None:
         self._pins[segment_id] = self._pins.get(segment_id, 0) + 1
@@ -67,7 +69,7 @@ class SegmentReads:
                     return at_hand
                 return await self.job(lambda: known.read(length, offset))
             file, data = await self.job(lambda: self._open_and_read(segment_id, length, offset))
-            if segment_id in self._open:
+            if self._closed or segment_id in self._open:
                 file.close()
             else:
                 self.adopt(segment_id, file)
@@ -76,7 +78,12 @@ class SegmentReads:
             self._end_turn(length)
 
     async def job(self, job: Callable[[], T]) -> T:
-        """Runs ``job`` on one of the readers' workers."""
+        """Runs ``job`` on one of the readers' workers.
+
+        :raises StoreClosed: there are none any more
+        """
+        if self._closed:
+            raise StoreClosed("the ledger store is closed")
         if len(self._workers) < self._settings.reader_workers:
             self._workers.append(self._io.start_worker(f"ledger-read-{len(self._workers)}"))
         worker = self._workers[self._next_worker % len(self._workers)]
@@ -84,6 +91,8 @@ class SegmentReads:
         return await run_job(self._io.loop, worker, job)
 
     def close(self) -> None:
+        """What waits for its turn is refused from now on."""
+        self._closed = True
         for worker in self._workers:
             worker.close()
         self._workers.clear()
