@@ -29,6 +29,7 @@ class EndpointLink(Protocol):
     """What both sides of a connection share."""
 
     silent: bool
+    ending: bool
 
     @property
     def loop(self) -> SimulatedLoop: ...
@@ -128,7 +129,7 @@ class Endpoint:
             # Its machine says that it knows nothing of this connection.
             link.loop.call_later(link.delay(), self.broken)
             return
-        if peer.dead or link.silent:
+        if peer.dead or link.silent or link.ending:
             return
         data = self._take(link.conditions.window - peer._held)
         if data:

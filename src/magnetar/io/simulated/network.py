@@ -57,6 +57,8 @@ class Link:
         self.random = Random(network.random.getrandbits(64))
         self.silent = False
         """Nothing arrives any more, and nobody is told."""
+        self.ending = False
+        """It was reset: what is under way may still arrive, nothing more is sent."""
         self.ends: list[Endpoint] = []
         self._single_bytes = _SINGLE_BYTES
         self._flights_left = -1
@@ -87,6 +89,7 @@ class Link:
 
     def reset(self) -> None:
         """Breaks the connection; both sides hear of it, each at a moment of its own."""
+        self.ending = True
         for end in self.ends:
             self.loop.call_later(self.delay(), end.broken)
 
