@@ -248,7 +248,18 @@ class Talker:
         if kind == BaseCommand.SEEK and random.random() < 0.7:
             choices = choices | {"message_id": self._message_id}
         body = self._wire.message(KINDS[kind].message_type, choices)
+        if random.random() > self._sense:
+            return frame(self._torn_apart(kind, body)), 1
         return frame(command_bytes(kind, body)), 1
+
+    def _torn_apart(self, kind: int, body: bytes) -> bytes:
+        """Two types, another message than the type says, or none."""
+        other = self._random.choice(list(KINDS))
+        types = [
+            tagged(1, 0, varint(each))
+            for each in self._random.choice(((kind, other), (other, kind), (other,)))
+        ]
+        return b"".join(types) + self._random.choice((tagged(kind, 2, body), b"", tagged(other, 2, body)))
 
     def _opening(self, kind: int, field: str, known: list[int]) -> bytes:
         number = self._random.choice((0, 1, 2, 3, 4, 2**63, 2**64 - 1))

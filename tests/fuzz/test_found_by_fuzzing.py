@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fuzz_broker import FuzzedBroker, framed
+from fuzz_wire import frame
 
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import NoSuchLedger
@@ -243,3 +244,40 @@ def test_a_ledger_trimmed_while_it_is_read_for_redelivery(
     fuzzed.wait(0.4)
     assert topic.subscriptions["s"].read_errors == 0
     assert [(m.ledgerId, m.entryId) for m in client.messages()] == [(m.ledgerId, m.entryId) for m in ids[5:]]
+
+
+def test_a_command_of_two_types_does_not_pass_for_connect(fuzzed: FuzzedBroker) -> None:
+    """The first type let it in before the handshake, and the last one was done."""
+    transport = fuzzed.connect()
+    told: list[BaseCommand] = []
+    transport.told = told.append
+    lookup = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic={"topic": TOPIC, "request_id": 1})
+    transport.feed(frame(b"\x08\x02" + lookup.SerializeToString()))
+    fuzzed.wait(1)
+    assert transport.closed
+    assert not told
+
+
+@pytest.mark.parametrize("kind", [BaseCommand.SUBSCRIBE, BaseCommand.PRODUCER, BaseCommand.SEEK])
+def test_a_command_without_its_message_closes(fuzzed: FuzzedBroker, client: Scripted, kind: int) -> None:
+    """It was taken for one whose fields are all empty, the required ones included."""
+    client.transport.feed(frame(bytes((8, kind))))
+    fuzzed.wait(1)
+    assert client.transport.closed
+    assert not client.answers(BaseCommand.ERROR)
+
+
+def test_a_topic_is_deleted_while_a_subscription_is_made(fuzzed: FuzzedBroker, client: Scripted) -> None:
+    """The new cursor's node kept the topic's from going, and its ledgers stayed."""
+    client.produce()
+    client.publish(1)
+    topic = fuzzed.broker.topics[TOPIC]
+    client.subscribe(EXCLUSIVE, wait=0)
+    while not topic._making:
+        fuzzed.wait(0)
+    deleting = fuzzed.loop.create_task(fuzzed.broker.delete_topic(topic))
+    fuzzed.world.run(deleting)
+    fuzzed.wait(1)
+    managed = fuzzed.world.managed
+    assert not fuzzed.world.run(managed.exists(topic.name.path))
+    assert fuzzed.world.run(fuzzed.world.metadata.children(topic.managed_ledger.path)) == []

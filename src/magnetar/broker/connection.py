@@ -205,7 +205,11 @@ class Connection:
                     consumer.subscription.flow(consumer, flow[1])
                 return frame_end(buffer, position)
         end = frame_end(buffer, position)
-        self._handle(self, decode_command(buffer, position))
+        command = decode_command(buffer, position)
+        if not self.connected and command.type != BaseCommand.CONNECT:
+            # Of two types in a command the last one counts.
+            raise FrameError(f"the first command is {command.type}, not CONNECT")
+        self._handle(self, command)
         return end
 
     def _keep_partial(self, buffer: bytes, position: int) -> None:

@@ -23,6 +23,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.io.interfaces import Io
+from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
@@ -260,11 +261,13 @@ class Topic:
         :param start: first position to deliver of a new one
         :raises SubscriptionNotFound: it is missing and ``create`` is false
         :raises NotAllowed: durable and non-durable do not match, or a cap is reached
+        :raises ServiceNotReady: it is missing, and the topic is closing or lost
         """
         known = self.subscriptions.get(name)
         if known is None:
             if not create:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
+            self.check_open()
             cap = self.settings.max_subscriptions
             others = sum(s.durable for s in self.subscriptions.values()) + len(self._making.keys() - {name})
             if cap and durable and others >= cap:
@@ -408,6 +411,7 @@ class Topic:
         if self.closing:
             return
         self.closing = True
+        await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
         self._disconnect()
         await self._managed_ledgers.close(self.managed_ledger)
@@ -415,8 +419,14 @@ class Topic:
     async def delete(self) -> None:
         """Disconnects everybody and removes the topic with all it stored."""
         self.closing = True
+        await self._subscriptions_made()
         self._disconnect()
         await self._managed_ledgers.delete(self.managed_ledger)
+
+    async def _subscriptions_made(self) -> None:
+        """Returns when none is on its way: a cursor made meanwhile would outlive its topic."""
+        for making in list(self._making.values()):
+            await finished(self.loop, making)
 
     def _disconnect(self) -> None:
         self.disconnect_producers()

@@ -32,6 +32,11 @@ _WITHOUT_TEXT = frozenset(
     (BaseCommand.SEND, BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.PING, BaseCommand.PONG)
 )
 
+# The number of the field that a command's message is in is the number of its type.
+_MESSAGES: dict[int, str] = {
+    field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
+}
+
 
 def max_frame_size(max_message_size: int) -> int:
     """The largest frame, in bytes with its size field, where payloads have at most ``max_message_size``."""
@@ -53,7 +58,7 @@ def encode_with_payload(command: BaseCommand, entry: bytes | bytearray | memoryv
 def decode_command(buffer: bytes, position: int) -> BaseCommand:
     """The command of the complete frame at ``position``.
 
-    :raises FrameError: it is not a command, or one whose required fields are missing
+    :raises FrameError: it is not a command, or one whose message or required fields are missing
     """
     start, end = command_bounds(buffer, position)
     command = BaseCommand()
@@ -63,6 +68,9 @@ def decode_command(buffer: bytes, position: int) -> BaseCommand:
         raise FrameError(f"command of {end - start} bytes cannot be parsed: {error}") from error
     if not command.IsInitialized():
         raise FrameError(f"command of type {command.type} lacks a required field")
+    field = _MESSAGES.get(command.type)
+    if field is None or not command.HasField(field):
+        raise FrameError(f"command of type {command.type} without its message")
     if command.type not in _WITHOUT_TEXT and not _is_text_sound(command):
         raise FrameError(f"command of type {command.type} has a text that is not UTF-8")
     return command
