@@ -1,0 +1,137 @@
+"""Realistic bugs that can be planted into the broker, to show that the seeds find such.
+
+Each is a context manager that changes the product's classes while it lasts; no product code knows of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.outgoing import Outgoing
+from magnetar.broker.subscription import Subscription
+from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
+from magnetar.ledger.embedded.log import CommitLog
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.protocol.hot_codec import AckRun
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = owner.__dict__[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+class _Unsynced:
+    """A file of the log that is written and not synced."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        """Forgotten."""
+
+
+def missing_fsync() -> AbstractContextManager[None]:
+    """A commit is told to be durable when it is only written."""
+    write = CommitLog._write
+
+    def unsynced(self: CommitLog, commit: Any) -> None:
+        file = commit.segment.file
+        commit.segment.file = _Unsynced(file)
+        write(self, commit)
+        commit.segment.file = file
+
+    return _replaced(CommitLog, "_write", unsynced)
+
+
+def trimming_off_by_one() -> AbstractContextManager[None]:
+    """A ledger goes when its last entry but one is consumed."""
+    consumed_through = LedgerList.consumed_through
+
+    def one_too_far(self: LedgerList, position: tuple[int, int]) -> Any:
+        return consumed_through(self, (position[0], position[1] + 1))
+
+    return _replaced(LedgerList, "consumed_through", one_too_far)
+
+
+def ack_lost_on_redelivery() -> AbstractContextManager[None]:
+    """An acknowledgement of what is to be delivered again takes it out of the list and nothing else."""
+    let_go_run = Subscription._let_go_run
+
+    def loses(self: Subscription, dispatcher: SharedDispatcher, consumer: Any, run: AckRun) -> None:
+        waiting = [(run.ledger_ids[i], run.entry_ids[i]) in dispatcher.replay for i in range(run.count)]
+        let_go_run(self, dispatcher, consumer, run)
+        kept = [i for i in range(run.count) if not waiting[i]]
+        for to, index in enumerate(kept):
+            run.ledger_ids[to], run.entry_ids[to] = run.ledger_ids[index], run.entry_ids[index]
+        run.count = len(kept)
+
+    return _replaced(Subscription, "_let_go_run", loses)
+
+
+class _Reusing:
+    """A transport that gets everything in one and the same buffer."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._buffer = bytearray(1 << 20)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if len(data) > len(self._buffer):
+            self._transport.write(data)
+            return
+        self._buffer[: len(data)] = data
+        self._transport.write(memoryview(self._buffer)[: len(data)])
+
+
+def reused_buffer() -> AbstractContextManager[None]:
+    """A connection gathers what goes out in a buffer that its socket may not have taken yet."""
+    use = Outgoing.use
+
+    def reusing(self: Outgoing, transport: Any) -> None:
+        use(self, _Reusing(transport) if transport is not None else None)
+
+    return _replaced(Outgoing, "use", reusing)
+
+
+@contextmanager
+def receipt_before_commit() -> Iterator[None]:
+    """Whoever appended hears that it is durable as soon as it is queued."""
+    append, durable = EmbeddedWriter.append, EmbeddedWriter._durable
+
+    def told_early(
+        self: EmbeddedWriter, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
+    ) -> int:
+        entry_id = append(self, buffer, starts, ends, first, count)
+        self._context.loop.call_soon(self._durable, entry_id + count - 1)
+        return entry_id
+
+    def once(self: EmbeddedWriter, last_entry_id: int) -> None:
+        if last_entry_id > self._acknowledged:
+            durable(self, last_entry_id)
+
+    with _replaced(EmbeddedWriter, "append", told_early), _replaced(EmbeddedWriter, "_durable", once):
+        yield
+
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "missing fsync": missing_fsync,
+    "off by one in trimming": trimming_off_by_one,
+    "ack lost on redelivery": ack_lost_on_redelivery,
+    "reused buffer": reused_buffer,
+    "receipt before the commit": receipt_before_commit,
+}
