@@ -241,7 +241,8 @@ class HttpConnection:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = error_response(status, reason)
             self._write(self._http.send(self._head_of(response)))
-            self._write(self._http.send(h11.Data(data=response.body)))
+            if self._head is None or self._head.method != b"HEAD":
+                self._write(self._http.send(h11.Data(data=response.body)))
         self._close()
 
     # the transport

@@ -8,7 +8,7 @@ from magnetar.errors import BrokerError
 from magnetar.http import exposition
 from magnetar.http.message import Request, Response, error_response, json_response, text_response
 from magnetar.http.metrics import render
-from magnetar.http.names import namespace_of, tenant_of, topic_of
+from magnetar.http.names import cluster_of, namespace_of, tenant_of, topic_of
 from magnetar.http.routing import Application
 
 
@@ -17,7 +17,7 @@ async def list_clusters(application: Application, request: Request) -> Response:
 
 
 async def get_cluster(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.cluster(request.variables["cluster"]))
+    return json_response(await application.broker.cluster(cluster_of(request.variables)))
 
 
 async def list_brokers(application: Application, request: Request) -> Response:

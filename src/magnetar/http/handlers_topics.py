@@ -99,4 +99,9 @@ async def terminate(application: Application, request: Request) -> Response:
 def _properties(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise InvalidRequest("Properties must be an object of strings")
+    for text in (*value.keys(), *value.values()):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"Properties must be Unicode: {text!r} has half a character") from error
     return value

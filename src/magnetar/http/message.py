@@ -44,6 +44,8 @@ class Request:
             return json.loads(self.body)
         except ValueError as error:
             raise InvalidRequest(f"The body is not JSON: {error}") from error
+        except RecursionError as error:
+            raise InvalidRequest("The body is nested too deeply") from error
 
 
 @dataclass(frozen=True, slots=True)

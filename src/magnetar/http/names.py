@@ -12,11 +12,20 @@ from magnetar.naming.topic_name import Domain, TopicName
 
 def tenant_of(variables: Mapping[str, str]) -> str:
     """:raises errors.InvalidName: it breaks the rules"""
+    return _part_of(variables, "tenant")
+
+
+def cluster_of(variables: Mapping[str, str]) -> str:
+    """:raises errors.InvalidName: it breaks the rules"""
+    return _part_of(variables, "cluster")
+
+
+def _part_of(variables: Mapping[str, str], kind: str) -> str:
     try:
-        check_part("tenant", variables["tenant"])
+        check_part(kind, variables[kind])
     except InvalidName as error:
         raise errors.InvalidName(str(error)) from error
-    return variables["tenant"]
+    return variables[kind]
 
 
 def namespace_of(variables: Mapping[str, str]) -> str:

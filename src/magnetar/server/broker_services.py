@@ -26,6 +26,9 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.server.broker_metrics import take_snapshot
 from magnetar.server.health import HealthCheck
 
+_MOST_PARTITIONS = 2**31 - 1
+"""What Pulsar's records and clients have room for."""
+
 
 class Services:
     """One broker, seen from outside."""
@@ -115,6 +118,8 @@ class Services:
         cap = self._broker.settings.max_partitions
         if partitions < 1:
             raise PartitionCountRefused("Number of partitions should be more than 0")
+        if partitions > _MOST_PARTITIONS:
+            raise PartitionCountRefused(f"{partitions} partitions are more than a client can be told of")
         if cap and partitions > cap:
             raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
         await self._check_free(name)
