@@ -1,14 +1,29 @@
-"""The ``pulsar-perf`` command."""
+"""The ``pulsar-perf`` command: puts load on a broker and measures it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from magnetar.cli.not_yet import say_not_yet
+from magnetar.cli.perf.options import COMMANDS_OF_LATER, parser
+
+_NOT_UNDERSTOOD = 2
 
 
-def main() -> int:
-    return say_not_yet("pulsar-perf", "0.2", "Apache Pulsar's own pulsar-perf, which works with this broker")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood, 3 void."""
+    known = parser()
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given and given[0] in COMMANDS_OF_LATER:
+        sys.stderr.write(f"pulsar-perf: {given[0]} is not supported yet\n")
+        return _NOT_UNDERSTOOD
+    parsed = known.parse_args(given)
+    if parsed.command is None:
+        known.print_help(sys.stderr)
+        return _NOT_UNDERSTOOD
+    from magnetar.cli.perf.command import perform
+
+    return perform(parsed)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from magnetar.hot.forms import Status
 
 MODULES = (
+    "magnetar.cli.perf.hot_raw",
     "magnetar.ledger.embedded.group",
     "magnetar.protocol.hot_client_decode",
     "magnetar.protocol.hot_client_encode",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -71,7 +70,8 @@ def test_options_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[1] == ProcessOptions(data_dir=Path("data"))
 
 
-@pytest.mark.parametrize("module", [pulsar_client, pulsar_perf])
-def test_commands_of_later_releases_say_so(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert module.main() == 2
+def test_commands_of_later_releases_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pulsar_client.main() == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert pulsar_perf.main(["transaction"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,203 @@
+"""Ends on the client's own producers, consumers and readers: what a program of a user costs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from magnetar.cli.perf.ends import ReceiveSettings, SendSettings, Shared
+from magnetar.cli.perf.hot_raw import HEADER_SIZE, Histogram, Order, RawReceiver
+from magnetar.client.client import Client
+from magnetar.client.consumer import Consumer
+from magnetar.client.enums import CompressionType, ConsumerType, InitialPosition, ProducerAccessMode
+from magnetar.client.exceptions import AlreadyClosed, PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import MessageOptions
+from magnetar.client.producer import Producer
+from magnetar.client.reader import Reader
+
+_MAGIC = b"MgPf"
+
+
+class ApiProducer:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        number: int,
+        settings: SendSettings,
+        shared: Shared,
+        extras: Mapping[str, Any],
+    ) -> None:
+        """:param extras: ``delay`` in s, ``event_time``, ``keys``"""
+        self._client = client
+        self._topic = topic
+        self._number = number
+        self._settings = settings
+        self._shared = shared
+        self._extras = extras
+        self._plain = not any(extras.values())
+        self._on_room: Callable[[], object] = lambda: None
+        self._producer: Producer | None = None
+        self.sent = 0
+        self.confirmed = 0
+        self.latencies = Histogram()
+
+    async def open(self, on_room: Callable[[], object]) -> None:
+        """:raises PulsarException: why it cannot be"""
+        self._on_room = on_room
+        settings = self._settings
+        name = f"{settings.producer_name}-{self._number}" if settings.producer_name else None
+        self._producer = await self._client.create_producer(
+            self._topic,
+            producer_name=name,
+            max_pending_messages=settings.max_outstanding,
+            batching_enabled=settings.batch > 1,
+            batching_max_messages=settings.batch,
+            batching_max_allowed_size_in_bytes=settings.batch_bytes,
+            batching_max_publish_delay_ms=settings.batch_delay_ms,
+            compression_type=CompressionType(settings.compression),
+            access_mode=ProducerAccessMode(settings.access_mode),
+            send_timeout_millis=settings.send_timeout_millis,
+        )
+
+    def room(self) -> int:
+        return self._settings.max_outstanding - self.sent + self.confirmed
+
+    def send(self, count: int, due: int, interval: int) -> None:
+        assert self._producer is not None
+        content = self._settings.content
+        for _ in range(count):
+            if len(content) >= HEADER_SIZE:
+                head = _MAGIC + self._number.to_bytes(4, "big") + self.sent.to_bytes(8, "big")
+                content = head + due.to_bytes(8, "big") + self._settings.content[HEADER_SIZE:]
+            self.sent += 1
+            options = None if self._plain else self._options()
+            self._producer.enqueue(content, self._confirmer(due), None, options)
+            due += interval
+
+    def _options(self) -> MessageOptions:
+        extras = self._extras
+        now_ms = self._shared.clock.now() // 1_000_000
+        keys = extras["keys"]
+        key = None
+        if keys:
+            key = str(self.sent if keys == "autoIncrement" else random.randrange(1 << 31))
+        return MessageOptions(
+            partition_key=key,
+            event_timestamp=now_ms if extras["event_time"] else None,
+            deliver_after=timedelta(seconds=extras["delay"]) if extras["delay"] else None,
+            now_ms=now_ms,
+        )
+
+    def _confirmer(self, due: int) -> Callable[[MessageId | None, PulsarException | None], None]:
+        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
+            if error is not None:
+                self._shared.failed(f"{self._topic}: {error!r}")
+                return
+            self.confirmed += 1
+            if self._shared.window.first <= due < self._shared.window.last:
+                self.latencies.record(self._shared.clock.now() - due)
+            if self.sent - self.confirmed <= self._settings.max_outstanding // 2:
+                self._on_room()
+
+        return done
+
+    def flush(self) -> None:
+        """Batches go when their time is over."""
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+
+
+class ApiConsumer:
+    """A consumer, or a reader where a start is given."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        settings: ReceiveSettings,
+        shared: Shared,
+        order: Order | None,
+        start: MessageId | None = None,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._settings = settings
+        self._shared = shared
+        self._start = start
+        self.order = order
+        self._receiver = RawReceiver(order, shared.window)
+        self._end: Consumer | Reader | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def received(self) -> int:
+        return self._receiver.messages
+
+    @property
+    def size(self) -> int:
+        return self._receiver.size
+
+    @property
+    def foreign(self) -> int:
+        return self._receiver.foreign
+
+    @property
+    def latencies(self) -> Histogram:
+        return self._receiver.latencies
+
+    async def open(self) -> None:
+        """:raises PulsarException: why it cannot be"""
+        settings = self._settings
+        if self._start is not None:
+            self._end = await self._client.create_reader(
+                self._topic, self._start, receiver_queue_size=settings.queue
+            )
+        else:
+            self._end = await self._client.subscribe(
+                self._topic,
+                settings.subscription,
+                consumer_type=ConsumerType(settings.consumer_type),
+                receiver_queue_size=settings.queue,
+                initial_position=InitialPosition.Earliest if settings.earliest else InitialPosition.Latest,
+                ack_group_time_ms=settings.ack_delay_millis,
+                ack_group_size=settings.ack_group,
+                batch_index_ack_enabled=settings.batch_index_ack,
+            )
+        self._task = asyncio.ensure_future(self._receive(self._end))
+
+    async def _receive(self, end: Consumer | Reader) -> None:
+        receive = end.read_next if isinstance(end, Reader) else end.receive
+        receiver, clock = self._receiver, self._shared.clock
+        cumulative = self._settings.cumulative
+        try:
+            while True:
+                message = await receive()
+                receiver.take_content(message.data(), message.publish_timestamp(), clock.now())
+                if isinstance(end, Reader):
+                    continue
+                if cumulative:
+                    await end.acknowledge_cumulative(message)
+                else:
+                    await end.acknowledge(message)
+                self._shared.on_received()
+        except AlreadyClosed:
+            return
+        except PulsarException as error:
+            self._shared.failed(f"{self._topic}: {error!r}")
+
+    def flush(self) -> None:
+        if isinstance(self._end, Consumer):
+            self._end.flush_acknowledgements()
+
+    async def close(self) -> None:
+        if self._end is not None:
+            await self._end.close()
+        if self._task is not None:
+            await self._task

@@ -1,0 +1,251 @@
+"""The commands ``produce``, ``consume``, ``read`` and ``run``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from magnetar.admin_client import AdminClient, AdminError, NotFound
+from magnetar.cli.perf.load import Load
+from magnetar.cli.perf.report import Live, added_up, figures, findings, tell
+from magnetar.cli.perf.workload import (
+    Share,
+    check_is_checkable,
+    consumers,
+    new_client,
+    new_shared,
+    plan,
+    producers,
+    readers,
+    topic_names,
+)
+from magnetar.client.exceptions import InvalidConfiguration, PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.io.real.loops import run_until_done
+
+_BACKLOG_SECONDS = 20.0
+
+Found = dict[str, Any]
+
+
+def perform(parsed: argparse.Namespace) -> int:
+    """Does what was asked; the exit code: 0 well, 1 failed, 3 void."""
+    for note in getattr(parsed, "notes", None) or []:
+        sys.stderr.write(f"pulsar-perf: {note}\n")
+    try:
+        if parsed.share is None and parsed.processes > 1:
+            from magnetar.cli.perf.processes import spread
+
+            found = added_up(spread(parsed.processes))
+        else:
+            found = run_until_done(_COMMANDS[parsed.command](parsed, Share.parse(parsed.share)))
+    except (PulsarException, AdminError, OSError) as error:
+        sys.stderr.write(f"pulsar-perf: {type(error).__name__}: {error}\n")
+        return 1
+    if parsed.share is not None:
+        sys.stdout.write(json.dumps(found) + "\n")
+        return 0
+    return tell(figures(found, _about(parsed), parsed.server_pid), parsed.json)
+
+
+def _about(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for, for the figures."""
+    names = (
+        "command",
+        "raw",
+        "num_topic",
+        "num_producers",
+        "num_subscriptions",
+        "num_consumers",
+        "subscription_type",
+        "size",
+        "rate",
+        "max_outstanding",
+        "max_behind",
+        "disable_batching",
+        "batch_max_messages",
+        "receiver_queue_size",
+        "ack",
+        "processes",
+        "warmup_time",
+    )
+    return {name: getattr(parsed, name) for name in names if hasattr(parsed, name)}
+
+
+def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]:
+    """Live rates where asked for, or where somebody looks on."""
+    if share.of > 1:
+        return None, 1.0
+    if parsed.stats_interval_seconds > 0:
+        return Live(), parsed.stats_interval_seconds
+    return (Live(), 1.0) if sys.stderr.isatty() else (None, 1.0)
+
+
+async def _finish(load: Load, work: Awaitable[None]) -> None:
+    """Runs a load; Ctrl-C ends it early, and what was measured counts."""
+    loop = asyncio.get_running_loop()
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, load.interrupt)
+    await work
+
+
+async def _produce(parsed: argparse.Namespace, share: Share) -> Found:
+    topics = topic_names(parsed)
+    if parsed.partitions:
+        topics = _create_partitioned(parsed, topics)
+    client, shared = new_client(parsed), new_shared()
+    try:
+        names = [name for topic in topics for name in await client.get_topic_partitions(topic)]
+        senders = producers(parsed, client, shared, names[share.index :: share.of] or names)
+        live, seconds = _live(parsed, share)
+        wanted = plan(parsed, share, rate=parsed.rate, messages=parsed.num_messages)
+        load = Load(wanted, shared, senders, [], 0, live, seconds)
+        await _finish(load, load.run())
+        await load.close()
+        return findings(load, size=parsed.size, disorder_counts=False)
+    finally:
+        await client.close()
+
+
+def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[str]:
+    admin = AdminClient(parsed.admin_url)
+    for topic in topics:
+        try:
+            have = admin.partitions(topic)
+        except NotFound:
+            have = 0
+        if have == 0:
+            admin.create_partitioned_topic(topic, parsed.partitions)
+        elif have != parsed.partitions:
+            raise InvalidConfiguration(f"{topic} has {have} partitions, not {parsed.partitions}")
+    return topics
+
+
+async def _consume(parsed: argparse.Namespace, share: Share) -> Found:
+    subscriptions = parsed.subscriptions or [parsed.subscriber_name or "sub"]
+    if len(subscriptions) != parsed.num_subscriptions:
+        if len(subscriptions) > 1:
+            raise InvalidConfiguration(
+                f"{len(subscriptions)} subscriptions were given, and -ns {parsed.num_subscriptions}"
+            )
+        subscriptions = [f"{subscriptions[0]}-{index}" for index in range(parsed.num_subscriptions)]
+    client, shared = new_client(parsed), new_shared()
+    try:
+        names = [name for topic in topic_names(parsed) for name in await client.get_topic_partitions(topic)]
+        receivers = consumers(
+            parsed,
+            client,
+            shared,
+            names[share.index :: share.of] or names,
+            subscriptions,
+            earliest=parsed.subscription_position == "Earliest",
+            numbered=0,
+        )
+        live, seconds = _live(parsed, share)
+        wanted = plan(parsed, share, rate=0, messages=parsed.num_messages)
+        load = Load(wanted, shared, [], receivers, 0, live, seconds)
+        await _finish(load, load.run())
+        await load.close()
+        return findings(load, size=0, disorder_counts=False)
+    finally:
+        await client.close()
+
+
+def _start_id(text: str) -> MessageId:
+    ends = {"earliest": MessageId.earliest, "latest": MessageId.latest}
+    if text in ends:
+        return ends[text]
+    ledger, _, entry = text.partition(":")
+    if not (ledger.isdigit() and entry.isdigit()):
+        raise InvalidConfiguration(f"-m {text}: earliest, latest or LEDGER:ENTRY")
+    return MessageId(-1, int(ledger), int(entry))
+
+
+async def _read(parsed: argparse.Namespace, share: Share) -> Found:
+    client, shared = new_client(parsed), new_shared()
+    try:
+        names = [name for topic in topic_names(parsed) for name in await client.get_topic_partitions(topic)]
+        mine = names[share.index :: share.of] or names
+        receivers = readers(parsed, client, shared, mine, _start_id(parsed.start_message_id))
+        live, seconds = _live(parsed, share)
+        wanted = plan(parsed, share, rate=0, messages=parsed.num_messages)
+        load = Load(wanted, shared, [], receivers, 0, live, seconds)
+        await _finish(load, load.run())
+        await load.close()
+        return findings(load, size=0, disorder_counts=False)
+    finally:
+        await client.close()
+
+
+async def _run(parsed: argparse.Namespace, share: Share) -> Found:
+    check_is_checkable(parsed)
+    if not parsed.test_duration and not parsed.num_messages:
+        raise InvalidConfiguration("run needs -time or -m")
+    everything = topic_names(parsed)
+    if len(everything) < share.of:
+        raise InvalidConfiguration(f"{share.of} processes need as many topics (-t)")
+    topics = everything[share.index :: share.of]
+    client, shared = new_client(parsed), new_shared()
+    subscriptions = [f"sub-{index}" for index in range(parsed.num_subscriptions)]
+    try:
+        senders = producers(parsed, client, shared, topics)
+        receivers = consumers(
+            parsed, client, shared, topics, subscriptions, earliest=True, numbered=len(senders)
+        )
+        live, seconds = _live(parsed, share)
+        wanted = plan(parsed, share, rate=parsed.rate, messages=parsed.num_messages)
+        load = Load(wanted, shared, senders, receivers, len(subscriptions), live, seconds)
+        await _finish(load, load.run())
+        if any(receiver.foreign for receiver in receivers):
+            shared.failed(f"{sum(receiver.foreign for receiver in receivers)} messages were somebody else's")
+        if not shared.failures:
+            await _check_backlog(AdminClient(parsed.admin_url), topics, shared.failed)
+        await load.close()
+        kept_order = parsed.num_consumers == 1 or parsed.subscription_type in ("Exclusive", "Failover")
+        return findings(load, size=parsed.size, disorder_counts=kept_order)
+    finally:
+        await client.close()
+        if not parsed.keep:
+            _delete(AdminClient(parsed.admin_url), topics)
+
+
+async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:
+    """Waits until nothing is left to acknowledge, and says what is."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _BACKLOG_SECONDS
+    for topic in topics:
+        while True:
+            stats = await asyncio.to_thread(admin.topic_stats, topic, precise_backlog=True)
+            left = {
+                name: subscription["msgBacklog"]
+                for name, subscription in stats["subscriptions"].items()
+                if subscription["msgBacklog"]
+            }
+            if not left:
+                break
+            if loop.time() > end:
+                failed(f"{topic}: backlog {left} is left")
+                return
+            await asyncio.sleep(0.1)
+
+
+def _delete(admin: AdminClient, topics: list[str]) -> None:
+    for topic in topics:
+        try:
+            admin.delete_topic(topic, force=True)
+        except NotFound:
+            continue
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace, Share], Any]] = {
+    "produce": _produce,
+    "consume": _consume,
+    "read": _read,
+    "run": _run,
+}

@@ -1,0 +1,262 @@
+"""A run: warm-up, measured window, end. Closed loop, or messages that are due at given moments."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from magnetar.cli.perf.ends import Receiver, Sender, Shared
+from magnetar.cli.perf.measure import Snapshot
+from magnetar.cli.perf.pacing import Alarm
+
+_SECOND = 1_000_000_000
+_DRAIN_SECONDS = 60.0
+_CHECK_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, how fast, how many."""
+
+    warmup: float
+    """s before the measured window."""
+    seconds: float
+    """s of the measured window; 0: until ``messages`` are done."""
+    messages: int
+    """Messages after which it ends, warm-up included; 0: no such end."""
+    rate: float
+    """Messages a second over all senders; 0: closed loop."""
+    server_pids: Sequence[int]
+    max_behind: int = 0
+    """Messages that may be sent and not yet received, over all senders of a closed loop; 0: no bound."""
+    begin_at: int = 0
+    """ns of the clock at which to begin; 0: at once."""
+
+
+class Pump:
+    """Keeps senders sending."""
+
+    def __init__(
+        self, senders: Sequence[Sender], plan: Plan, shared: Shared, behind: Callable[[], int]
+    ) -> None:
+        """:param behind: messages that are sent and not yet received"""
+        self._senders = senders
+        self._behind = behind
+        self._max_behind = plan.max_behind
+        self._waits = False
+        self._rate = plan.rate
+        self._shared = shared
+        self._left = plan.messages or (1 << 62)
+        self._running = False
+        self._interval = round(_SECOND * len(senders) / plan.rate) if plan.rate > 0 and senders else 0
+        self._due: list[int] = []
+        self._alarm: Alarm | None = None
+        self.ended = not senders
+        """Whether all messages that were planned are sent."""
+
+    async def open(self) -> None:
+        for index, sender in enumerate(self._senders):
+            await sender.open(lambda index=index: self._room(index))  # type: ignore[misc]
+
+    def begin(self) -> None:
+        self._running = True
+        self._shared.on_received = self._received
+        now = self._shared.clock.now()
+        if self._interval:
+            step = self._interval // len(self._senders)
+            self._due = [now + index * step for index in range(len(self._senders))]
+            self._alarm = Alarm(asyncio.get_running_loop(), self._shared.clock, self._tick)
+            self._tick()
+            return
+        for index in range(len(self._senders)):
+            self._room(index)
+
+    def end(self) -> None:
+        """Sends no more."""
+        self._running = False
+        self.ended = True
+        if self._alarm is not None:
+            self._alarm.close()
+            self._alarm = None
+        for sender in self._senders:
+            sender.flush()
+
+    def _tick(self) -> None:
+        """Sends what is due, and sleeps until the next is."""
+        for index in range(len(self._senders)):
+            self._send_due(index)
+        if self._running and self._alarm is not None:
+            # What is due and has no room waits for room, not for time.
+            now = self._shared.clock.now()
+            later = [due for due in self._due if due > now]
+            self._alarm.set(min(later) if later else now + self._interval)
+
+    def _send_due(self, index: int) -> None:
+        now = self._shared.clock.now()
+        due = self._due[index]
+        if not self._running or due > now:
+            return
+        sender = self._senders[index]
+        count = min((now - due) // self._interval + 1, sender.room(), self._left)
+        if count > 0:
+            self._due[index] = due + count * self._interval
+            self._send(sender, count, due, self._interval)
+
+    def _room(self, index: int) -> None:
+        """A sender has receipts: it may send more."""
+        if not self._running:
+            return
+        if self._interval:
+            self._send_due(index)
+            return
+        sender = self._senders[index]
+        count = min(sender.room(), self._left)
+        if self._max_behind:
+            count = min(count, self._max_behind - self._behind())
+            self._waits = self._waits or count <= 0
+        if count > 0:
+            self._send(sender, count, self._shared.clock.now(), 0)
+
+    def _received(self) -> None:
+        """Messages arrived: those who waited for that may send."""
+        if self._waits and self._running and self._behind() <= self._max_behind * 3 // 4:
+            self._waits = False
+            for index in range(len(self._senders)):
+                self._room(index)
+
+    def _send(self, sender: Sender, count: int, due: int, interval: int) -> None:
+        sender.send(count, due, interval)
+        self._left -= count
+        if self._left <= 0:
+            self.end()
+
+
+class Load:
+    """One run from beginning to end."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        shared: Shared,
+        senders: Sequence[Sender],
+        receivers: Sequence[Receiver],
+        copies: int,
+        report: Callable[[Load, float], object] | None = None,
+        report_seconds: float = 1.0,
+    ) -> None:
+        """:param copies: how often each message must be received; 0: nobody knows
+
+        :param report: called every ``report_seconds`` with this load and the seconds since the last call
+        """
+        self.plan = plan
+        self.shared = shared
+        self.senders = senders
+        self.receivers = receivers
+        self.pump = Pump(senders, plan, shared, self._behind)
+        self._copies = copies
+        self._report = report
+        self._report_seconds = report_seconds
+        self.first: Snapshot | None = None
+        self.last: Snapshot | None = None
+        self.interrupted = False
+
+    @property
+    def published(self) -> int:
+        return sum(sender.confirmed for sender in self.senders)
+
+    @property
+    def sent(self) -> int:
+        return sum(sender.sent for sender in self.senders)
+
+    @property
+    def received(self) -> int:
+        return sum(receiver.received for receiver in self.receivers)
+
+    def _behind(self) -> int:
+        return self.sent - self.received // self._copies if self._copies else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of contents received."""
+        return sum(receiver.size for receiver in self.receivers)
+
+    async def run(self) -> None:
+        """Everything but closing the ends."""
+        for receiver in self.receivers:
+            await receiver.open()
+        await self.pump.open()
+        clock = self.shared.clock
+        if self.plan.begin_at:
+            await asyncio.sleep(max(0, self.plan.begin_at - clock.now()) / _SECOND)
+        if self.plan.warmup > 0:
+            self.pump.begin()
+            await self._until(time.monotonic() + self.plan.warmup)
+            if self._copies and self._all_done():
+                self.shared.failed("all was over before the warm-up: nothing was measured")
+        # Without senders what counts is when a message arrives, however old it is.
+        self.shared.window.first = clock.now() if self.senders else 0
+        self.first = self._snapshot()
+        if self.plan.warmup <= 0:
+            self.pump.begin()
+        await self._until(time.monotonic() + self.plan.seconds if self.plan.seconds else float("inf"))
+        if self.plan.seconds:
+            self._close_window()
+        self.pump.end()
+        if self._copies or self.senders:
+            await self._drain()
+        if self.last is None:
+            self._close_window()
+        for receiver in self.receivers:
+            receiver.flush()
+
+    def interrupt(self) -> None:
+        """Ends the run early; what was measured until now counts."""
+        self.interrupted = True
+
+    def _close_window(self) -> None:
+        self.last = self._snapshot()
+        self.shared.window.last = self.shared.clock.now()
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.take(self.published, self.received, self.size, self.plan.server_pids)
+
+    async def _until(self, end: float) -> None:
+        """Until a moment, or until there is nothing left to do."""
+        next_report = time.monotonic() + self._report_seconds
+        last_report = time.monotonic()
+        while not self.shared.failures and not self.interrupted and not self._all_done():
+            now = time.monotonic()
+            if now >= end:
+                return
+            if self._report is not None and now >= next_report:
+                self._report(self, now - last_report)
+                last_report, next_report = now, now + self._report_seconds
+            await asyncio.sleep(min(_CHECK_SECONDS, max(0.0, end - now)))
+
+    def _all_done(self) -> bool:
+        if self.senders:
+            return self.pump.ended and self._is_drained()
+        return bool(self.plan.messages) and self.received >= self.plan.messages
+
+    def _is_drained(self) -> bool:
+        sent = self.sent
+        return self.published >= sent and (not self._copies or self.received >= sent * self._copies)
+
+    async def _drain(self) -> None:
+        end = time.monotonic() + _DRAIN_SECONDS
+        while not self.shared.failures and not self._is_drained():
+            if time.monotonic() > end:
+                self.shared.failed(
+                    f"{_DRAIN_SECONDS:g} s after the end {self.published} of {self.sent} messages were"
+                    f" confirmed and {self.received} of {self.sent * self._copies} received"
+                )
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def close(self) -> None:
+        for sender in self.senders:
+            await sender.close()
+        for receiver in self.receivers:
+            await receiver.close()

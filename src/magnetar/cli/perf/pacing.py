@@ -1,0 +1,79 @@
+"""Time for the load generator: one clock, and a timer finer than the event loop's milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from collections.abc import Callable
+
+_CLOCK_MONOTONIC = 1
+_ABSOLUTE = 1
+_NONBLOCK = os.O_NONBLOCK
+_SECOND = 1_000_000_000
+
+
+class Clock:
+    """ns since 1970 that never go back, the same in all processes of a machine within microseconds."""
+
+    def __init__(self) -> None:
+        self.offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> int:
+        return time.monotonic_ns() + self.offset
+
+
+class _Moment(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _TimerSetting(ctypes.Structure):
+    _fields_ = (("interval", _Moment), ("first", _Moment))
+
+
+class Alarm:
+    """Calls back at a moment; where the system has timers as files, within some 50 µs of it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, ring: Callable[[], object]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._ring = ring
+        self._file = -1
+        self._handle: asyncio.TimerHandle | None = None
+        self._library = ctypes.CDLL(None, use_errno=True)
+        if hasattr(self._library, "timerfd_create"):
+            self._file = self._library.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK)
+        if self._file >= 0:
+            loop.add_reader(self._file, self._rung)
+
+    def set(self, moment: int) -> None:
+        """The one next call, at ``moment`` of the clock; what is past is called at once."""
+        monotonic = max(1, moment - self._clock.offset)
+        if self._file < 0:
+            if self._handle is not None:
+                self._handle.cancel()
+            delay = max(0.0, (monotonic - time.monotonic_ns()) / _SECOND)
+            self._handle = self._loop.call_later(delay, self._ring)
+            return
+        setting = _TimerSetting()
+        setting.first.seconds, setting.first.nanoseconds = divmod(monotonic, _SECOND)
+        if self._library.timerfd_settime(self._file, _ABSOLUTE, ctypes.byref(setting), None) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"timerfd_settime: {os.strerror(number)}")
+
+    def _rung(self) -> None:
+        try:
+            os.read(self._file, 8)
+        except BlockingIOError:
+            # It was set anew between ringing and now.
+            return
+        self._ring()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._file >= 0:
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+            self._file = -1

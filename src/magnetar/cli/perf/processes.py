@@ -1,0 +1,33 @@
+"""The same command in several processes that begin at the same moment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from magnetar.cli.perf.pacing import Clock
+from magnetar.client.exceptions import InvalidConfiguration
+
+_START_SECONDS = 3.0
+
+
+def spread(processes: int) -> list[dict[str, Any]]:
+    """What each of ``processes`` processes found.
+
+    :raises InvalidConfiguration: one of them failed; it has said why
+    """
+    begin_at = Clock().now() + round(_START_SECONDS * 1e9)
+    command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", *sys.argv[1:]]
+    running = [
+        subprocess.Popen(
+            [*command, "--share", f"{index}/{processes}/{begin_at}"], stdout=subprocess.PIPE, text=True
+        )
+        for index in range(processes)
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    codes = [process.returncode for process in running]
+    if any(codes):
+        raise InvalidConfiguration(f"processes ended with {codes}")
+    return [json.loads(output) for output in outputs]

@@ -1,0 +1,165 @@
+"""What a run found, as JSON, as lines, and as a verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from magnetar.cli.perf.hot_raw import Histogram
+from magnetar.cli.perf.load import Load
+from magnetar.cli.perf.measure import (
+    from_sparse,
+    merged,
+    milliseconds,
+    resident_megabytes,
+    sparse,
+)
+
+VOID = 3
+"""The exit code of a run whose figures say nothing."""
+
+_SUMS = ("published", "delivered", "published_in_window", "delivered_in_window", "bytes_in_window")
+
+
+def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, Any]:
+    """Raw findings of one process; those of several can be added up.
+
+    :param size: bytes of a content that is published
+    :param disorder_counts: whether order must be kept
+    """
+    first, last = load.first, load.last
+    assert last is not None
+    assert first is not None
+    orders = {id(receiver.order): receiver.order for receiver in load.receivers if receiver.order is not None}
+    duplicates = sum(order.duplicates for order in orders.values())
+    missing = sum(len(order.missing) for order in orders.values())
+    disorder = sum(order.disorder for order in orders.values())
+    failures = list(load.shared.failures)
+    if duplicates:
+        failures.append(f"{duplicates} messages came twice")
+    if missing:
+        failures.append(f"{missing} messages were lost")
+    if disorder and disorder_counts:
+        failures.append(f"{disorder} messages came out of order")
+    received = last.received - first.received
+    published = last.published - first.published
+    return {
+        "void": "; ".join(failures) or None,
+        "seconds": last.moment - first.moment,
+        "published": load.published,
+        "delivered": load.received,
+        "published_in_window": published,
+        "delivered_in_window": received,
+        "bytes_in_window": last.size - first.size if load.receivers else published * size,
+        "duplicates": duplicates,
+        "lost": missing,
+        "out_of_order": disorder,
+        "own_cpu_seconds": last.own_cpu - first.own_cpu,
+        "server_cpu_seconds": last.server_cpu - first.server_cpu,
+        "publish": sparse(merged(sender.latencies for sender in load.senders)),
+        "end_to_end": sparse(merged(receiver.latencies for receiver in load.receivers)),
+    }
+
+
+def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The findings of several processes as one; they measured the same server at the same time."""
+    whole = dict(parts[0])
+    whole["void"] = "; ".join(part["void"] for part in parts if part["void"]) or None
+    whole["seconds"] = max(part["seconds"] for part in parts)
+    for name in (*_SUMS, "duplicates", "lost", "out_of_order", "own_cpu_seconds"):
+        whole[name] = sum(part[name] for part in parts)
+    whole["server_cpu_seconds"] = max(part["server_cpu_seconds"] for part in parts)
+    for name in ("publish", "end_to_end"):
+        whole[name] = sparse(merged(from_sparse(part[name]) for part in parts))
+    return whole
+
+
+def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[int]) -> dict[str, Any]:
+    """What findings mean.
+
+    :param about: what was asked for; kept as it is
+    """
+    seconds = found["seconds"] or 1e-9
+    published = found["published_in_window"]
+    delivered = found["delivered_in_window"]
+    # A message that is published and delivered counts once.
+    messages = max(published or delivered, 1)
+    result: dict[str, Any] = {"void": found["void"], **about, "seconds": round(seconds, 3)}
+    for name in ("published", "delivered", "duplicates", "lost", "out_of_order"):
+        result[name] = found[name]
+    result["publish_rate"] = round(published / seconds, 1)
+    result["deliver_rate"] = round(delivered / seconds, 1)
+    result["mbytes_per_second"] = round(found["bytes_in_window"] / seconds / 1e6, 3)
+    result["publish_latency_ms"] = milliseconds(from_sparse(found["publish"]))
+    result["end_to_end_latency_ms"] = milliseconds(from_sparse(found["end_to_end"]))
+    result["own_cpu_us_per_message"] = round(found["own_cpu_seconds"] / messages * 1e6, 3)
+    result["own_cores"] = round(found["own_cpu_seconds"] / seconds, 3)
+    if server_pids:
+        result["server_cpu_us_per_message"] = round(found["server_cpu_seconds"] / messages * 1e6, 3)
+        result["server_cores"] = round(found["server_cpu_seconds"] / seconds, 3)
+        result["server_rss_mb"] = resident_megabytes(server_pids)
+    return result
+
+
+def tell(result: dict[str, Any], json_file: str | None) -> int:
+    """Prints the figures and writes the file; the exit code.
+
+    :param json_file: ``-`` for standard output instead of lines
+    """
+    if json_file == "-":
+        sys.stdout.write(json.dumps(result) + "\n")
+    else:
+        if json_file:
+            Path(json_file).write_text(json.dumps(result, indent=2) + "\n")
+        sys.stdout.writelines(f"{line}\n" for line in _lines(result))
+    if result["void"]:
+        sys.stderr.write(f"pulsar-perf: the run is void: {result['void']}\n")
+        return VOID
+    return 0
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    lines = [
+        f"measured {result['seconds']:.1f} s: published {result['publish_rate']:,.0f} msg/s,"
+        f" delivered {result['deliver_rate']:,.0f} msg/s, {result['mbytes_per_second']:.2f} MB/s"
+    ]
+    for name, title in (("publish_latency_ms", "publish"), ("end_to_end_latency_ms", "end to end")):
+        latency = result[name]
+        if latency:
+            text = "  ".join(f"{key} {value:.3f}" for key, value in latency.items())
+            lines.append(f"{title} latency, ms: {text}")
+    lines.append(
+        f"own CPU {result['own_cpu_us_per_message']:.2f} us a message, {result['own_cores']:.2f} cores"
+    )
+    if "server_cores" in result:
+        lines.append(
+            f"server CPU {result['server_cpu_us_per_message']:.2f} us a message,"
+            f" {result['server_cores']:.2f} cores, {result['server_rss_mb']:.0f} MB resident"
+        )
+    return lines
+
+
+class Live:
+    """A line of rates every so often."""
+
+    def __init__(self) -> None:
+        self._published = 0
+        self._received = 0
+        self._latencies: tuple[int, int] = (0, 0)
+
+    def __call__(self, load: Load, seconds: float) -> None:
+        published, received = load.published, load.received
+        sys.stderr.write(
+            f"published {(published - self._published) / seconds:>11,.0f} msg/s"
+            f"  delivered {(received - self._received) / seconds:>11,.0f} msg/s"
+            f"  outstanding {load.sent - published:,}\n"
+        )
+        self._published, self._received = published, received
+
+
+def histogram_of(found: dict[str, Any], name: str) -> Histogram:
+    """``publish`` or ``end_to_end`` of findings."""
+    return from_sparse(found[name])

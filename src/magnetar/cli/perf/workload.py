@@ -1,0 +1,197 @@
+"""From flags to a load: which topics, which ends, which plan."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from magnetar.cli.perf.api_ends import ApiConsumer, ApiProducer
+from magnetar.cli.perf.ends import Receiver, ReceiveSettings, Sender, SendSettings, Shared
+from magnetar.cli.perf.hot_raw import HEADER_SIZE, Order, Window
+from magnetar.cli.perf.load import Plan
+from magnetar.cli.perf.options import DEFAULT_OUTSTANDING
+from magnetar.cli.perf.pacing import Clock
+from magnetar.cli.perf.raw_ends import RawConsumer, RawProducer
+from magnetar.client.client import Client
+from magnetar.client.enums import CompressionType, ConsumerType, ProducerAccessMode
+from magnetar.client.exceptions import InvalidConfiguration
+from magnetar.client.message_id import MessageId
+from magnetar.io.real import running_client_io
+
+_BATCH_BYTES = 128 * 1024
+_CODECS = {"NONE": 0, "LZ4": 1, "ZLIB": 2, "ZSTD": 3, "SNAPPY": 4}
+_TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of the work this process does."""
+
+    index: int = 0
+    of: int = 1
+    begin_at: int = 0
+
+    @classmethod
+    def parse(cls, text: str | None) -> Share:
+        if text is None:
+            return cls()
+        index, of, begin_at = (int(part) for part in text.split("/"))
+        return cls(index, of, begin_at)
+
+
+def topic_names(parsed: argparse.Namespace) -> list[str]:
+    """All topics of the run.
+
+    :raises InvalidConfiguration: neither one name nor as many as -t says
+    """
+    names: list[str] = parsed.topics
+    count = parsed.num_topic
+    if len(names) == count and count > 0:
+        return names
+    if len(names) != 1:
+        raise InvalidConfiguration(f"{len(names)} topics were given, and -t {count}")
+    separator = getattr(parsed, "separator", "-")
+    return [f"{names[0]}{separator}{index}" for index in range(count)]
+
+
+def new_client(parsed: argparse.Namespace) -> Client:
+    return Client(
+        parsed.service_url,
+        io=running_client_io(),
+        connections_per_broker=parsed.max_connections,
+        listener_name=parsed.listener_name,
+    )
+
+
+def new_shared() -> Shared:
+    return Shared(Clock(), Window())
+
+
+def send_settings(parsed: argparse.Namespace) -> SendSettings:
+    """:raises InvalidConfiguration: --raw and something that it does not do"""
+    batch = 1 if parsed.disable_batching else parsed.batch_max_messages
+    return SendSettings(
+        size=parsed.size,
+        batch=batch,
+        batch_bytes=min(parsed.batch_max_bytes, _BATCH_BYTES) if parsed.raw else parsed.batch_max_bytes,
+        batch_delay_ms=parsed.batch_time_window,
+        max_outstanding=parsed.max_outstanding or DEFAULT_OUTSTANDING,
+        content=_content(parsed),
+        compression=_CODECS[parsed.compression],
+        access_mode=ProducerAccessMode[parsed.access_mode],
+        producer_name=parsed.producer_name or "",
+        send_timeout_millis=round(parsed.send_timeout * 1000),
+    )
+
+
+def _content(parsed: argparse.Namespace) -> bytes:
+    if parsed.payload_file:
+        delimiter = parsed.payload_delimiter.encode().decode("unicode_escape").encode()
+        return Path(parsed.payload_file).read_bytes().split(delimiter)[0]
+    return os.urandom(max(parsed.size, 1))[: parsed.size]
+
+
+def receive_settings(parsed: argparse.Namespace, subscription: str, earliest: bool) -> ReceiveSettings:
+    return ReceiveSettings(
+        subscription=subscription,
+        consumer_type=_TYPES[parsed.subscription_type],
+        queue=parsed.receiver_queue_size,
+        earliest=earliest,
+        cumulative=parsed.ack == "cumulative",
+        ack_delay_millis=parsed.acks_delay_millis,
+        ack_group=parsed.ack_group,
+        batch_index_ack=parsed.batch_index_ack,
+    )
+
+
+def producers(
+    parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str]
+) -> list[Sender]:
+    """The producers on ``topics``; their numbers go from 0 over these topics."""
+    settings = send_settings(parsed)
+    if parsed.raw and settings.compression != CompressionType.NONE:
+        raise InvalidConfiguration("--raw does not compress")
+    made: list[Sender] = []
+    for topic in topics:
+        for _ in range(parsed.num_producers):
+            if parsed.raw:
+                made.append(RawProducer(client.services, topic, len(made), settings, shared))
+            else:
+                made.append(ApiProducer(client, topic, len(made), settings, shared, _extras(parsed)))
+    return made
+
+
+def _extras(parsed: argparse.Namespace) -> dict[str, object]:
+    return {
+        "delay": parsed.delay,
+        "event_time": parsed.set_event_time,
+        "keys": parsed.message_key_generation_mode,
+    }
+
+
+def consumers(
+    parsed: argparse.Namespace,
+    client: Client,
+    shared: Shared,
+    topics: Sequence[str],
+    subscriptions: Sequence[str],
+    *,
+    earliest: bool,
+    numbered: int,
+) -> list[Receiver]:
+    """The consumers on ``topics``.
+
+    :param numbered: producers whose messages are checked for loss and order; 0 checks nothing
+    """
+    made: list[Receiver] = []
+    orders = {name: Order(numbered) for name in subscriptions} if numbered else {}
+    for topic in topics:
+        for name in subscriptions:
+            settings = receive_settings(parsed, name, earliest)
+            for _ in range(parsed.num_consumers):
+                order = orders.get(name)
+                if parsed.raw:
+                    made.append(RawConsumer(client.services, topic, settings, shared, order))
+                else:
+                    made.append(ApiConsumer(client, topic, settings, shared, order))
+    return made
+
+
+def readers(
+    parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str], start: MessageId
+) -> list[Receiver]:
+    settings = ReceiveSettings(
+        subscription="pulsar-perf-reader",
+        consumer_type=ConsumerType.Exclusive,
+        queue=parsed.receiver_queue_size,
+        earliest=True,
+        cumulative=False,
+        ack_delay_millis=0,
+        ack_group=1,
+        batch_index_ack=False,
+    )
+    if parsed.raw:
+        return [RawConsumer(client.services, topic, settings, shared, None, start) for topic in topics]
+    return [ApiConsumer(client, topic, settings, shared, None, start) for topic in topics]
+
+
+def plan(parsed: argparse.Namespace, share: Share, *, rate: float, messages: int) -> Plan:
+    """:param rate: of all processes together"""
+    return Plan(
+        warmup=parsed.warmup_time,
+        seconds=parsed.test_duration,
+        messages=messages // share.of + (1 if share.index < messages % share.of else 0),
+        rate=rate / share.of,
+        server_pids=parsed.server_pid,
+        max_behind=getattr(parsed, "max_behind", 0) // share.of,
+        begin_at=share.begin_at,
+    )
+
+
+def check_is_checkable(parsed: argparse.Namespace) -> None:
+    """:raises InvalidConfiguration: contents are too small to say where they come from"""
+    if parsed.size < HEADER_SIZE:
+        raise InvalidConfiguration(f"-s {parsed.size}: {HEADER_SIZE} bytes are needed to check each message")

@@ -1,0 +1,139 @@
+"""``pulsar-perf`` against a real broker: figures that add up, nothing left behind, void runs named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import Server
+
+SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("server"), {})
+    try:
+        running.start()
+        yield running
+    finally:
+        running.close()
+
+
+def perf(broker: Server, command: str, topic: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "-u", broker.url, *flags]
+    if command in ("produce", "run"):
+        arguments += ["-au", broker.http_url]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def figures(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def topics(broker: Server) -> list[str]:
+    status, body = broker.ask("GET", "/admin/v2/persistent/public/default")
+    assert status == 200
+    listed: list[str] = json.loads(body)
+    return listed
+
+
+SMALL = ("-s", "100", "-m", "3000", "--warmup-time", "0", "--json", "-")
+
+
+@pytest.mark.parametrize("raw", [("--raw",), ()])
+@pytest.mark.parametrize("batching", [("-db",), ("-bm", "50")])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (),
+        ("-t", "3", "-n", "2", "-ns", "2", "-c", "2"),
+        ("-st", "Shared", "--num-consumers", "3", "--ack", "individual", "--acks-delay-millis", "0"),
+        ("-st", "Exclusive", "--ack", "cumulative"),
+        ("-r", "5000"),
+        ("--processes", "2", "-t", "2"),
+    ],
+)
+def test_run_checks_every_message_and_leaves_nothing(
+    broker: Server, raw: tuple[str, ...], batching: tuple[str, ...], shape: tuple[str, ...]
+) -> None:
+    found = figures(perf(broker, "run", "checked", *SMALL, *raw, *batching, *shape))
+    copies = int(shape[shape.index("-ns") + 1]) if "-ns" in shape else 1
+    assert found["void"] is None
+    assert (found["published"], found["delivered"]) == (3000, 3000 * copies)
+    assert (found["lost"], found["duplicates"]) == (0, 0)
+    for name in ("publish_latency_ms", "end_to_end_latency_ms"):
+        latency = found[name]
+        assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p999"]
+    assert topics(broker) == []
+
+
+@pytest.mark.parametrize("raw", [("--raw",), ()])
+@pytest.mark.parametrize("batching", [("-db",), ()])
+def test_produce_consume_and_read(
+    broker: Server, raw: tuple[str, ...], batching: tuple[str, ...], topic: str
+) -> None:
+    everything = ("-i", "1", "--json", "-", "--warmup-time", "0", *raw)
+    produced = perf(broker, "produce", topic, "-r", "0", "-s", "64", "-m", "1000", *batching, *everything)
+    assert figures(produced)["published"] == 1000
+    consumed = figures(perf(broker, "consume", topic, "-sp", "Earliest", "-m", "1000", *everything))
+    assert consumed["delivered"] >= 1000
+    assert consumed["end_to_end_latency_ms"]["p50"] > 0
+    assert figures(perf(broker, "read", topic, "-n", "1000", *everything))["delivered"] >= 1000
+
+
+def test_server_cpu_and_memory(broker: Server) -> None:
+    found = figures(
+        perf(broker, "run", "measured", *SMALL, "--raw", "--server-pid", str(broker.pid), "-time", "1")
+    )
+    assert found["server_rss_mb"] > 10
+    assert found["server_cpu_us_per_message"] >= 0
+
+
+def test_messages_of_somebody_else_void_a_run(broker: Server, topic: str, tmp_path: Path) -> None:
+    flags = ("-s", "64", "-m", "50", "-r", "0", "--raw")
+    assert perf(broker, "produce", topic, *flags).returncode == 0
+    file = tmp_path / "figures.json"
+    done = perf(broker, "run", topic, *SMALL[:-1], str(file), "--raw")
+    assert done.returncode == 3
+    assert "void" in done.stderr
+    assert json.loads(file.read_text())["void"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--trust-cert-file", "x"),
+        ("--chunking",),
+        ("--encryption-key-name", "x"),
+        ("--txn-enable",),
+        ("--auth-plugin", "x"),
+    ],
+)
+def test_flags_that_are_not_supported_are_refused_by_name(broker: Server, flags: tuple[str, ...]) -> None:
+    done = perf(broker, "produce", "t", *flags)
+    assert done.returncode == 2
+    assert flags[0] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("run", ("-s", "10", "-m", "5")),
+        ("run", ()),
+        ("run", ("--raw", "-z", "LZ4", "-m", "5")),
+        ("produce", ("--raw", "-z", "LZ4")),
+        ("read", ("-m", "nowhere")),
+    ],
+)
+def test_what_cannot_be_done_is_said(broker: Server, command: str, flags: tuple[str, ...]) -> None:
+    done = perf(broker, command, "t", *flags)
+    assert done.returncode == 1
+    assert "InvalidConfiguration" in done.stderr
