@@ -10,7 +10,7 @@ FRAMES ?= 1000000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint faults fuzz interop soak compiled clean
+.PHONY: help setup run test lint faults simulate fuzz interop soak compiled clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
@@ -18,6 +18,7 @@ help:
 	@echo 'make lint     style, types, and which package may import which'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
+	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make soak     simulated power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
@@ -56,7 +57,7 @@ run: $(VENV)/.to-run
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults fuzz integration doors
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors
 
 lint: setup
 	@$(VENV)/bin/ruff check .
@@ -69,6 +70,9 @@ faults: setup
 
 fuzz: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/fuzz --frames $(FRAMES)
+
+simulate: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/simulate --seeds 20000 $(ARGS)
 
 interop: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 PYTEST_ADDOPTS='-m interop' tools/suites integration
