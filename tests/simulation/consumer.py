@@ -278,7 +278,7 @@ class Consumer:
     # Mischief
 
     async def _mischief(self, connection: Connection) -> None:
-        choice = self._random.randrange(7)
+        choice = self._random.randrange(9)
         self._world.trace.note(self._plan.name, "mischief", choice)
         if choice == 0:
             self._open = False
@@ -297,8 +297,24 @@ class Consumer:
             await self._seek(connection)
         elif choice == 5:
             await self._unsubscribe(connection)
+        elif choice == 6:
+            await self._ask_for_the_last(connection)
+        elif choice == 7:
+            # It looks dead, and the broker may close it.
+            connection.answers_pings = False
+            await self._world.sleep(self._random.random() * 20)
+            connection.answers_pings = True
         else:
             self._grant(self._random.randrange(1, 50))
+
+    async def _ask_for_the_last(self, connection: Connection) -> None:
+        told = self._topic.last_told
+        answer = await connection.ask(BaseCommand.GET_LAST_MESSAGE_ID, consumer_id=self._id)
+        found = answer.last_message_id
+        # Ids are unsigned on the wire.
+        entry_id = -1 if found.entryId == 2**64 - 1 else found.entryId
+        self._world.trace.note(self._plan.name, "hears of the last:", found.ledgerId, entry_id)
+        self._topic.check_last_message((found.ledgerId, entry_id), told)
 
     async def _redeliver(self, connection: Connection) -> None:
         ids: list[MessageIdData] = []

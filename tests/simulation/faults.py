@@ -110,6 +110,14 @@ async def jump_clock(fate: Fate) -> None:
         simulation.clock.offset_ms += fate.random.choice((-1, 1)) * fate.random.randrange(far)
 
 
+async def unload(fate: Fate) -> None:
+    """A topic is closed, as an administrator may do; everybody comes back."""
+    service, simulation = fate.world.broker.service, fate.world.broker.simulation
+    if service is not None and simulation is not None and service.topics:
+        topic = fate.random.choice(list(service.topics.values()))
+        simulation.loop.create_task(service.unload_topic(topic))
+
+
 async def cut_client(fate: Fate) -> None:
     """A client's process dies."""
     fate.random.choice(fate.clients).cut()
@@ -127,6 +135,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "silent": (silence, 1),
     "clock": (jump_clock, 1),
     "client": (cut_client, 2),
+    "unload": (unload, 2),
 }
 """Every fault, and how often it is drawn beside the others."""
 

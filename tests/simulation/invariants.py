@@ -110,7 +110,7 @@ class Invariants:
         for topic in service.topics.values():
             for subscription in topic.subscriptions.values():
                 cursor = subscription.cursor
-                if backlog := cursor.backlog():
+                if subscription.durable and (backlog := cursor.backlog()):
                     places = f"marked {cursor.mark_delete}, read up to {cursor.read_position}"
                     left.append(f"a backlog of {backlog} in {subscription.name}, {places}")
         return left

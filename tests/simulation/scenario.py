@@ -11,6 +11,7 @@ from simulation.client import Client, Producer, ProducerPlan
 from simulation.consumer import Consumer, ConsumerPlan
 from simulation.faults import Fate, keep_alive, run_faults
 from simulation.model import TopicModel
+from simulation.reader import Reader
 from simulation.trace import Violation
 from simulation.world import World
 
@@ -28,6 +29,7 @@ class Scenario:
         self.world = World(random, self.limits, printing=printing)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.readers: list[Reader] = []
         self._clients: list[Client] = []
 
     def run(self) -> World:
@@ -52,7 +54,7 @@ class Scenario:
         self._people()
         for producer in self.producers:
             world.spawn(producer.run())
-        for consumer in self.consumers:
+        for consumer in (*self.consumers, *self.readers):
             world.spawn(consumer.run())
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
@@ -87,6 +89,10 @@ class Scenario:
                 self._producer(topic, f"p{number}-{index}")
             for index in range(random.randrange(1, 3)):
                 self._subscription(topic, f"s{number}-{index}")
+            if random.random() < 0.3:
+                self.readers.append(
+                    Reader(self._client(), topic, f"r{number}", Random(random.getrandbits(64)))
+                )
 
     def _client(self) -> Client:
         """A process of its own, or one that has others, too."""
@@ -149,7 +155,7 @@ class Scenario:
         if service is None:
             return ["no broker"]
         left = [str(producer) for producer in self.producers if not producer.done]
-        left += [str(consumer) for consumer in self.consumers if not consumer.idle]
+        left += [str(each) for each in (*self.consumers, *self.readers) if not each.idle]
         left += world.invariants.settled(service)
         for topic in world.model.topics.values():
             for subscription in topic.subscriptions.values():
@@ -161,8 +167,10 @@ class Scenario:
     async def _end(self) -> None:
         """Everybody goes; the broker stops cleanly."""
         world = self.world
-        for consumer in self.consumers:
-            consumer.stopping = True
+        for reader in self.readers:
+            reader.check()
+        for each in (*self.consumers, *self.readers):
+            each.stopping = True
         await world.sleep(5.0)
         service = world.broker.service
         if service is not None:
