@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.client import client
-from magnetar.client.consumer import Consumer, ConsumerOptions
+from magnetar.client.consumer import Consumer
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import (
     CompressionType,
     ConsumerType,

@@ -6,7 +6,8 @@ from typing import Any
 
 from magnetar.client.attachment import Services
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
-from magnetar.client.consumer import Consumer, ConsumerOptions
+from magnetar.client.consumer import Consumer
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId

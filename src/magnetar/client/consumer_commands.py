@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.pulsar_api_pb2 import (
@@ -12,9 +11,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     KeySharedMode,
     MessageIdData,
 )
-
-if TYPE_CHECKING:
-    from magnetar.client.consumer import ConsumerOptions
 
 _U64 = 2**64
 

@@ -86,7 +86,7 @@ class Producer(Attachment):
         self._batch = Batch()
         self._batch_timer: Cancellable | None = None
         self._send_timer: Cancellable | None = None
-        self._room: deque[Any] = deque()
+        self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None]] = deque()
         self._drained: list[Any] = []
 
     def producer_name(self) -> str:
@@ -124,13 +124,12 @@ class Producer(Attachment):
             else:
                 future.set_result(message_id)
 
-        if self._options.block_if_queue_full:
-            while self._pending_messages >= self._options.max_pending_messages:
-                self._check_open()
-                room = self._loop.create_future()
-                self._room.append(room)
-                await room
-        self.enqueue(content, done, sequence_id, self._message_options(options))
+        wanted = self._message_options(options)
+        if self._options.block_if_queue_full and (self._queued or self._is_full):
+            self._check_open()
+            self._queued.append((content, done, sequence_id, wanted))
+        else:
+            self.enqueue(content, done, sequence_id, wanted)
         published: MessageId = await future
         return published
 
@@ -163,7 +162,7 @@ class Producer(Attachment):
         """
         self._check_open()
         settings = self._options
-        if self._pending_messages >= settings.max_pending_messages:
+        if self._is_full:
             raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
         limit = self._max_message_size
         if len(content) > limit and settings.compression_type == CompressionType.NONE:
@@ -179,6 +178,10 @@ class Producer(Attachment):
         else:
             self._send_batch()
             self._send_single(sequence_id, content, options, done)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._pending_messages >= self._options.max_pending_messages
 
     @property
     def _max_message_size(self) -> int:
@@ -280,7 +283,7 @@ class Producer(Attachment):
     async def flush(self) -> None:
         """Sends what waits in a batch and waits until nothing is pending; senders are told of failures."""
         self._send_batch()
-        if self._pending:
+        if self._pending_messages:
             drained = self._loop.create_future()
             self._drained.append(drained)
             await drained
@@ -320,12 +323,13 @@ class Producer(Attachment):
 
     def _moved_on(self) -> None:
         """Something is no longer pending."""
-        while self._room and self._pending_messages < self._options.max_pending_messages:
-            room = self._room.popleft()
-            if not room.done():
-                room.set_result(None)
-                break
-        if not self._pending and self._drained:
+        while self._queued and not self._is_full:
+            content, done, sequence_id, options = self._queued.popleft()
+            try:
+                self.enqueue(content, done, sequence_id, options)
+            except PulsarException as error:
+                done(None, error)
+        if not self._pending_messages and self._drained:
             drained, self._drained = self._drained, []
             for future in drained:
                 if not future.done():
@@ -340,10 +344,6 @@ class Producer(Attachment):
             each.fail(error)
         for done in waiting.done:
             done(None, error)
-        for room in self._room:
-            if not room.done():
-                room.set_result(None)
-        self._room.clear()
         self._moved_on()
 
     # Life

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from magnetar.client.attachment import Services
-from magnetar.client.consumer import Consumer, ConsumerOptions
+from magnetar.client.consumer import Consumer
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 

@@ -11,8 +11,8 @@ from magnetar.cli.perf.ends import ReceiveSettings, SendSettings, Shared
 from magnetar.cli.perf.hot_raw import Histogram, Order, RawReceiver, RawSender
 from magnetar.client.attachment import Services
 from magnetar.client.connection import Connection
-from magnetar.client.consumer import ConsumerOptions
 from magnetar.client.consumer_commands import ConsumerCommands
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message_id import MessageId

@@ -1,0 +1,45 @@
+"""What a consumer may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from magnetar.client.enums import ConsumerType, InitialPosition
+from magnetar.client.exceptions import InvalidConfiguration
+from magnetar.client.message_id import MessageId
+
+
+@dataclass(frozen=True)
+class ConsumerOptions:
+    """Names and defaults of the official client where it has them."""
+
+    consumer_type: ConsumerType = ConsumerType.Exclusive
+    receiver_queue_size: int = 1000
+    """Messages asked for ahead; 0 asks for one at a time."""
+    consumer_name: str | None = None
+    negative_ack_redelivery_delay_ms: int = 60000
+    properties: Mapping[str, str] = field(default_factory=dict)
+    initial_position: InitialPosition = InitialPosition.Latest
+    start_message_id: MessageId | None = None
+    """Where to begin without a durable subscription."""
+    start_message_id_inclusive: bool = False
+    """Whether the message that a start id or a seek names is delivered itself."""
+    batch_index_ack_enabled: bool = False
+    is_read_compacted: bool = False
+    replicate_subscription_state_enabled: bool = False
+    key_shared_ranges: Sequence[tuple[int, int]] = ()
+    """Sticky ranges of hashes for KeyShared; none: the broker splits them."""
+    durable: bool = True
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    priority_level: int = 0
+    ack_group_time_ms: float = 100
+    """How long acknowledgements gather; 0: not at all."""
+    ack_group_size: int = 1000
+    ack_receipt_enabled: bool = False
+    """Whether acknowledging waits for the broker's answer."""
+
+    def check(self) -> None:
+        """:raises InvalidConfiguration: an option is out of range"""
+        if self.receiver_queue_size < 0 or self.ack_group_size < 1:
+            raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
