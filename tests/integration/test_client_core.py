@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from server import VARIANTS, Server
 
+from magnetar.admin_client import AdminClient
 from magnetar.client.aio import (
     Client,
     CompressionType,
@@ -34,6 +35,7 @@ from magnetar.client.exceptions import (
 
 PEER = os.environ.get("MAGNETAR_PEER_URL", "")
 WAIT = 20_000
+ADMIN: dict[str, str] = {}
 EARLIEST = {"initial_position": InitialPosition.Earliest}
 
 
@@ -46,6 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     running = Server(tmp_path_factory.mktemp("server"), VARIANTS[request.param])
     try:
         running.start()
+        ADMIN[running.url] = running.http_url
         yield running.url
     finally:
         running.close()
@@ -401,5 +404,49 @@ def test_unsubscribing_removes_the_subscription(url: str, topic: str) -> None:
         await publish(client, topic, 3)
         await consumer.unsubscribe()
         assert await rest(url, topic) == []
+
+    run(url, work)
+
+
+PARTITIONS = 3
+
+
+def admin_url(url: str) -> str:
+    return os.environ.get("MAGNETAR_PEER_ADMIN_URL", "") if PEER else ADMIN[url]
+
+
+def test_topics_with_partitions(url: str, topic: str) -> None:
+    async def work(client: Client) -> None:
+        await asyncio.to_thread(AdminClient(admin_url(url)).create_partitioned_topic, topic, PARTITIONS)
+        assert await client.get_topic_partitions(topic) == [
+            f"{topic}-partition-{index}" for index in range(PARTITIONS)
+        ]
+        consumer = await client.subscribe(topic, "s", **EARLIEST)
+        producer = await client.create_producer(topic, **UNBATCHED)
+        keys = ["a", "b", "c", "d", "e"]
+        ids = [await producer.send(b"%d" % index, partition_key=keys[index % 5]) for index in range(50)]
+        partitions: dict[str, set[int]] = {key: set() for key in keys}
+        received: dict[str, list[int]] = {key: [] for key in keys}
+        for _ in ids:
+            message = await consumer.receive(WAIT)
+            partitions[message.partition_key()].add(message.message_id().partition())
+            received[message.partition_key()].append(int(message.data()))
+        assert all(len(found) == 1 for found in partitions.values())
+        assert len(set.union(*partitions.values())) > 1
+        assert all(numbers == sorted(numbers) for numbers in received.values())
+        await asyncio.gather(*(producer.send(b"x") for _ in range(2 * PARTITIONS)))
+        spread = [(await consumer.receive(WAIT)).message_id() for _ in range(2 * PARTITIONS)]
+        assert sorted(each.partition() for each in spread) == [0, 0, 1, 1, 2, 2]
+        await consumer.seek(MessageId.earliest)
+        again = [await consumer.receive(WAIT) for _ in range(56)]
+        assert len({message.message_id() for message in again}) == 56
+        for message in again:
+            await consumer.acknowledge(message)
+        await consumer.close()
+        consumer = await client.subscribe(topic, "s", **EARLIEST)
+        with pytest.raises(Timeout):
+            await consumer.receive(500)
+        await consumer.close()
+        await producer.close()
 
     run(url, work)

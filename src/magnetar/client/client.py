@@ -11,6 +11,7 @@ from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
+from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer, ProducerOptions
 from magnetar.client.reader import Reader
@@ -18,6 +19,9 @@ from magnetar.client.service_url import parse_service_url
 from magnetar.io.interfaces import ClientIo
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
+
+_ROUTING = ("message_routing_mode", "message_router", "max_pending_messages_across_partitions")
+_TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 
 
 class Client:
@@ -59,28 +63,47 @@ class Client:
         self.services = Services(io, pool, lookup, operation_timeout_seconds)
         self._closed = False
 
-    async def create_producer(self, topic: str, **options: Any) -> Producer:
-        """A producer on a topic without partitions, or on one partition.
+    async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
+        """A producer.
 
-        Options are those of :class:`ProducerOptions`.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
-        producer = Producer(self.services, self._name_of(topic), ProducerOptions(**options))
-        await producer.open()
-        return producer
-
-    async def subscribe(self, topic: str, subscription_name: str, **options: Any) -> Consumer:
-        """A consumer on a topic without partitions, or on one partition.
-
-        Options are those of :class:`ConsumerOptions`.
+        Options are those of :class:`ProducerOptions`, and of :class:`PartitionedProducer`, which count only
+        where the topic has partitions.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         name = self._name_of(topic)
-        consumer = Consumer(self.services, name, subscription_name, ConsumerOptions(**options))
-        await consumer.open()
-        return consumer
+        routing = {key: options.pop(key) for key in _ROUTING if key in options}
+        wanted = ProducerOptions(**options)
+        partitions = await self.partitions(topic)
+        made = (
+            PartitionedProducer(self.services, name, partitions, wanted, **routing)
+            if partitions
+            else Producer(self.services, name, wanted)
+        )
+        await made.open()
+        return made
+
+    async def subscribe(
+        self, topic: str, subscription_name: str, **options: Any
+    ) -> Consumer | PartitionedConsumer:
+        """A consumer.
+
+        Options are those of :class:`ConsumerOptions`, and of :class:`PartitionedConsumer`, which count only
+        where the topic has partitions.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        name = self._name_of(topic)
+        total = {key: options.pop(key) for key in _TOTALS if key in options}
+        wanted = ConsumerOptions(**options)
+        partitions = await self.partitions(topic)
+        made = (
+            PartitionedConsumer(self.services, name, subscription_name, partitions, wanted, **total)
+            if partitions
+            else Consumer(self.services, name, subscription_name, wanted)
+        )
+        await made.open()
+        return made
 
     async def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
         """A reader on a topic without partitions, or on one partition.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
@@ -11,6 +12,7 @@ from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.consumer_options import ConsumerOptions
+from magnetar.client.deadline import fail_at, wake
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -51,6 +53,8 @@ class Consumer(Attachment):
         self._queue: deque[RawEntry] = deque()
         self._ready: deque[Message] = deque()
         self._waiters: list[Any] = []
+        self.on_arrival: Callable[[], object] | None = None
+        """Called when entries came, or when the consumer has ended."""
         self._used = 0
         self._asked_for_one = False
         self._threshold = max(1, options.receiver_queue_size // 2)
@@ -97,8 +101,7 @@ class Consumer(Attachment):
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
-            self._check_open()
-            message = self._take_message()
+            message = self.take()
             if message is not None:
                 return message
             await self._arrival(end)
@@ -111,17 +114,25 @@ class Consumer(Attachment):
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
-            self._check_open()
-            if self._queue:
-                entry = self._queue.popleft()
-                self._count(entry.num_messages)
-                if not self._is_skipped(entry.message_id()):
-                    self._last_taken = entry.message_id()
-                    return entry
-                continue
+            entry = self.take_entry()
+            if entry is not None:
+                return entry
             await self._arrival(end)
 
-    def _take_message(self) -> Message | None:
+    def take_entry(self) -> RawEntry | None:
+        """The next entry if one is here; as :meth:`receive_entry`."""
+        self._check_open()
+        while self._queue:
+            entry = self._queue.popleft()
+            self._count(entry.num_messages)
+            if not self._is_skipped(entry.message_id()):
+                self._last_taken = entry.message_id()
+                return entry
+        return None
+
+    def take(self) -> Message | None:
+        """The next message if one is here; as :meth:`receive`."""
+        self._check_open()
         while True:
             while self._ready:
                 message = self._ready.popleft()
@@ -164,7 +175,7 @@ class Consumer(Attachment):
         if end is None:
             await waiter
             return
-        timer = self._loop.call_at(end, _fail, waiter, Timeout(f"{self._topic}: no message in time"))
+        timer = self._loop.call_at(end, fail_at, waiter, Timeout(f"{self._topic}: no message in time"))
         try:
             await waiter
         finally:
@@ -173,8 +184,9 @@ class Consumer(Attachment):
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            wake(waiter)
+        if self.on_arrival is not None:
+            self.on_arrival()
 
     def _count(self, messages: int) -> None:
         """So many messages were taken: the broker may send as many more."""
@@ -337,7 +349,7 @@ class Consumer(Attachment):
         waiter = self._loop.create_future()
         self._attach_waiters.append(waiter)
         error = Timeout(f"{self._topic}: not attached in time")
-        timer = self._loop.call_later(self._services.operation_timeout, _fail, waiter, error)
+        timer = self._loop.call_later(self._services.operation_timeout, fail_at, waiter, error)
         try:
             await waiter
         finally:
@@ -418,8 +430,7 @@ class Consumer(Attachment):
     def _tell_attached(self) -> None:
         waiters, self._attach_waiters = self._attach_waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            wake(waiter)
 
     def _forget_messages(self) -> None:
         self._queue.clear()
@@ -476,8 +487,3 @@ def _place(start: MessageId | None) -> MessageId | None:
     if start is None or start == MessageId.latest or start.ledger_id() < 0:
         return None
     return start
-
-
-def _fail(waiter: Any, error: PulsarException) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)

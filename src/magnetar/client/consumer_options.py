@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import InvalidConfiguration
@@ -38,6 +38,10 @@ class ConsumerOptions:
     ack_group_size: int = 1000
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
+
+    def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
+        """The same, with another size of the receiver queue."""
+        return replace(self, receiver_queue_size=receiver_queue_size)
 
     def check(self) -> None:
         """:raises InvalidConfiguration: an option is out of range"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from magnetar.client.exceptions import Timeout
+from magnetar.client.exceptions import PulsarException, Timeout
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import finished
 
@@ -14,16 +14,23 @@ T = TypeVar("T")
 
 async def sleep(loop: Loop, seconds: float) -> None:
     passed = loop.create_future()
-    timer = loop.call_later(seconds, _wake, passed)
+    timer = loop.call_later(seconds, wake, passed)
     try:
         await passed
     finally:
         timer.cancel()
 
 
-def _wake(future: Any) -> None:
-    if not future.done():
-        future.set_result(None)
+def wake(waiter: Any) -> None:
+    """Ends the waiting of a future, unless it has ended."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def fail_at(waiter: Any, error: PulsarException) -> None:
+    """Ends the waiting of a future with an error, unless it has ended."""
+    if not waiter.done():
+        waiter.set_exception(error)
 
 
 async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], what: str) -> T:

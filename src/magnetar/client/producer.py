@@ -124,7 +124,7 @@ class Producer(Attachment):
             else:
                 future.set_result(message_id)
 
-        wanted = self._message_options(options)
+        wanted = self.message_options(options)
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._check_open()
             self._queued.append((content, done, sequence_id, wanted))
@@ -146,9 +146,10 @@ class Producer(Attachment):
             result = Result.Ok if error is None else error.result
             self._loop.call_soon(callback, result, message_id)
 
-        self.enqueue(content, done, sequence_id, self._message_options(options))
+        self.enqueue(content, done, sequence_id, self.message_options(options))
 
-    def _message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
+    def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
+        """:raises InvalidMessage: they contradict each other"""
         if not options:
             return None
         return MessageOptions(**options, now_ms=self._services.io.clock.wall_ms())

@@ -16,6 +16,7 @@ from magnetar.client.enums import CompressionType, ConsumerType, InitialPosition
 from magnetar.client.exceptions import AlreadyClosed, PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import MessageOptions
+from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 
@@ -41,7 +42,7 @@ class ApiProducer:
         self._extras = extras
         self._plain = not any(extras.values())
         self._on_room: Callable[[], object] = lambda: None
-        self._producer: Producer | None = None
+        self._producer: Producer | PartitionedProducer | None = None
         self.sent = 0
         self.confirmed = 0
         self.latencies = Histogram()
@@ -133,7 +134,7 @@ class ApiConsumer:
         self._start = start
         self.order = order
         self._receiver = RawReceiver(order, shared.window)
-        self._end: Consumer | Reader | None = None
+        self._end: Consumer | PartitionedConsumer | Reader | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -172,7 +173,7 @@ class ApiConsumer:
             )
         self._task = asyncio.ensure_future(self._receive(self._end))
 
-    async def _receive(self, end: Consumer | Reader) -> None:
+    async def _receive(self, end: Consumer | PartitionedConsumer | Reader) -> None:
         receive = end.read_next if isinstance(end, Reader) else end.receive
         receiver, clock = self._receiver, self._shared.clock
         cumulative = self._settings.cumulative
@@ -193,7 +194,7 @@ class ApiConsumer:
             self._shared.failed(f"{self._topic}: {error!r}")
 
     def flush(self) -> None:
-        if isinstance(self._end, Consumer):
+        if self._end is not None and not isinstance(self._end, Reader):
             self._end.flush_acknowledgements()
 
     async def close(self) -> None:
