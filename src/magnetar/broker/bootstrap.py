@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged
 from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -17,7 +17,7 @@ async def bootstrap(
     """Writes what is missing; what is there stays, but for the cluster's own addresses.
 
     :param bundles: into how many a new namespace is divided, 1 … 65536
-    :raises MetadataError: the store refused
+    :raises MetadataError: the store refused, or the cluster's record is damaged
     """
     await _put_cluster(metadata, cluster, http_url, broker_url)
     tenant = {"adminRoles": [], "allowedClusters": [cluster]}
@@ -35,10 +35,20 @@ async def _put_cluster(metadata: MetadataStore, cluster: str, http_url: str, bro
     """The addresses may have changed since the last start; whatever else was set stays."""
     path = f"/admin/clusters/{cluster}"
     node = await metadata.get(path)
-    known = json.loads(node.value) if node is not None and node.value else _new_cluster()
+    known = _known_cluster(path, node.value) if node is not None and node.value else _new_cluster()
     wanted = {**known, "serviceUrl": http_url, "brokerServiceUrl": broker_url}
     if node is None or wanted != known:
         await metadata.put(path, _encoded(wanted), MUST_NOT_EXIST if node is None else node.version)
+
+
+def _known_cluster(path: str, value: bytes) -> dict[str, Any]:
+    try:
+        known = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise NodeDamaged(f"{path}: not JSON: {error}") from error
+    if not isinstance(known, dict):
+        raise NodeDamaged(f"{path}: not an object but {type(known).__name__}")
+    return known
 
 
 def _new_cluster() -> dict[str, Any]:

@@ -25,11 +25,14 @@ _PARTITIONED = "/admin/partitioned-topics"
 _MAX_KNOWN = 100_000
 
 
-def _json(node: Node) -> Any:
+def _json(node: Node) -> dict[str, Any]:
     try:
-        return json.loads(node.value or b"{}")
-    except ValueError as error:
+        value = json.loads(node.value or b"{}")
+    except (ValueError, RecursionError) as error:
         raise MetadataFailure(f"{node.path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise MetadataFailure(f"{node.path}: not an object but {type(value).__name__}")
+    return value
 
 
 class Namespaces:
@@ -61,7 +64,7 @@ class Namespaces:
         node = await self._metadata.get(f"{_POLICIES}/{namespace.path}")
         if node is None:
             raise NamespaceNotFound("Namespace does not exist")
-        return dict(_json(node))
+        return _json(node)
 
     async def clusters(self) -> Sequence[str]:
         return [name for name in await self._metadata.children(_CLUSTERS) if name != "global"]
@@ -71,7 +74,7 @@ class Namespaces:
         node = await self._metadata.get(f"{_CLUSTERS}/{name}")
         if node is None:
             raise ClusterNotFound("Cluster does not exist")
-        return {key: value for key, value in dict(_json(node)).items() if value is not None}
+        return {key: value for key, value in _json(node).items() if value is not None}
 
     async def tenants(self) -> Sequence[str]:
         return await self._metadata.children(_POLICIES)
@@ -81,7 +84,7 @@ class Namespaces:
         node = await self._metadata.get(f"{_POLICIES}/{name}")
         if node is None:
             raise TenantNotFound("Tenant does not exist")
-        return dict(_json(node))
+        return _json(node)
 
     async def of_tenant(self, tenant: str) -> Sequence[str]:
         """:raises TenantNotFound: there is no such tenant"""
@@ -108,9 +111,8 @@ class Namespaces:
         node = await self._metadata.get(path)
         count = 0
         if node is not None:
-            value = _json(node)
-            count = value.get("partitions", 0) if isinstance(value, dict) else 0
-            if not isinstance(count, int) or count < 0:
+            count = _json(node).get("partitions", 0)
+            if type(count) is not int or not 0 <= count < 2**31:
                 raise MetadataFailure(f"{path}: partitions is {count!r}")
         if len(self._partitions) >= _MAX_KNOWN:
             # Clients may ask for any name: what is remembered of them is bounded.

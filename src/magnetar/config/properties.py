@@ -33,7 +33,7 @@ def parse_properties(text: str) -> list[Property]:
     Comments begin with ``#`` or ``!``; a backslash at the end continues a line; ``=``, ``:`` or blanks part
     key and value; ``\\t \\n \\r \\f \\uXXXX`` are escapes, any other escaped character stands for itself.
 
-    :raises PropertyError: a ``\\u`` escape without four hexadecimal digits
+    :raises PropertyError: a ``\\u`` escape without four hexadecimal digits, or half of a character
     """
     return [_split(line, number) for number, line in _logical_lines(text)]
 
@@ -94,4 +94,10 @@ def _unescape(text: str, number: int) -> str:
             raise PropertyError(number, f"\\u wants four hexadecimal digits, not {digits!r}")
         parts.append(chr(int(digits, 16)))
         position += 4
-    return "".join(parts)
+    try:
+        # Two escapes may be the halves of one character, as in Java.
+        return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise PropertyError(
+            number, "a \\u escape is half a character, and the other half is missing"
+        ) from error

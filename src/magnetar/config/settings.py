@@ -13,6 +13,16 @@ from magnetar.config.table import Setting, SettingClass, Value, ValueRefused, se
 
 COMMAND_LINE = "command line"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_HOST = (
+    re.compile(r"|\[?[-:%\w]{1,63}(\.[-:%\w]{0,63}){0,30}\]?", re.ASCII),
+    "the name or address of a host",
+)
+_NAMES = {
+    "clusterName": (re.compile(r"|[-=:.\w]+", re.ASCII), "letters, digits and -=:._"),
+    "bindAddress": _HOST,
+    "advertisedAddress": _HOST,
+}
+"""What has a form of its own; empty is the default."""
 
 
 class ConfigurationError(Exception):
@@ -185,6 +195,7 @@ def load(
             values[key] = setting.parse("")
             continue
         _judge(item, values[key], accepted, problems, warnings)
+    _check_names(given, problems)
     _check_together(values, given, problems)
     if problems:
         raise ConfigurationError(problems)
@@ -246,6 +257,14 @@ def _judge(
     else:
         acts = f"; this release acts as with {setting.default}" if setting.default else ""
         warnings.append(f"{item.origin}: {shown} is not honoured yet{reason}{acts}")
+
+
+def _check_names(given: Mapping[str, _Given], problems: list[str]) -> None:
+    """Names that become paths of metadata, and hosts that are looked up or told."""
+    for key, (form, wanted) in _NAMES.items():
+        item = given.get(key)
+        if item is not None and not form.fullmatch(item.text.strip()):
+            problems.append(f"{item.origin}: {key} wants {wanted}, not {item.text.strip()!r}")
 
 
 def _check_together(values: Mapping[str, Value], given: Mapping[str, _Given], problems: list[str]) -> None:

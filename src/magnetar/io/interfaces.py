@@ -151,8 +151,15 @@ class Worker(Protocol):
         ...
 
 
+class SqlError(Exception):
+    """SQLite cannot do what it was asked, or its file is not sound; ``str()`` says why."""
+
+
 class SqlConnection(Protocol):
-    """One SQLite connection with explicit transactions; used on one worker only."""
+    """One SQLite connection with explicit transactions; used on one worker only.
+
+    :raises SqlError: from every call
+    """
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
     def close(self) -> None: ...

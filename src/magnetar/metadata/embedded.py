@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from magnetar.io.interfaces import Io, SqlConnection
+from magnetar.io.interfaces import Io, SqlConnection, SqlError
 from magnetar.io.jobs import run_job
 from magnetar.metadata.interface import (
     Change,
@@ -25,6 +25,10 @@ Outcome = tuple[Any, BaseException | None, list[Change]]
 
 class UnknownMetadataFormat(MetadataError):
     """A newer release wrote the metadata in a format this one does not know."""
+
+
+class DatabaseDamaged(MetadataError):
+    """The database cannot be opened, or is not what a release wrote."""
 
 
 class EmbeddedMetadataStore:
@@ -54,6 +58,7 @@ class EmbeddedMetadataStore:
         """Opens the database at ``path``, made when missing, and removes ephemeral nodes a crash left.
 
         :raises UnknownMetadataFormat: a newer release wrote it
+        :raises DatabaseDamaged: it is no database, or another one
         """
         store = cls(io, path)
         try:
@@ -175,15 +180,29 @@ class EmbeddedMetadataStore:
 
     def _open(self) -> None:
         """Runs on the worker, as all below."""
-        self._connection = self._io.open_sqlite(self._path)
-        self._nodes = SqliteNodes(self._connection)
-        found = self._nodes.prepare()
-        if found > FORMAT_VERSION:
+        try:
+            self._connection = self._io.open_sqlite(self._path)
+        except SqlError as error:
+            raise DatabaseDamaged(f"{self._path} cannot be opened: {error}") from error
+        try:
+            self._prepare()
+        except BaseException:
             self._connection.close()
-            raise UnknownMetadataFormat(
-                f"{self._path!r} has format {found}; this release knows formats up to {FORMAT_VERSION}"
-            )
-        self._remove_ephemeral()
+            raise
+
+    def _prepare(self) -> None:
+        self._nodes = SqliteNodes(self._connection)
+        try:
+            found = self._nodes.prepare()
+            if found > FORMAT_VERSION:
+                raise UnknownMetadataFormat(
+                    f"{self._path!r} has format {found}; this release knows formats up to {FORMAT_VERSION}"
+                )
+            if found < 1:
+                raise DatabaseDamaged(f"{self._path} is not a metadata store: its format is {found}")
+            self._remove_ephemeral()
+        except SqlError as error:
+            raise DatabaseDamaged(f"{self._path} is not a sound metadata store: {error}") from error
 
     def _end_session(self) -> None:
         self._remove_ephemeral()

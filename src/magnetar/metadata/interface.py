@@ -55,6 +55,10 @@ class Change:
     path: str
 
 
+class NodeDamaged(MetadataError):
+    """What is stored for a node is not what a broker writes."""
+
+
 class SessionEvent(Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"

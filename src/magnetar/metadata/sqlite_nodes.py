@@ -11,6 +11,7 @@ from magnetar.metadata.interface import (
     Change,
     ChangeKind,
     Node,
+    NodeDamaged,
     NodeMissing,
     NodeNotEmpty,
 )
@@ -75,13 +76,17 @@ class SqliteNodes:
         return FORMAT_VERSION
 
     def get(self, path: str) -> Node | None:
+        """:raises NodeDamaged: its row is not one that was written here"""
         rows = self._connection.execute(
             "SELECT value, version, created_ms, modified_ms, ephemeral FROM nodes WHERE path = ?", (path,)
         )
         if not rows:
             return None
-        value, version, created_ms, modified_ms, ephemeral = rows[0]
-        return Node(path, bytes(value), version, created_ms, modified_ms, bool(ephemeral))
+        value, *numbers = rows[0]
+        if not isinstance(value, bytes) or not all(isinstance(number, int) for number in numbers):
+            raise NodeDamaged(f"{path}: its row has values of other types")
+        version, created_ms, modified_ms, ephemeral = numbers
+        return Node(path, value, version, created_ms, modified_ms, bool(ephemeral))
 
     def exists(self, path: str) -> bool:
         return bool(self._connection.execute("SELECT 1 FROM nodes WHERE path = ?", (path,)))
@@ -145,7 +150,9 @@ class SqliteNodes:
     def _numbered(self, path: str) -> str:
         parent = parent_of(path)
         rows = self._connection.execute("SELECT next FROM sequences WHERE parent = ?", (parent,))
-        number = int(rows[0][0]) if rows else 0
+        number = rows[0][0] if rows else 0
+        if not isinstance(number, int):
+            raise NodeDamaged(f"{parent}: the number of its last sequential child is {number!r}")
         self._connection.execute(
             "INSERT INTO sequences (parent, next) VALUES (?, ?) "
             "ON CONFLICT (parent) DO UPDATE SET next = excluded.next",

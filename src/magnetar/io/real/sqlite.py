@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from magnetar.io.interfaces import SqlError
+
 PRAGMAS = (
     "PRAGMA locking_mode = EXCLUSIVE",
     "PRAGMA journal_mode = WAL",
@@ -18,12 +20,23 @@ class SqliteConnection:
     """One connection; transactions are begun and ended by the caller's own statements."""
 
     def __init__(self, path: str) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for pragma in PRAGMAS:
-            self._connection.execute(pragma).fetchall()
+        """:raises SqlError: it cannot be opened, or is no database"""
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise SqlError(str(error)) from error
+        try:
+            for pragma in PRAGMAS:
+                self.execute(pragma)
+        except SqlError:
+            self.close()
+            raise
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement, parameters).fetchall()
+        try:
+            return self._connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise SqlError(str(error)) from error
 
     def close(self) -> None:
         self._connection.close()

@@ -59,7 +59,7 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
     try:
         fields = json.loads(text)
         found, writer, store_id = int(fields["format"]), str(fields["writer"]), bytes.fromhex(fields["store"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataDamaged(f"{path} is not a store's version: {error}") from error
     if found > FORMAT_VERSION:
         raise UnknownFormat(
