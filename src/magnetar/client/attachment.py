@@ -116,7 +116,7 @@ class Attachment:
         self._backoff.reset()
         self._attached(connection)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         """:raises PulsarException: it is closed, or has failed for good"""
         if self._failure is not None:
             raise self._failure
@@ -181,3 +181,9 @@ class Attachment:
         self._connection = None
         if self._reattaching is not None:
             self._reattaching.cancel()
+
+
+def nobody_waits(answer: Any) -> None:
+    """To be called with an answer that is of no use to anybody: that it is a failure is no news, either."""
+    if not answer.cancelled():
+        answer.exception()

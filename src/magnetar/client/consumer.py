@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
-from magnetar.client.attachment import Attachment, Services
+from magnetar.client.attachment import Attachment, Services, nobody_waits
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.consumer_options import ConsumerOptions
@@ -121,7 +121,7 @@ class Consumer(Attachment):
 
     def take_entry(self) -> RawEntry | None:
         """The next entry if one is here; as :meth:`receive_entry`."""
-        self._check_open()
+        self.check_open()
         while self._queue:
             entry = self._queue.popleft()
             self._count(entry.num_messages)
@@ -132,7 +132,7 @@ class Consumer(Attachment):
 
     def take(self) -> Message | None:
         """The next message if one is here; as :meth:`receive`."""
-        self._check_open()
+        self.check_open()
         while True:
             while self._ready:
                 message = self._ready.popleft()
@@ -258,17 +258,27 @@ class Consumer(Attachment):
 
         :raises PulsarException: the broker refused, or the consumer is closed
         """
-        self._check_open()
+        self.check_open()
         answer = self._acks.individual(_id_of(message))
         if answer is not None:
             await answer
+
+    def acknowledge_soon(self, message: Message | RawEntry | MessageId) -> None:
+        """As :meth:`acknowledge`, without waiting for an answer."""
+        self.check_open()
+        self._acks.individual(_id_of(message))
+
+    @property
+    def has_receipts(self) -> bool:
+        """Whether acknowledging waits for the broker's answer."""
+        return self._options.ack_receipt_enabled
 
     async def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
         """Acknowledges all messages up to and including one; as :meth:`acknowledge`.
 
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         """
-        self._check_open()
+        self.check_open()
         if self._is_shared:
             raise InvalidConfiguration("cumulative acknowledgement on a shared subscription")
         answer = self._acks.cumulative(_id_of(message))
@@ -277,7 +287,7 @@ class Consumer(Attachment):
 
     def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
         """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
-        self._check_open()
+        self.check_open()
         self._nacks.add(_id_of(message).position)
 
     def flush_acknowledgements(self) -> None:
@@ -290,7 +300,7 @@ class Consumer(Attachment):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Asks for everything again that this consumer got and did not acknowledge."""
-        self._check_open()
+        self.check_open()
         if self._connection is not None:
             self._acks.flush()
             self._count(sum(entry.num_messages for entry in self._queue) + len(self._ready))
@@ -345,7 +355,7 @@ class Consumer(Attachment):
     async def _until_attached(self) -> None:
         if self._connection is not None:
             return
-        self._check_open()
+        self.check_open()
         waiter = self._loop.create_future()
         self._attach_waiters.append(waiter)
         error = Timeout(f"{self._topic}: not attached in time")
@@ -354,7 +364,7 @@ class Consumer(Attachment):
             await waiter
         finally:
             timer.cancel()
-        self._check_open()
+        self.check_open()
 
     async def get_last_message_id(self) -> MessageId:
         """The id of the topic's last message; entry id -1 when it has none."""
@@ -375,7 +385,7 @@ class Consumer(Attachment):
 
     async def has_message_available(self) -> bool:
         """Whether there is a message behind the one that was taken last."""
-        self._check_open()
+        self.check_open()
         if self._queue or self._ready:
             return True
         last, mark = await self._last_message_id()
@@ -389,7 +399,7 @@ class Consumer(Attachment):
         return mark is None or last.position > mark
 
     def _connected_to(self) -> Connection:
-        self._check_open()
+        self.check_open()
         if self._connection is None:
             raise NotConnected(f"{self._topic}: not connected")
         return self._connection
@@ -413,7 +423,7 @@ class Consumer(Attachment):
         except PulsarException as error:
             wire.consumers.pop(self._id, None)
             if isinstance(error, Timeout):
-                self._ask_close(connection)
+                self._ask_close(connection).add_done_callback(nobody_waits)
             raise
         if wire.consumers.get(self._id) is not self:
             raise NotConnected(f"{self._topic}: closed again by the broker")

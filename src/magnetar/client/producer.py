@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from magnetar.client.attachment import Attachment, Services
+from magnetar.client.attachment import Attachment, Services, nobody_waits
 from magnetar.client.connection import Connection
 from magnetar.client.enums import CompressionType, ProducerAccessMode
 from magnetar.client.exceptions import (
@@ -126,7 +126,7 @@ class Producer(Attachment):
 
         wanted = self.message_options(options)
         if self._options.block_if_queue_full and (self._queued or self._is_full):
-            self._check_open()
+            self.check_open()
             self._queued.append((content, done, sequence_id, wanted))
         else:
             self.enqueue(content, done, sequence_id, wanted)
@@ -161,7 +161,7 @@ class Producer(Attachment):
 
         :raises PulsarException: as :meth:`send`, what is known at once; then ``done`` is not called
         """
-        self._check_open()
+        self.check_open()
         settings = self._options
         if self._is_full:
             raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
@@ -362,7 +362,7 @@ class Producer(Attachment):
         except PulsarException as error:
             wire.producers.pop(self._id, None)
             if isinstance(error, Timeout):
-                self._tell_closed(connection)
+                self._tell_closed(connection).add_done_callback(nobody_waits)
             raise
         if wire.producers.get(self._id) is not self:
             raise NotConnected(f"{self._topic}: closed again by the broker")
