@@ -9,6 +9,7 @@ from magnetar.io.simulated import Conditions
 from simulation import limits
 from simulation.client import Client, Producer, ProducerPlan
 from simulation.consumer import Consumer, ConsumerPlan
+from simulation.core import CoreClient, CoreConsumer, CoreProducer, CoreTopic
 from simulation.faults import Fate, keep_alive, run_faults
 from simulation.model import TopicModel
 from simulation.reader import Reader
@@ -30,6 +31,9 @@ class Scenario:
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.readers: list[Reader] = []
+        self.core_producers: list[CoreProducer] = []
+        self.core_consumers: list[CoreConsumer] = []
+        self._core_clients: list[CoreClient] = []
         self._clients: list[Client] = []
 
     def run(self) -> World:
@@ -56,6 +60,8 @@ class Scenario:
             world.spawn(producer.run())
         for consumer in (*self.consumers, *self.readers):
             world.spawn(consumer.run())
+        for each in (*self.core_producers, *self.core_consumers):
+            each.client.spawn(each.run())
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
         await world.finished(faults)
@@ -93,6 +99,22 @@ class Scenario:
                 self.readers.append(
                     Reader(self._client(), topic, f"r{number}", Random(random.getrandbits(64)))
                 )
+
+        if random.random() < 0.4:
+            self._core_people()
+
+    def _core_people(self) -> None:
+        """Users of Magnetar's own client, on a topic that they share with nobody else."""
+        random = self._random
+        topic = CoreTopic("persistent://public/default/core")
+        for number in range(random.randrange(1, 3)):
+            name = f"core{number}"
+            self._core_clients.append(CoreClient(self.world, name, Random(random.getrandbits(64))))
+        for number in range(random.randrange(1, 3)):
+            self.core_producers.append(CoreProducer(random.choice(self._core_clients), topic, f"cp{number}"))
+        for number in range(random.randrange(1, 3)):
+            client = random.choice(self._core_clients)
+            self.core_consumers.append(CoreConsumer(client, topic, f"cc{number}", f"cs{number}"))
 
     def _client(self) -> Client:
         """A process of its own, or one that has others, too."""
@@ -155,7 +177,9 @@ class Scenario:
         if service is None:
             return ["no broker"]
         left = [str(producer) for producer in self.producers if not producer.done]
-        left += [str(each) for each in (*self.consumers, *self.readers) if not each.idle]
+        left += [str(producer) for producer in self.core_producers if not producer.done]
+        readers = (*self.consumers, *self.readers, *self.core_consumers)
+        left += [str(each) for each in readers if not each.idle]
         left += world.invariants.settled(service)
         for topic in world.model.topics.values():
             for subscription in topic.subscriptions.values():
@@ -169,9 +193,11 @@ class Scenario:
         world = self.world
         for reader in self.readers:
             reader.check()
-        for each in (*self.consumers, *self.readers):
+        for each in (*self.consumers, *self.readers, *self.core_consumers):
             each.stopping = True
         await world.sleep(5.0)
+        for client in self._core_clients:
+            await client.close()
         service = world.broker.service
         if service is not None:
             world.invariants.look(service)

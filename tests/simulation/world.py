@@ -18,7 +18,7 @@ from simulation.trace import Trace, Violation
 _WINDOW = 0.5
 """Virtual seconds after the cursor's interval by which a state is on the disk: commits, and a new ledger."""
 _SLOW_WINDOW = 60.0
-LARGEST_BATCH = 8
+LARGEST_BATCH = 100
 
 
 class World:

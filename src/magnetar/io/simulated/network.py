@@ -45,6 +45,12 @@ class Conditions:
     connect_timeout: float = 10.0
 
 
+def _pass(waited_for: Any) -> None:
+    # Whoever waits may just have been cancelled.
+    if not waited_for.done():
+        waited_for.set_result(None)
+
+
 class Link:
     """One connection: two endpoints and what happens between them."""
 
@@ -196,7 +202,7 @@ class SimulatedHost:
         passed = self.loop.create_future()
         unanswered = luck < conditions.unanswered
         delay = conditions.connect_timeout if unanswered else network.random.random() * conditions.latency
-        timer = self.loop.call_later(delay, passed.set_result, None)
+        timer = self.loop.call_later(delay, _pass, passed)
         try:
             await passed
         finally:
