@@ -97,6 +97,8 @@ class Producer:
         self._epoch = 0
         self._id = 0
         self._open = False
+        self._closed = False
+        """It was closed since it was last opened, perhaps before the answer to that was looked at."""
         self._last = (-1, -1)
         self._wake: Any = None
         self._damaged: set[int] = set()
@@ -127,6 +129,7 @@ class Producer:
 
     async def _attach(self, connection: Connection) -> None:
         self._epoch += 1
+        self._closed = False
         self._id = connection.next_id()
         fields: dict[str, Any] = {"producer_name": self._name} if self._name else {}
         connection.producers[self._id] = self
@@ -138,8 +141,8 @@ class Producer:
             epoch=self._epoch,
             **fields,
         )
-        if connection.closed:
-            raise Gone("disconnected")
+        if connection.closed or self._closed:
+            raise Gone("closed again")
         self._name = answer.producer_name
         self._open = True
         self._last = (-1, -1)
@@ -252,6 +255,7 @@ class Producer:
 
     def disconnected(self) -> None:
         self._open = False
+        self._closed = True
         self._go_on()
 
     def _go_on(self) -> None:

@@ -60,6 +60,8 @@ class Consumer:
         self._connection: Connection | None = None
         self._id = 0
         self._open = False
+        self._closed = False
+        """It was closed since it was last opened, perhaps before the answer to that was looked at."""
         self._granted = 0
         self._got = 0
         self._last: Position = (-1, -1)
@@ -104,6 +106,7 @@ class Consumer:
         self._granted = self._got = 0
         self._last = (-1, -1)
         self._rewinds = 0
+        self._closed = False
         self._inbox.clear()
         self._unconfirmed.clear()
         await connection.ask(
@@ -115,8 +118,8 @@ class Consumer:
             consumer_name=self._plan.name,
             initialPosition=CommandSubscribe.Earliest,
         )
-        if connection.closed:
-            raise Gone("disconnected")
+        if connection.closed or self._closed:
+            raise Gone("closed again")
         self._open = True
         self._subscription.exists(self._world.steps())
         self._world.trace.note(self._plan.name, "subscribed")
@@ -269,6 +272,7 @@ class Consumer:
 
     def disconnected(self) -> None:
         self._open = False
+        self._closed = True
         self._go_on()
 
     def _go_on(self) -> None:

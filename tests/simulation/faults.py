@@ -166,7 +166,7 @@ def _is_expected(error: BaseException) -> bool:
 async def keep_alive(world: World, random: Random) -> None:
     """Starts the broker again whenever it has died."""
     while True:
-        if not world.broker.alive:
+        if not world.broker.alive and not world.stay_dead:
             await world.sleep(random.random() * 0.5)
             mended = world.quiet
             await world.broker.start()

@@ -10,6 +10,7 @@ from simulation import limits
 from simulation.client import Client, Producer, ProducerPlan
 from simulation.consumer import Consumer, ConsumerPlan
 from simulation.core import CoreClient, CoreConsumer, CoreProducer, CoreTopic
+from simulation.damage import flip_and_read
 from simulation.faults import Fate, keep_alive, run_faults
 from simulation.model import TopicModel
 from simulation.reader import Reader
@@ -203,6 +204,9 @@ class Scenario:
             world.invariants.look(service)
         if not await world.broker.stop():
             raise Violation("the broker ended before its clean stop did")
+        world.stay_dead = True
+        if self._random.random() < 0.25:
+            await flip_and_read(world, Random(self._random.getrandbits(64)))
 
 
 def run_seed(seed: int, *, printing: bool = False) -> Any:

@@ -34,6 +34,8 @@ class World:
         self.model = Model()
         self.quiet = False
         """Faults and mischief are over."""
+        self.stay_dead = False
+        """Nobody starts the broker again."""
         self.slow_disk = False
         """The disk was slow in this life of the broker."""
         self.address = (HOST, BROKER_PORT)

@@ -166,6 +166,13 @@ class SimulatedDisk:
         """Takes back every :meth:`fail` that has not happened."""
         self._faults.clear()
 
+    def paths(self, below: str) -> list[str]:
+        """All files whose path begins so, sorted."""
+        return sorted(path for path in self._namespace.current if path.startswith(below))
+
+    def size_of(self, path: str) -> int:
+        return len(self._namespace.current[path].content)
+
     def bit_flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Damages one bit of what is stored."""
         self._namespace.current[path].flip(offset, bit)

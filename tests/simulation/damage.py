@@ -1,0 +1,54 @@
+"""A bit of what is stored flips: the damage is named, or does not matter; wrong bytes are never served."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from magnetar.ledger.interface import LedgerError
+from simulation.client import Client
+from simulation.reader import Reader
+from simulation.trace import Violation
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+_PATIENCE = 30.0
+"""Virtual seconds for reading all there is."""
+
+
+async def flip_and_read(world: World, random: Random) -> None:
+    """Flips a bit below ``ledgers/`` of a broker that was stopped, starts it again and reads everything.
+
+    :raises Violation: what was acknowledged is missing, and nobody said why
+    """
+    disk = world.broker.disk
+    paths = [path for path in disk.paths("ledgers/") if disk.size_of(path)]
+    path = random.choice(paths)
+    offset = random.randrange(disk.size_of(path))
+    world.trace.note("damage:", path, "at", offset)
+    disk.bit_flip(path, offset, random.randrange(8))
+    world.log.errors.clear()
+    await world.broker.start()
+    error = world.broker.start_error
+    if error is not None:
+        if not isinstance(error, LedgerError | OSError) or path.rpartition("/")[2] not in str(error):
+            raise Violation(f"a bit of {path} flipped at {offset}, and it is not named: {error!r}") from error
+        world.broker.kill()
+        return
+    client = Client(world, "inspector")
+    readers = [
+        Reader(client, topic, f"inspector-{number}", Random(random.getrandbits(64)))
+        for number, topic in enumerate(world.model.topics.values())
+    ]
+    tasks = [world.spawn(reader.run()) for reader in readers]
+    end = world.loop.time() + _PATIENCE
+    while world.loop.time() < end and not all(reader.idle for reader in readers):
+        await world.sleep(0.5)
+    if not all(reader.idle for reader in readers) and not world.log.errors:
+        raise Violation(f"a bit of {path} flipped at {offset}: {', '.join(map(str, readers))}, no error")
+    for reader in readers:
+        reader.stopping = True
+    for task in tasks:
+        await world.finished(task)
+    world.broker.kill()
