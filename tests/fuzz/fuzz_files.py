@@ -18,6 +18,7 @@ from fuzz_wire import EDGES, TEXTS
 from magnetar.broker.bootstrap import bootstrap
 from magnetar.broker.namespaces import Namespaces
 from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -74,7 +75,7 @@ async def _look(folder: Path, entries: Entries) -> list[str]:
     ledgers = ManagedLedgers(
         io, TimerWheel(io.loop), store, metadata, ManagedLedgerSettings(), EntryCacheSettings()
     )
-    await _each(found, ledgers, metadata, entries)
+    await _each(found, io, ledgers, metadata, entries)
     if not stopped:
         # A process that stopped closes nothing.
         await metadata.close()
@@ -84,9 +85,9 @@ async def _look(folder: Path, entries: Entries) -> list[str]:
 
 
 async def _each(
-    found: list[str], ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, entries: Entries
+    found: list[str], io: Io, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, entries: Entries
 ) -> None:
-    namespaces = Namespaces(metadata)
+    namespaces = Namespaces(io, metadata)
     default = NamespaceName("public", None, "default")
     parts = TopicName.parse("persistent://public/default/parts")
     steps: list[Callable[[], Awaitable[Any]]] = [

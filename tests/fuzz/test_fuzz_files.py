@@ -42,7 +42,7 @@ async def _make(folder: Path) -> None:
     metadata = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
     await bootstrap(metadata, "standalone", "http://h:1", "pulsar://h:2", 4)
     name = TopicName.parse("persistent://public/default/parts")
-    await Namespaces(metadata).create_partitioned(name, 3, {"key": "value"})
+    await Namespaces(io, metadata).create_partitioned(name, 3, {"key": "value"})
     managed = ManagedLedgers(io, TimerWheel(io.loop), store, metadata, _SETTINGS, EntryCacheSettings())
     for number in range(3):
         ledger = await managed.open(f"public/default/persistent/t{number}", create=True)

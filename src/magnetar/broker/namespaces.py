@@ -13,6 +13,8 @@ from magnetar.errors import (
     NamespaceNotFound,
     TenantNotFound,
 )
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import each
 from magnetar.managed_ledger.opening import ROOT as MANAGED_LEDGERS
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, Change, MetadataStore, Node, NodeMissing
 from magnetar.naming.errors import InvalidName
@@ -38,7 +40,8 @@ def _json(node: Node) -> dict[str, Any]:
 class Namespaces:
     """Answers from memory where it can: what it knows is dropped when the metadata changes."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
+    def __init__(self, io: Io, metadata: MetadataStore) -> None:
+        self._io = io
         self._metadata = metadata
         self._known: set[str] = set()
         self._partitions: dict[str, int] = {}
@@ -154,10 +157,13 @@ class Namespaces:
 
     async def _names(self, root: str, namespace: NamespaceName) -> list[str]:
         children = await self._metadata.children(f"{root}/{namespace.path}/persistent")
-        names = []
-        for child in children:
+        names: list[str] = []
+
+        def take(child: str) -> None:
             try:
                 names.append(str(TopicName(Domain.PERSISTENT, namespace, decode_path_piece(child))))
             except InvalidName as error:
                 raise MetadataFailure(f"{root}/{namespace.path}/persistent/{child}: {error}") from error
+
+        await each(self._io, "listing", children, take)
         return sorted(names)

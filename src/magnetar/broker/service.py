@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
@@ -23,10 +23,12 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Listener, StreamProtocol
+from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.errors import InvalidName
@@ -36,6 +38,11 @@ from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LOOP = "loop"
+"""Among the slices: how late the loop was to fire timers."""
 
 _UNLOADS = 64
 """Topics closed at the same time when the broker stops."""
@@ -59,7 +66,7 @@ class BrokerService:
         self.wheel = wheel
         self.settings = settings
         self.managed_ledgers = managed_ledgers
-        self.namespaces = Namespaces(metadata)
+        self.namespaces = Namespaces(io, metadata)
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
@@ -82,6 +89,7 @@ class BrokerService:
         self._stopping = False
         self._listener: Listener | None = None
         self._timers: list[Any] = []
+        self._background: dict[str, Any] = {}
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
@@ -117,8 +125,8 @@ class BrokerService:
         self._stopping = True
         if self._listener is not None:
             self._listener.close()
-        for timer in self._timers:
-            timer.cancel()
+        for pending in (*self._timers, *self._background.values()):
+            pending.cancel()
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         closing = list(self.topics.values())
@@ -204,8 +212,15 @@ class BrokerService:
         """Full names of the namespace's persistent topics, system topics left out, sorted."""
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
+        found: list[str] = []
+
+        def take(name: str) -> None:
+            if not TopicName.parse(name).reserved:
+                found.append(name)
+
         names = await self.namespaces.persistent_topics(parsed)
-        return [name for name in names if not TopicName.parse(name).reserved]
+        await each(self.io, "listing", names, take)
+        return found
 
     async def partitions_or_create(self, name: TopicName) -> int:
         """The number of partitions; a topic that is missing is made with partitions where the settings say
@@ -385,14 +400,35 @@ class BrokerService:
         self.cache_misses.messages, self.cache_misses.bytes = cache.misses, cache.missed_bytes
         self.cache_hits.tick(self.settings.stats_seconds)
         self.cache_misses.tick(self.settings.stats_seconds)
-        for topic in list(self._busy):
-            if not topic.tick(self.settings.stats_seconds):
-                topic.is_busy = False
-                del self._busy[topic]
+        self.io.slices.new_window()
+        self.io.slices.note(_LOOP, self.wheel.longest_delay)
+        self.wheel.longest_delay = 0.0
         self._timers[0] = self.wheel.schedule(self.settings.stats_seconds, self._tick)
+        self._start_task("statistics", list(self._busy), self._tick_topic)
+
+    def _tick_topic(self, topic: Topic) -> None:
+        if topic in self._busy and not topic.tick(self.settings.stats_seconds):
+            topic.is_busy = False
+            del self._busy[topic]
 
     def _housekeeping(self) -> None:
-        for ledger in list(self.managed_ledgers.opened.values()):
-            ledger.check_rollover()
-            ledger.trimmer.schedule()
         self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)
+        self._start_task("retention", list(self.managed_ledgers.opened.values()), self._keep_house)
+
+    @staticmethod
+    def _keep_house(ledger: ManagedLedger) -> None:
+        ledger.check_rollover()
+        ledger.trimmer.schedule()
+
+    def _start_task(self, kind: str, items: list[T], work: Callable[[T], object]) -> None:
+        """In slices; skipped while the last one of its kind is not through."""
+        if kind in self._background:
+            return
+        task = self.io.loop.create_task(each(self.io, kind, items, work, pause=PAUSE_SECONDS))
+        self._background[kind] = task
+        task.add_done_callback(lambda _done: self._background.pop(kind, None))
+
+    def longest_slices(self) -> dict[str, float]:
+        """Seconds that background work kept the loop, by kind, and that the loop was late (``loop``)."""
+        self.io.slices.note(_LOOP, self.wheel.longest_delay)
+        return self.io.slices.longest()

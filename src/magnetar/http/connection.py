@@ -14,9 +14,9 @@ import h11
 
 from magnetar.http.message import Request, Response, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
+from magnetar.io.slices import SLICE_SECONDS, let_others
 
 log = logging.getLogger("magnetar.http")
-_SLICE_SECONDS = 0.001
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
@@ -195,15 +195,19 @@ class HttpConnection:
 
     async def _send_pieces(self, pieces: Iterator[str]) -> None:
         """Sends what ``pieces`` gives, at most a millisecond of work at a time."""
-        until = self._loop.time() + _SLICE_SECONDS
+        slices = self._owner.io.slices
+        began = self._loop.time()
         for piece in pieces:
             if self._transport is None:
                 return
-            self._write(self._http.send(h11.Data(data=piece.encode())))
-            if self._loop.time() >= until:
+            if piece:
+                self._write(self._http.send(h11.Data(data=piece.encode())))
+            took = self._loop.time() - began
+            if took >= SLICE_SECONDS:
+                slices.note("http", took)
                 await self._drain()
-                await self._turn()
-                until = self._loop.time() + _SLICE_SECONDS
+                await let_others(self._loop)
+                began = self._loop.time()
 
     def _head_of(self, response: Response) -> h11.Response:
         headers = [
@@ -261,12 +265,6 @@ class HttpConnection:
         finally:
             stalled.cancel()
 
-    async def _turn(self) -> None:
-        """Lets everything else in the loop run once."""
-        turned = self._loop.create_future()
-        self._loop.call_soon(_settle, turned)
-        await turned
-
     def _expect(self, seconds: float | None) -> None:
         """Closes the connection unless something happens within that time; None: no limit."""
         if self._deadline is not None:
@@ -290,11 +288,6 @@ class HttpConnection:
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _settle(future: Any) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _request_of(head: h11.Request, body: bytes) -> Request:

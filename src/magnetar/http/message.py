@@ -50,7 +50,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is to be sent; ``pieces`` are sent one after the other, with turns of the event loop between."""
+    """What is to be sent; ``pieces`` are sent one after the other, with turns of the event loop between.
+
+    A piece may be empty: the work behind it may be interrupted there.
+    """
 
     status: int
     body: bytes = b""

@@ -7,7 +7,7 @@ of a feature that does not exist yet (filters, throttling, offload) is printed a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from magnetar.http import exposition
@@ -24,6 +24,7 @@ from magnetar.http.services import (
 )
 
 _PARTITION = re.compile(r"-partition-(\d+)$")
+_TOPICS_A_PIECE = 100
 _LATENCY_SUFFIXES = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
 _SIZE_SUFFIXES = ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb")
 
@@ -183,7 +184,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
 def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
     for name, value in broker_totals(snapshot.topics):
         yield from family(name, "gauge", [(cluster, value)])
-    system, own = _by_system(snapshot.topics)
+    system, own = yield from _by_system(snapshot.topics)
     yield from family(
         "pulsar_broker_in_bytes_total",
         "gauge",
@@ -216,11 +217,15 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
         yield from exposition.summary(name, cluster, timing.quantiles, timing.count, timing.total_ms)
 
 
-def _by_system(topics: Sequence[TopicMetrics]) -> tuple[list[TopicMetrics], list[TopicMetrics]]:
+def _by_system(
+    topics: Sequence[TopicMetrics],
+) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
     """Topics of the broker's own (local name begins with ``__``), and all others."""
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []
-    for topic in topics:
+    for number, topic in enumerate(topics):
+        if number % _TOPICS_A_PIECE == 0:
+            yield ""
         (system if topic.name.rpartition("/")[2].startswith("__") else own).append(topic)
     return system, own
 
@@ -283,7 +288,11 @@ def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
-    rows = [(_topic_labels(snapshot.cluster, topic, options), topic) for topic in snapshot.topics]
+    rows: list[tuple[str, TopicMetrics]] = []
+    for topic in snapshot.topics:
+        if len(rows) % _TOPICS_A_PIECE == 0:
+            yield ""
+        rows.append((_topic_labels(snapshot.cluster, topic, options), topic))
     for name, figure in (*TOPIC_AND_NAMESPACE, *TOPIC_ONLY):
         yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
     yield from _histograms(rows)
@@ -324,11 +333,10 @@ def _quota_evictions(rows: TopicRows) -> Iterator[str]:
 
 
 def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
-    subs = [
-        (f"{labels},{labels_text({'subscription': sub.name})}", sub)
-        for labels, topic in rows
-        for sub in topic.subscriptions
-    ]
+    subs: list[tuple[str, SubscriptionMetrics]] = []
+    for labels, topic in rows:
+        yield ""
+        subs += [(f"{labels},{labels_text({'subscription': sub.name})}", sub) for sub in topic.subscriptions]
     consumers = [
         (f"{labels},{_consumer_labels(consumer)}", consumer)
         for labels, sub in subs

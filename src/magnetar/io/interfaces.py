@@ -8,8 +8,10 @@ Coroutines, futures and tasks come from :class:`Loop`; nobody asks for "the runn
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+from magnetar.io.slices import Slices
 
 T = TypeVar("T")
 
@@ -231,6 +233,8 @@ class Io:
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
     """Ends the process with a message, as a failed write or fsync does; never returns in production."""
+    slices: Slices = field(default_factory=Slices)
+    """How long background work keeps the loop."""
 
 
 @dataclass(frozen=True, slots=True)

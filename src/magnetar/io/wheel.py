@@ -50,6 +50,8 @@ class TimerWheel:
         self._waiting = 0
         self._armed: Cancellable | None = None
         self._armed_slot = 0
+        self.longest_delay = 0.0
+        """Seconds that a timer fired late, at most, since whoever reads it last set it to 0."""
 
     def __len__(self) -> int:
         """Timers that wait."""
@@ -87,8 +89,10 @@ class TimerWheel:
 
     def _fire(self) -> None:
         self._armed = None
+        now = self._loop.time()
+        self.longest_delay = max(self.longest_delay, now - self._armed_slot * self._tick)
         # The loop may call a hair early: what it was armed for is due in any case.
-        due = max(self._armed_slot, int(self._loop.time() / self._tick))
+        due = max(self._armed_slot, int(now / self._tick))
         while self._order and self._order[0] <= due:
             for timer in self._slots.pop(heapq.heappop(self._order)):
                 self._loop.call_soon(timer._run)

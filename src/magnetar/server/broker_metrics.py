@@ -20,6 +20,7 @@ from magnetar.http.services import (
     TimingMetrics,
     TopicMetrics,
 )
+from magnetar.io.slices import each
 
 _QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
@@ -115,27 +116,24 @@ def _topic(topic: Topic) -> TopicMetrics:
     )
 
 
-def _managed_ledgers(topics: list[Topic]) -> list[ManagedLedgerMetrics]:
-    found: dict[str, ManagedLedgerMetrics] = {}
-    for topic in topics:
-        namespace = str(topic.name.namespace_name)
-        metrics = found.get(namespace)
-        if metrics is None:
-            metrics = found[namespace] = ManagedLedgerMetrics(namespace)
-        ledger = topic.managed_ledger
-        metrics.add_entry_rate += topic.writes.per_second
-        metrics.add_entry_bytes_rate += topic.rate_in.bytes_per_second
-        metrics.add_entry_succeeded += ledger.entries_added
-        metrics.add_entry_errors += ledger.append_errors
-        metrics.read_entries_rate += topic.reads.per_second
-        metrics.read_entries_bytes_rate += topic.reads.bytes_per_second
-        metrics.read_entries_succeeded += ledger.reader.entries_read
-        metrics.read_entries_errors += ledger.reader.read_errors
-        metrics.read_cache_misses_rate += topic.misses.per_second
-        metrics.mark_delete_rate += topic.mark_deletes.per_second
-        metrics.backlog += sum(s.cursor.backlog() for s in topic.subscriptions.values())
-        metrics.stored_bytes += ledger.ledgers.total_size()
-    return list(found.values())
+def _add_managed_ledger(topic: Topic, found: dict[str, ManagedLedgerMetrics]) -> None:
+    namespace = str(topic.name.namespace_name)
+    metrics = found.get(namespace)
+    if metrics is None:
+        metrics = found[namespace] = ManagedLedgerMetrics(namespace)
+    ledger = topic.managed_ledger
+    metrics.add_entry_rate += topic.writes.per_second
+    metrics.add_entry_bytes_rate += topic.rate_in.bytes_per_second
+    metrics.add_entry_succeeded += ledger.entries_added
+    metrics.add_entry_errors += ledger.append_errors
+    metrics.read_entries_rate += topic.reads.per_second
+    metrics.read_entries_bytes_rate += topic.reads.bytes_per_second
+    metrics.read_entries_succeeded += ledger.reader.entries_read
+    metrics.read_entries_errors += ledger.reader.read_errors
+    metrics.read_cache_misses_rate += topic.misses.per_second
+    metrics.mark_delete_rate += topic.mark_deletes.per_second
+    metrics.backlog += sum(s.cursor.backlog() for s in topic.subscriptions.values())
+    metrics.stored_bytes += ledger.ledgers.total_size()
 
 
 def _cache(broker: BrokerService) -> CacheMetrics:
@@ -153,16 +151,25 @@ def _cache(broker: BrokerService) -> CacheMetrics:
     )
 
 
-def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
-    """Everything of one moment."""
-    topics = list(broker.topics.values())
+async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
+    """Everything of one moment, as far as the topics fit into one slice."""
+    topics: list[TopicMetrics] = []
+    ledgers: dict[str, ManagedLedgerMetrics] = {}
+
+    def take(topic: Topic) -> None:
+        topics.append(_topic(topic))
+        _add_managed_ledger(topic, ledgers)
+
+    await each(broker.io, "metrics", list(broker.topics.values()), take)
     connections = broker.connections
+    slices = broker.longest_slices()
+    delay = slices.pop("loop", 0.0)
     return MetricsSnapshot(
         cluster=broker.settings.cluster,
         broker=broker.settings.broker_id.rsplit(":", 1)[0],
         started_seconds=broker.started_ms / 1000,
-        topics=[_topic(topic) for topic in topics],
-        managed_ledgers=_managed_ledgers(topics),
+        topics=topics,
+        managed_ledgers=list(ledgers.values()),
         managed_ledger_count=len(broker.managed_ledgers.opened),
         cache=_cache(broker),
         connections=ConnectionMetrics(
@@ -184,5 +191,8 @@ def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
             "magnetar_partial_frame_bytes": broker.partial_frames.used,
+            "magnetar_loop_delay_seconds": delay,
+            "magnetar_longest_slice_seconds": max((0.0, *slices.values())),
+            **{f"magnetar_longest_slice_{kind}_seconds": seconds for kind, seconds in slices.items()},
         },
     )

@@ -194,4 +194,4 @@ class Services:
         await self._broker.namespaces.delete_partitioned(name)
 
     async def metrics(self) -> MetricsSnapshot:
-        return take_snapshot(self._broker)
+        return await take_snapshot(self._broker)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
+from magnetar.io.slices import each
 from magnetar.ledger.embedded.checkpoint import (
     Checkpoint,
     SealedSegment,
@@ -26,8 +27,6 @@ from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.segment_supply import LogSegment
 
 T = TypeVar("T")
-
-_ROWS_A_TURN = 500
 
 
 class Maintenance:
@@ -124,10 +123,8 @@ class Maintenance:
             self._table.next_ledger_id, self.next_segment_id, log_segment_id, log_sequence, kept
         )
         rows: list[bytes] = []
-        for number, row in enumerate(list(self._table.rows.values())):
-            if number % _ROWS_A_TURN == _ROWS_A_TURN - 1:
-                await self._turn()
-            rows.append(encode_row(row, kept_ids))
+        every = list(self._table.rows.values())
+        await each(self._io, "checkpoint", every, lambda row: rows.append(encode_row(row, kept_ids)))
         data = encode_checkpoint(checkpoint, rows)
         await self._job(lambda: write_checkpoint(self._io.disk, self._directory, data))
         for segment_id in gone:
@@ -202,12 +199,6 @@ class Maintenance:
         replace_rewritten(self._table, rows, compacted.sources, compacted.rewritten)
         self.add_sealed(entry.segment for entry in compacted.rewritten)
         await self.checkpoint()
-
-    async def _turn(self) -> None:
-        """Lets the loop do other things first."""
-        turn = self._io.loop.create_future()
-        self._io.loop.call_soon(turn.set_result, None)
-        await turn
 
     async def _job(self, job: Callable[[], T]) -> T:
         return await run_job(self._io.loop, self._worker, job)
