@@ -226,6 +226,20 @@ def test_redelivery_of_all_that_is_unacknowledged(url: str, topic: str) -> None:
     run(url, work)
 
 
+def test_what_was_on_its_way_does_not_come_before_what_was_asked_for_again(url: str, topic: str) -> None:
+    async def work(client: Client) -> None:
+        consumer = await client.subscribe(topic, "s", **EARLIEST)
+        await publish(client, topic, 300, **UNBATCHED)
+        for _ in range(3):
+            for index in range(5):
+                assert (await consumer.receive(WAIT)).data() == content(index)
+            consumer.redeliver_unacknowledged_messages()
+        for index in range(300):
+            assert (await consumer.receive(WAIT)).data() == content(index)
+
+    run(url, work)
+
+
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_seek_to_a_message(url: str, topic: str, inclusive: bool) -> None:
     async def work(client: Client) -> None:

@@ -141,6 +141,10 @@ class Consumer(Generic[S]):
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
+        if self.epoch:
+            # Whoever asked for everything again drops what does not carry the number it gave then.
+            self._send_with_epoch(run, first, end, messages)
+            return
         frames = encode_messages(
             self.consumer_id,
             run.ledger_id,
@@ -154,6 +158,25 @@ class Consumer(Generic[S]):
         )
         self.connection.queue(frames)
         self._sent(end - first, messages, len(frames))
+
+    def _send_with_epoch(self, run: EntryRun, first: int, end: int, messages: int) -> None:
+        size = 0
+        for index in range(first, end):
+            frame = encode_message(
+                self.consumer_id,
+                run.ledger_id,
+                run.first_entry_id + index,
+                0,
+                None,
+                self.epoch,
+                run.buffer,
+                run.starts[index],
+                run.ends[index],
+                self.partition,
+            )
+            self.connection.queue(frame)
+            size += len(frame)
+        self._sent(end - first, messages, size)
 
     def send_again(
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None

@@ -1,0 +1,58 @@
+"""The client library: works with every broker of the protocol.
+
+The names here are the blocking face (``magnetar.client.blocking``): a loop in a background thread, methods
+that wait for it. ``magnetar.client.aio`` has the same names for asyncio. Both stand on
+``magnetar.client.client``, which takes loop, clock, randomness and network as they are handed to it.
+Names follow the official Python client where both have a thing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from magnetar.client import exceptions
+from magnetar.client.enums import (
+    CompressionType,
+    ConsumerType,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
+from magnetar.client.exceptions import *  # noqa: F403
+from magnetar.client.message_id import MessageId
+
+if TYPE_CHECKING:
+    from magnetar.client.blocking import Client, Consumer, Producer, Reader
+    from magnetar.client.message import Message, RawEntry
+
+_BLOCKING = ("Client", "Consumer", "Producer", "Reader")
+_MESSAGES = ("Message", "RawEntry")
+
+__all__ = [
+    *exceptions.__all__,
+    "Client",
+    "Consumer",
+    "Message",
+    "Producer",
+    "RawEntry",
+    "Reader",
+    "CompressionType",
+    "ConsumerType",
+    "InitialPosition",
+    "MessageId",
+    "PartitionsRoutingMode",
+    "ProducerAccessMode",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Threads and loops are loaded for those who ask for them: simulations and the asyncio face do not.
+    if name in _BLOCKING:
+        from magnetar.client import blocking
+
+        return getattr(blocking, name)
+    if name in _MESSAGES:
+        from magnetar.client import message
+
+        return getattr(message, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

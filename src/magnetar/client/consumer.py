@@ -24,6 +24,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId, signed
+from magnetar.client.place import Place
 from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
@@ -55,12 +56,12 @@ class Consumer(Attachment):
         self._waiters: list[Any] = []
         self.on_arrival: Callable[[], object] | None = None
         """Called when entries came, or when the consumer has ended."""
+        self._epoch = 0
         self._used = 0
         self._asked_for_one = False
         self._threshold = max(1, options.receiver_queue_size // 2)
         self._start = options.start_message_id
-        self._inclusive = options.start_message_id_inclusive
-        self._skip_to: MessageId | None = None
+        self._place = Place(None, options.start_message_id_inclusive)
         self._last_taken: MessageId | None = None
         self._seeking: Any = None
         self._attach_waiters: list[Any] = []
@@ -125,7 +126,7 @@ class Consumer(Attachment):
         while self._queue:
             entry = self._queue.popleft()
             self._count(entry.num_messages)
-            if not self._is_skipped(entry.message_id()):
+            if not self._place.skips(entry.message_id()):
                 self._last_taken = entry.message_id()
                 return entry
         return None
@@ -137,7 +138,7 @@ class Consumer(Attachment):
             while self._ready:
                 message = self._ready.popleft()
                 self._count(1)
-                if not self._is_skipped(message.message_id()):
+                if not self._place.skips(message.message_id()):
                     self._last_taken = message.message_id()
                     return message
             if not self._queue:
@@ -149,22 +150,6 @@ class Consumer(Attachment):
                 log.warning("%s: giving up a message: %s", self._topic, error)
                 self._count(entry.num_messages)
                 self._discard(entry.message_id(), CommandAck.BatchDeSerializeError)
-
-    def _is_skipped(self, found: MessageId) -> bool:
-        """Whether it lies before what was asked for; entries come from the first one on that matters."""
-        start = self._skip_to
-        if start is None:
-            return False
-        if found.position != start.position:
-            if found.position > start.position:
-                self._skip_to = None
-                return False
-            return True
-        if start.batch_index() < 0 or found.batch_index() < 0:
-            return not self._inclusive and start.batch_index() < 0
-        if self._inclusive:
-            return found.batch_index() < start.batch_index()
-        return found.batch_index() <= start.batch_index()
 
     async def _arrival(self, end: float | None) -> None:
         if self._options.receiver_queue_size == 0 and not self._asked_for_one:
@@ -204,6 +189,10 @@ class Consumer(Attachment):
     # What the connection tells
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
+        self._asked_for_one = False
+        if run.epoch < self._epoch and self._epoch:
+            self._count(run.total_messages)
+            return
         queue = self._queue
         partition = self._partition
         for index in range(run.count):
@@ -217,7 +206,6 @@ class Consumer(Attachment):
                     buffer[run.starts[index] : run.ends[index]],
                 )
             )
-        self._asked_for_one = False
         self._wake()
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
@@ -237,6 +225,10 @@ class Consumer(Attachment):
             self._discard(message_id, CommandAck.BatchDeSerializeError)
             return
         ack_set = tuple(command.ack_set)
+        epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
+        if epoch < self._epoch and self._epoch:
+            self._count(RawEntry(0, 0, 0, 0, size, b"", ack_set).num_messages)
+            return
         if ack_set:
             self._acks.known(message_id.position, size, ack_set)
         ledger_id, entry_id = message_id.position
@@ -306,7 +298,10 @@ class Consumer(Attachment):
             self._count(sum(entry.num_messages for entry in self._queue) + len(self._ready))
             self._queue.clear()
             self._ready.clear()
-            self._connection.wire.send(self._commands.redeliver([]))
+            if not self._is_shared:
+                # What was on its way before the broker rewound does not carry this number.
+                self._epoch += 1
+            self._connection.wire.send(self._commands.redeliver([], self._epoch))
 
     def _redeliver(self, positions: list[tuple[int, int]]) -> None:
         if self._closed or self._failure is not None:
@@ -315,7 +310,7 @@ class Consumer(Attachment):
             # These subscriptions rewind as a whole.
             self.redeliver_unacknowledged_messages()
         elif self._connection is not None:
-            self._connection.wire.send(self._commands.redeliver(positions))
+            self._connection.wire.send(self._commands.redeliver(positions, 0))
 
     def _discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> None:
         if self._connection is not None:
@@ -341,8 +336,7 @@ class Consumer(Attachment):
             self._nacks.forget()
             self._last_taken = None
             self._start = target if isinstance(target, MessageId) else None
-            self._skip_to = _place(self._start)
-            self._inclusive = self._options.start_message_id_inclusive
+            self._place = Place(self._start, self._options.start_message_id_inclusive)
         finally:
             self._seeking.set_result(None)
             self._seeking = None
@@ -393,9 +387,9 @@ class Consumer(Attachment):
             return False
         if self._last_taken is not None:
             return last > self._last_taken
-        start = _place(self._start)
-        if start is not None:
-            return last >= start if self._inclusive else last > start
+        behind = Place(self._start, self._place.inclusive).is_before(last)
+        if behind is not None:
+            return behind
         return mark is None or last.position > mark
 
     def _connected_to(self) -> Connection:
@@ -409,15 +403,14 @@ class Consumer(Attachment):
     async def _announce(self, connection: Connection) -> None:
         self._forget_messages()
         self._acks.forget()
-        if not self._options.durable and self._last_taken is not None:
-            self._start = self._last_taken
-            self._inclusive = False
         if not self._options.durable:
-            self._skip_to = _place(self._start)
+            inclusive = self._place.inclusive and self._last_taken is None
+            self._start = self._last_taken or self._start
+            self._place = Place(self._start, inclusive)
         wire = connection.wire
         request_id = wire.new_request_id()
         wire.consumers[self._id] = self
-        command = self._commands.subscribe(request_id, self._start)
+        command = self._commands.subscribe(request_id, self._start, self._epoch)
         try:
             await connection.ask(request_id, command, self._services.operation_timeout)
         except PulsarException as error:
@@ -490,10 +483,3 @@ class Consumer(Attachment):
 
 def _id_of(message: Message | RawEntry | MessageId) -> MessageId:
     return message if isinstance(message, MessageId) else message.message_id()
-
-
-def _place(start: MessageId | None) -> MessageId | None:
-    """A start id that names a message; None for the ends of the topic."""
-    if start is None or start == MessageId.latest or start.ledger_id() < 0:
-        return None
-    return start

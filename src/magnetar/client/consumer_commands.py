@@ -27,8 +27,11 @@ class ConsumerCommands:
         self._name = name
         self._options = options
 
-    def subscribe(self, request_id: int, start: MessageId | None) -> BaseCommand:
-        """:param start: where to begin without a durable subscription; None leaves it to the broker"""
+    def subscribe(self, request_id: int, start: MessageId | None, epoch: int = 0) -> BaseCommand:
+        """:param start: where to begin without a durable subscription; None leaves it to the broker
+
+        :param epoch: how often everything was asked for again; 0 is not told
+        """
         options = self._options
         command = BaseCommand(type=BaseCommand.SUBSCRIBE)
         subscribe = command.subscribe
@@ -44,6 +47,8 @@ class ConsumerCommands:
         subscribe.initialPosition = int(options.initial_position)  # type: ignore[assignment]
         if options.replicate_subscription_state_enabled:
             subscribe.replicate_subscription_state = True
+        if epoch:
+            subscribe.consumer_epoch = epoch
         for key, value in options.properties.items():
             subscribe.metadata.add(key=key, value=value)
         for key, value in options.subscription_properties.items():
@@ -64,11 +69,16 @@ class ConsumerCommands:
         command.flow.messagePermits = permits
         return command
 
-    def redeliver(self, positions: list[tuple[int, int]]) -> BaseCommand:
-        """:param positions: none: all that is unacknowledged"""
+    def redeliver(self, positions: list[tuple[int, int]], epoch: int) -> BaseCommand:
+        """:param positions: none: all that is unacknowledged
+
+        :param epoch: told with every message from then on; 0 is not told
+        """
         command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
         redeliver = command.redeliverUnacknowledgedMessages
         redeliver.consumer_id = self._id
+        if epoch:
+            redeliver.consumer_epoch = epoch
         for ledger_id, entry_id in positions:
             redeliver.message_ids.add(ledgerId=ledger_id % _U64, entryId=entry_id % _U64)
         return command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from magnetar.client.attachment import Services
@@ -106,9 +106,13 @@ class PartitionedProducer:
         self._turn = (self._turn + 1) % count
         return self._parts[self._turn]
 
+    def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
+        """As :meth:`Producer.message_options`."""
+        return self._parts[0].message_options(options)
+
     async def send(self, content: bytes, *, sequence_id: int | None = None, **options: Any) -> MessageId:
         """As :meth:`Producer.send`."""
-        part = self._part(content, self._parts[0].message_options(options))
+        part = self._part(content, self.message_options(options))
         return await part.send(content, sequence_id=sequence_id, **options)
 
     def send_async(
@@ -120,7 +124,7 @@ class PartitionedProducer:
             result = Result.Ok if error is None else error.result
             self._services.io.loop.call_soon(callback, result, message_id)
 
-        self.enqueue(content, done, sequence_id, self._parts[0].message_options(options))
+        self.enqueue(content, done, sequence_id, self.message_options(options))
 
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
@@ -242,6 +246,19 @@ class PartitionedConsumer:
     async def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
         """As :meth:`Consumer.acknowledge`."""
         await self._of(message).acknowledge(message)
+
+    def acknowledge_soon(self, message: Message | RawEntry | MessageId) -> None:
+        """As :meth:`Consumer.acknowledge_soon`."""
+        self._of(message).acknowledge_soon(message)
+
+    @property
+    def has_receipts(self) -> bool:
+        """As :attr:`Consumer.has_receipts`."""
+        return self._parts[0].has_receipts
+
+    def check_open(self) -> None:
+        """As :meth:`Consumer.check_open`."""
+        self._parts[0].check_open()
 
     async def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
         """As :meth:`Consumer.acknowledge_cumulative`, in the message's partition."""

@@ -22,6 +22,7 @@ cdef class MessageRun:
     cdef public Py_ssize_t count
     cdef public int error
     cdef public long long total_messages
+    cdef public long long epoch
     cdef public object ledger_ids
     cdef public object entry_ids
     cdef public object redeliveries
@@ -56,7 +57,7 @@ cdef bint _read_id(bytes buffer, Py_ssize_t position, Py_ssize_t end, long long[
 @cython.locals(count='Py_ssize_t', total='long long', end='Py_ssize_t', command_end='Py_ssize_t', error='int', size='long long')
 cpdef Py_ssize_t read_messages(bytes buffer, Py_ssize_t position, Py_ssize_t limit, long long max_frame, MessageRun run, bint verify_checksum) except? -1
 
-@cython.locals(seen='int', tag='int', value='long long', after='Py_ssize_t', consumer_id='long long', redelivered='long long')
+@cython.locals(seen='int', tag='int', value='long long', after='Py_ssize_t', consumer_id='long long', redelivered='long long', epoch='long long')
 cdef int _read_message(bytes buffer, Py_ssize_t position, Py_ssize_t end, MessageRun run, Py_ssize_t index) except -1
 
 @cython.locals(size='long long', found='long long')

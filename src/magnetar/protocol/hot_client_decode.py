@@ -49,8 +49,9 @@ class MessageRun:
     """Consecutive plain MESSAGEs of one consumer; reused from read to read.
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) on; ``batch_sizes`` has 0
-    where the entry is no batch. ``total_messages`` counts all of them, as permits do. ``error``: 0 none,
-    1 checksum mismatch, 2 not plain, 3 entry malformed.
+    where the entry is no batch. ``epoch`` is the consumer's when they were sent, -1 for none.
+    ``total_messages`` counts all of them, as permits do. ``error``: 0 none, 1 checksum mismatch, 2 not plain,
+    3 entry malformed.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -59,6 +60,7 @@ class MessageRun:
         self.count = 0
         self.error = 0
         self.total_messages = 0
+        self.epoch = -1
         self.ledger_ids = array("q", bytes(8 * capacity))
         self.entry_ids = array("q", bytes(8 * capacity))
         self.redeliveries = array("i", bytes(4 * capacity))
@@ -207,7 +209,7 @@ def read_messages(
     """Reads consecutive complete plain MESSAGEs of one consumer; returns the position behind them.
 
     Stops before a frame of another kind or consumer, an incomplete one and a bad one. If already the first is
-    bad, ``run.count`` is 0, ``run.error`` says how and the position stays. Plain: no ack set, no epoch.
+    bad, ``run.count`` is 0, ``run.error`` says how and the position stays. Plain: no ack set.
     """
     count = 0
     run.count = 0
@@ -255,6 +257,7 @@ def _read_message(buffer: bytes, position: int, end: int, run: MessageRun, index
     position += 2
     consumer_id = -1
     redelivered = 0
+    epoch = -1
     seen = 0
     while position < end - 1:
         tag = buffer[position]
@@ -280,6 +283,8 @@ def _read_message(buffer: bytes, position: int, end: int, run: MessageRun, index
             seen |= 2
         elif tag == 0x18 and value >= 0 and value <= 0x7FFFFFFF:
             redelivered = value
+        elif tag == 0x28:
+            epoch = value
         else:
             return _NOT_PLAIN
     if position != end or seen != 3:
@@ -287,7 +292,8 @@ def _read_message(buffer: bytes, position: int, end: int, run: MessageRun, index
     run._redelivered[index] = redelivered
     if index == 0:
         run.consumer_id = consumer_id
-    return _OK if run.consumer_id == consumer_id else _OTHER_CONSUMER
+        run.epoch = epoch
+    return _OK if run.consumer_id == consumer_id and run.epoch == epoch else _OTHER_CONSUMER
 
 
 def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:

@@ -1,0 +1,94 @@
+"""An event loop on a thread of its own, for callers that block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from magnetar.io.interfaces import ClientIo
+from magnetar.io.real import real_client_io
+from magnetar.io.real.loops import new_loop
+
+T = TypeVar("T")
+
+
+class Slots:
+    """A number of slots that threads take and the loop gives back."""
+
+    def __init__(self, count: int) -> None:
+        self._semaphore = threading.Semaphore(count)
+
+    def take(self) -> None:
+        """Blocks until one is free."""
+        self._semaphore.acquire()
+
+    def give(self) -> None:
+        self._semaphore.release()
+
+
+class LoopThread:
+    """Runs until :meth:`close`; a daemon thread, so that a forgotten one does not keep the process."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = new_loop()
+        self.io: ClientIo = real_client_io(self.loop)
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._planned = False
+        self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` answers; blocks. Ctrl-C cancels it.
+
+        :raises RuntimeError: called in the loop itself, where it would wait for ever; or it is closed
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call in a callback of the client; hand the work to another thread")
+        if self.loop.is_closed():
+            work.close()
+            raise RuntimeError("the loop is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def post(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Calls it in the loop, in the order of posting; many posted at once cost one wake-up.
+
+        :raises RuntimeError: the loop is closed
+        """
+        self._calls.append((call, arguments))
+        if not self._planned:
+            self._planned = True
+            self.loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        # Before taking: what is posted from now on plans another turn, or is taken by this one.
+        self._planned = False
+        calls = self._calls
+        while calls:
+            call, arguments = calls.popleft()
+            try:
+                call(*arguments)
+            except Exception as error:  # noqa: BLE001
+                # Nobody waits for it; the others must be called all the same.
+                self.loop.call_exception_handler({"message": f"{call!r} failed", "exception": error})
+
+    def close(self) -> None:
+        """Ends the loop and the thread; what was posted before is called."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
