@@ -281,3 +281,18 @@ def test_a_topic_is_deleted_while_a_subscription_is_made(fuzzed: FuzzedBroker, c
     managed = fuzzed.world.managed
     assert not fuzzed.world.run(managed.exists(topic.name.path))
     assert fuzzed.world.run(fuzzed.world.metadata.children(topic.managed_ledger.path)) == []
+
+
+def test_a_topic_closes_while_a_subscription_is_deleted(fuzzed: FuzzedBroker, client: Scripted) -> None:
+    """Closing wrote the cursor that was just going: an error in the log."""
+    client.produce()
+    client.subscribe(EXCLUSIVE)
+    client.publish(1)
+    client.flow(1)
+    client.acknowledge(client.messages(), wait=0)
+    fuzzed.wait(0)
+    client.ask("UNSUBSCRIBE", "unsubscribe", consumer_id=1, wait=0)
+    fuzzed.wait(0)
+    fuzzed.world.run(fuzzed.broker.unload_topic(fuzzed.broker.topics[TOPIC]))
+    fuzzed.wait(1)
+    fuzzed.check_log()

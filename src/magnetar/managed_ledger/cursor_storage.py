@@ -316,8 +316,9 @@ class CursorStorage:
         """Removes record and ledger."""
         if self._timer is not None:
             self._timer.cancel()
-        await self._settle()
+        # At once: its managed ledger may be closing, and would write what is going.
         self._closed = True
+        await self._settle()
         try:
             await self._metadata.delete(self._path)
         except NodeMissing:
