@@ -184,6 +184,9 @@ class Load:
 
     async def run(self) -> None:
         """Everything but closing the ends."""
+        if not self.senders and self.plan.warmup <= 0:
+            # A backlog flows as soon as somebody has subscribed: all of it counts.
+            self.first = self._snapshot()
         for receiver in self.receivers:
             await receiver.open()
         await self.pump.open()
@@ -197,7 +200,8 @@ class Load:
                 self.shared.failed("all was over before the warm-up: nothing was measured")
         # Without senders what counts is when a message arrives, however old it is.
         self.shared.window.first = clock.now() if self.senders else 0
-        self.first = self._snapshot()
+        if self.first is None:
+            self.first = self._snapshot()
         if self.plan.warmup <= 0:
             self.pump.begin()
         await self._until(time.monotonic() + self.plan.seconds if self.plan.seconds else float("inf"))

@@ -1,0 +1,112 @@
+"""The three generators: this project's pulsar-perf, Pulsar's own in Java, and the official Python client."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.servers import Server, java_command
+
+_SENT = re.compile(r"Aggregated throughput stats --- (\d+) records sent")
+_RECEIVED = re.compile(r"Aggregated throughput stats --- (\d+) records received")
+_JAVA_MEMORY = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
+_JAVA_START_SECONDS = 6.0
+
+
+class Void(Exception):
+    """A run that says nothing: it lost, doubled or left messages, or did not end."""
+
+
+def perf(server: Server, command: str, topic: str, *flags: str, timeout: float = 300) -> dict[str, Any]:
+    """Runs this project's ``pulsar-perf``; its figures.
+
+    :raises Void: it says so itself, or failed
+    """
+    arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "--raw", *flags]
+    arguments += ["-u", server.url, "--server-pid", str(server.pid), "--json", "-"]
+    if command in ("run", "produce"):
+        arguments += ["-au", server.admin_url]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
+    if ended.returncode:
+        raise Void(f"pulsar-perf {command} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+    figures: dict[str, Any] = json.loads(ended.stdout)
+    return figures
+
+
+def start_perf(server: Server, command: str, topic: str, *flags: str) -> subprocess.Popen[bytes]:
+    """``pulsar-perf`` beside something else; whoever starts it ends it."""
+    arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "--raw", *flags]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([*arguments, "-u", server.url], stdout=quiet, stderr=quiet)
+
+
+class JavaPerf:
+    """Pulsar's own ``pulsar-perf``: a producer and a consumer, each a JVM."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        self._jars = jars
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _command(self, server: Server, *arguments: str) -> list[str]:
+        config = self._folder / "client.conf"
+        config.write_text(f"webServiceUrl={server.admin_url}/\nbrokerServiceUrl={server.url}/\n")
+        command = java_command(self._jars, self._folder, _JAVA_MEMORY, "warn")
+        command += [f"-Dpulsar.perf.home={self._folder}"]
+        return [*command, "org.apache.pulsar.testclient.PulsarPerfTestTool", str(config), *arguments]
+
+    def run(self, server: Server, topic: str, seconds: float, *flags: str) -> dict[str, Any]:
+        """Publishes as fast as receipts allow, and consumes; server CPU is that of the whole run.
+
+        :raises Void: not everything that was sent came
+        """
+        whole = str(int(seconds))
+        consuming = str(int(seconds + _JAVA_START_SECONDS + 6))
+        consume = self._command(server, "consume", "-u", server.url, "-ss", "s", "-time", consuming, topic)
+        produce = self._command(
+            server, "produce", "-u", server.url, "-r", "10000000", "-time", whole, *flags, topic
+        )
+        with subprocess.Popen(
+            consume, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as consumer:
+            time.sleep(_JAVA_START_SECONDS)
+            before = server.cpu_seconds()
+            producer = subprocess.run(
+                produce, capture_output=True, text=True, timeout=seconds + 120, check=False
+            )
+            received_text, _ = consumer.communicate(timeout=120)
+            spent = server.cpu_seconds() - before
+        sent, received = _SENT.search(producer.stdout), _RECEIVED.search(received_text)
+        if sent is None or received is None:
+            tails = (text[-300:] for text in (producer.stdout, producer.stderr, received_text))
+            raise Void(f"no figures: {' / '.join(tails)}")
+        messages = int(sent[1])
+        if messages == 0 or int(received[1]) < messages:
+            raise Void(f"{messages} were sent, {received[1]} came")
+        return {
+            "server_cpu_us_per_message": spent / messages * 1e6,
+            "publish_rate": messages / seconds,
+            "messages": messages,
+        }
+
+
+def python_client(server: Server, mode: str, *arguments: str, timeout: float = 300) -> dict[str, Any]:
+    """Drives the official Python client in a process of its own; see :mod:`bench.python_client`."""
+    command = [sys.executable, "-m", "bench.python_client", mode, server.url, "--server-pid", str(server.pid)]
+    ended = subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=Path(__file__).parent.parent,
+    )
+    if ended.returncode:
+        raise Void(f"the Python client ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+    figures: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
+    return figures

@@ -1,0 +1,190 @@
+"""The report: ``docs/benchmarks.md`` and its plots, from the kept results."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from bench.workloads import WORKLOADS, Row, Workload
+
+_OWN = "magnetar"
+_COLOURS = {"magnetar": "#2a6f97", "pure": "#89c2d9", "pulsar": "#c9793a"}
+
+
+class Sample:
+    """The runs of one server for one figure."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.median = statistics.median(values)
+        self.lowest = min(values)
+        self.highest = max(values)
+
+    def text(self, digits: int) -> str:
+        numbers = [f"{value:,.{digits}f}" for value in (self.median, self.lowest, self.highest)]
+        return f"{numbers[0]} [{numbers[1]} .. {numbers[2]}]"
+
+
+def sample(runs: dict[str, Any], server: str, figure: str) -> Sample | None:
+    """None when there is no run of that server that is worth something."""
+    values = [run[figure] for run in runs.get(server, []) if figure in run]
+    return Sample(values) if values else None
+
+
+def best(runs: dict[str, Any], servers: dict[str, Any], group: str, row: Row) -> tuple[str, Sample] | None:
+    """The server of a group that does best."""
+    found = []
+    for name, (_title, its_group) in servers.items():
+        its = sample(runs, name, row.figure)
+        if its_group == group and its is not None:
+            found.append((name, its))
+    if not found:
+        return None
+    return (min if row.less else max)(found, key=lambda each: each[1].median)
+
+
+def verdict(row: Row, own: Sample, peer: Sample | None) -> tuple[str, str]:
+    """What is wanted, and whether it is so."""
+    if row.bound is not None:
+        return f"≤ {row.bound:g} {row.unit}", "yes" if own.median <= row.bound else "**no**"
+    if row.ratio is None or peer is None or not peer.median:
+        return "", ""
+    ratio = own.median / peer.median
+    if row.less:
+        return f"≤ 1/{1 / row.ratio:g}", "yes" if ratio <= row.ratio else "**no**"
+    return f"≥ {row.ratio:g}x", "yes" if ratio >= row.ratio else "**no**"
+
+
+def ratio_text(own: Sample, peer: Sample) -> str:
+    """The ratio of the medians, and the least and the most that single runs allow."""
+    if not peer.lowest or not peer.median:
+        return ""
+    digits = 2 if own.median < peer.median else 1
+    numbers = (own.median / peer.median, own.lowest / peer.highest, own.highest / peer.lowest)
+    text = [f"{number:.{digits}f}" for number in numbers]
+    return f"{text[0]} [{text[1]} .. {text[2]}]"
+
+
+def _table(results: dict[str, Any], workload: Workload) -> list[str]:
+    runs, servers = results["runs"].get(workload.name, {}), results["servers"]
+    lines = []
+    for row in workload.rows:
+        own = sample(runs, _OWN, row.figure)
+        if own is None:
+            continue
+        peer = best(runs, servers, "pulsar", row)
+        wanted, met = verdict(row, own, None if peer is None else peer[1])
+        theirs = "" if peer is None else peer[1].text(row.digits)
+        name = "" if peer is None else servers[peer[0]][0].removeprefix("Apache Pulsar, ")
+        ratio = "" if peer is None else ratio_text(own, peer[1])
+        lines.append(
+            f"| {row.title}, {row.unit} | {own.text(row.digits)} | {theirs} | {name} | {ratio}"
+            f" | {wanted} | {met} |"
+        )
+    return lines
+
+
+def _others(results: dict[str, Any], workload: Workload) -> list[str]:
+    """Every other server, a line each."""
+    runs, servers = results["runs"].get(workload.name, {}), results["servers"]
+    lines = []
+    for name, (title, _group) in servers.items():
+        shown = []
+        for row in workload.rows:
+            its = sample(runs, name, row.figure)
+            if its is not None:
+                shown.append(f"{row.title} {its.text(row.digits)} {row.unit}")
+        void = sum("void" in run for run in runs.get(name, []))
+        if void:
+            shown.append(f"{void} void runs")
+        if shown:
+            lines.append(f"- {title}: {'; '.join(shown)}")
+    return lines
+
+
+_HEAD = """# Benchmarks
+
+Written by `make bench`, which starts Magnetar and real peers on this machine, gives them the same work in
+turn and keeps every run in [benchmarks/results.json](benchmarks/results.json). Both sides sync before they
+acknowledge. A figure is the median [lowest .. highest] of its runs; a run in which a message was lost, came
+twice, came out of order or was left over is void and not counted. Server CPU is what the operating system
+counts for the server's process, all threads. The peer's column shows the configuration that does best in that
+row. Ratios are Magnetar's figure over the peer's.
+"""
+
+
+def write_page(results: dict[str, Any], docs: Path) -> None:
+    """Writes page and plots below ``docs``; sentences of ``benchmarks/notes.md`` close the page."""
+    machine, conditions = results["machine"], results["conditions"]
+    lines = [_HEAD]
+    lines.append("Measured on " + "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".")
+    lines.append(f"{conditions['rounds']} rounds, runs of {conditions['seconds']:g} s after a warm-up.\n")
+    lines.append("| what | Magnetar | Apache Pulsar 4.0.8 | its configuration | ratio | wanted | met |")
+    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+    starts = Workload("start", "First start to serving", _never, (_START,))
+    shown = [starts, *(each for each in WORKLOADS if each.name in results["runs"])]
+    for workload in shown:
+        rows = _table(results, workload)
+        if rows:
+            lines.append(f"| **{workload.title}** | | | | | | |")
+            lines.extend(rows)
+    plotted = plot(results, docs / "benchmarks")
+    if plotted:
+        lines.append("\n![Server CPU a message and throughput](benchmarks/overview.svg)")
+    lines.append("\n## Every server\n")
+    for workload in shown:
+        each = _others(results, workload)
+        if each:
+            lines.extend([f"### {workload.title}\n", *each, ""])
+    notes = docs / "benchmarks" / "notes.md"
+    if notes.exists():
+        lines.append(notes.read_text())
+    (docs / "benchmarks.md").write_text("\n".join(lines).rstrip() + "\n")
+
+
+_START = Row("start", "start_seconds", "s", less=True, bound=0.5, digits=2)
+
+
+def _never(*_: object) -> dict[str, float]:
+    raise AssertionError("the start is measured while servers start")
+
+
+def plot(results: dict[str, Any], folder: Path) -> bool:
+    """Draws the figures that have a ratio; False where there is no matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    matplotlib.rcParams["svg.hashsalt"] = "magnetar"
+    wanted = [
+        (workload, row)
+        for workload in WORKLOADS
+        for row in workload.rows
+        if row.figure in ("server_cpu_us_per_message", "deliver_rate", "publish_rate")
+        and sample(results["runs"].get(workload.name, {}), _OWN, row.figure) is not None
+    ]
+    columns = 3
+    count = -(-len(wanted) // columns)
+    figure, axes = plt.subplots(count, columns, figsize=(13, 2.3 * count), squeeze=False)
+    for axis in axes.flat[len(wanted) :]:
+        axis.set_visible(False)
+    for axis, (workload, row) in zip(axes.flat, wanted, strict=False):
+        runs = results["runs"][workload.name]
+        for place, (name, (_title, group)) in enumerate(results["servers"].items()):
+            its = sample(runs, name, row.figure)
+            if its is None:
+                continue
+            error = [[its.median - its.lowest], [its.highest - its.median]]
+            axis.barh(name, its.median, xerr=error, color=_COLOURS.get(group, "#777777"))
+            del place
+        axis.invert_yaxis()
+        axis.set_title(f"{workload.name}: {row.title}, {row.unit}", fontsize=9)
+        axis.tick_params(labelsize=8)
+    figure.tight_layout()
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "overview.svg", metadata={"Date": None})
+    plt.close(figure)
+    return True

@@ -1,0 +1,289 @@
+"""The work that is measured, and the rows of the report that come of it.
+
+To add a workload: a function from a :class:`Bench` and a server to figures, and its rows, in ``WORKLOADS``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.generators import JavaPerf, Void, perf, python_client, start_perf
+from bench.process import end
+from bench.servers import Server
+from magnetar.admin_client import AdminClient
+
+Figures = dict[str, float]
+_LATENCIES = ("publish", "end_to_end")
+
+
+@dataclass
+class Bench:
+    """What workloads share."""
+
+    seconds: float
+    java: JavaPerf | None
+    count: int = 0
+
+    def topic(self) -> str:
+        self.count += 1
+        return f"persistent://public/default/bench-{self.count}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the report.
+
+    :ivar figure: a key of the workload's figures
+    :ivar less: whether less is better
+    :ivar ratio: the target: Magnetar's figure over the peer's, at most or at least
+    :ivar bound: the target as a figure of Magnetar's own, at most
+    """
+
+    title: str
+    figure: str
+    unit: str
+    less: bool
+    ratio: float | None = None
+    bound: float | None = None
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Workload:
+    """:ivar servers: names of servers it is for; empty: all"""
+
+    name: str
+    title: str
+    measure: Callable[[Bench, Server], Figures]
+    rows: tuple[Row, ...]
+    servers: tuple[str, ...] = ()
+
+
+def _flat(found: dict[str, Any]) -> Figures:
+    """The figures of ``pulsar-perf`` without the rest."""
+    names = ("publish_rate", "deliver_rate", "own_cpu_us_per_message", "own_cores")
+    flat = {name: float(found[name]) for name in names}
+    for name in ("server_cpu_us_per_message", "server_cores", "server_rss_mb"):
+        flat[name] = float(found[name])
+    for kind in _LATENCIES:
+        for quantile, value in (found[f"{kind}_latency_ms"] or {}).items():
+            flat[f"{kind}_{quantile}"] = float(value)
+    return flat
+
+
+def _run(*flags: str) -> Callable[[Bench, Server], Figures]:
+    def measure(bench: Bench, server: Server) -> Figures:
+        duration = ("-time", str(bench.seconds), "--warmup-time", "2")
+        return _flat(perf(server, "run", bench.topic(), *duration, *flags))
+
+    return measure
+
+
+def _java(*flags: str) -> Callable[[Bench, Server], Figures]:
+    def measure(bench: Bench, server: Server) -> Figures:
+        if bench.java is None:
+            raise Void("there is no Java here")
+        return bench.java.run(server, bench.topic(), bench.seconds * 2, *flags)
+
+    return measure
+
+
+def _python(bench: Bench, server: Server) -> Figures:
+    return python_client(server, "e2e", "--messages", str(int(20_000 * bench.seconds)))
+
+
+def _many_topics(bench: Bench, server: Server) -> Figures:
+    return python_client(server, "topics", "--messages", "1000")
+
+
+def _delete(server: Server, topics: list[str]) -> None:
+    admin = AdminClient(server.admin_url)
+    for topic in topics:
+        admin.delete_topic(topic, force=True)
+
+
+def _catch_up(bench: Bench, server: Server) -> Figures:
+    topic = bench.topic()
+    count = str(int(60_000 * bench.seconds))
+    perf(server, "produce", topic, "-m", count, "-r", "0", "-s", "100", "-db", "--warmup-time", "0")
+    flags = ("-sp", "Earliest", "-m", count, "-q", "10000")
+    found = perf(server, "consume", topic, *flags)
+    _delete(server, [topic])
+    return _flat(found)
+
+
+_TOPICS = 1000
+_CAUGHT_UP = 100
+
+
+def _catch_up_among_many(bench: Bench, server: Server) -> Figures:
+    """Reads 100 of 1,000 topics from their beginning while somebody publishes to all of them.
+
+    One topic alone would be read before a clock could tell.
+    """
+    prefix = bench.topic()
+    each = int(100 * bench.seconds)
+    all_topics = ("-t", str(_TOPICS), "-s", "1024", "-db", "-c", "4")
+    # Few on their way for each topic, so that all get their share.
+    unhurried = ("-r", "0", "-o", "20", "--warmup-time", "0")
+    perf(server, "produce", prefix, *all_topics, "-m", str(each * _TOPICS), *unhurried)
+    writer = start_perf(server, "produce", prefix, *all_topics, "-r", "5000", "-time", "600")
+    try:
+        time.sleep(3)
+        flags = ("-t", str(_CAUGHT_UP), "-sp", "Earliest", "-m", str(each * _CAUGHT_UP), "-q", "1000")
+        found = perf(server, "consume", prefix, *flags)
+    finally:
+        end(writer)
+    _delete(server, [f"{prefix}-{number}" for number in range(_TOPICS)])
+    return _flat(found)
+
+
+def _idle(bench: Bench, server: Server) -> Figures:
+    """Memory and processor time of a server that was left alone."""
+    before, began = server.cpu_seconds(), time.monotonic()
+    time.sleep(max(10.0, 3 * bench.seconds))
+    cores = (server.cpu_seconds() - before) / (time.monotonic() - began)
+    return {"idle_cores": cores, "idle_rss_mb": server.resident_mb()}
+
+
+def _start_again(bench: Bench, server: Server) -> Figures:
+    server.stop()
+    return {"start_seconds": server.start()}
+
+
+_CPU = "server_cpu_us_per_message"
+_US = "µs a message"
+_COMPILED = ("magnetar", "pulsar", "pulsar-small")
+
+WORKLOADS: tuple[Workload, ...] = (
+    Workload(
+        "idle",
+        "Left alone",
+        _idle,
+        (
+            Row("memory, idle", "idle_rss_mb", "MB", less=True, bound=60),
+            Row("CPU, idle", "idle_cores", "cores", less=True, bound=0.002, digits=4),
+        ),
+        _COMPILED,
+    ),
+    Workload(
+        "unbatched",
+        "100 B, unbatched: published, delivered and acknowledged, as fast as it goes",
+        _run("-s", "100", "-db"),
+        (
+            Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
+            Row("throughput", "deliver_rate", "msg/s", less=False, ratio=4.0, digits=0),
+            Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
+            Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
+        ),
+    ),
+    Workload(
+        "unbatched-java",
+        "100 B, unbatched, with Pulsar's own Java pulsar-perf",
+        _java("-s", "100", "-db"),
+        (Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2),),
+        _COMPILED,
+    ),
+    Workload(
+        "batched-java",
+        "100 B, batched, with Pulsar's own Java pulsar-perf",
+        _java("-s", "100"),
+        (Row("server CPU", _CPU, _US, less=True, ratio=1 / 3, digits=3),),
+        _COMPILED,
+    ),
+    Workload(
+        "python-client",
+        "100 B, unbatched, with the official Python client",
+        _python,
+        (
+            Row("server CPU", _CPU, _US, less=True, digits=2),
+            Row("throughput (the client is the bound)", "deliver_rate", "msg/s", less=False, digits=0),
+        ),
+        _COMPILED,
+    ),
+    Workload(
+        "batched",
+        "100 B, batched, as fast as it goes",
+        _run("-s", "100"),
+        (
+            Row("server CPU", _CPU, _US, less=True, digits=3),
+            Row("throughput", "deliver_rate", "msg/s", less=False, digits=0),
+        ),
+        _COMPILED,
+    ),
+    Workload(
+        "1k-unbatched",
+        "1 KB, unbatched",
+        _run("-s", "1024", "-db"),
+        (Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),),
+        _COMPILED,
+    ),
+    Workload(
+        "1k-batched",
+        "1 KB, batched",
+        _run("-s", "1024"),
+        (Row("server CPU", _CPU, _US, less=True, ratio=1 / 3, digits=2),),
+        _COMPILED,
+    ),
+    Workload(
+        "paced",
+        "100 B, unbatched, 1,000 msg/s on a fixed schedule",
+        _run("-s", "100", "-db", "-r", "1000", "--acks-delay-millis", "100"),
+        (
+            Row("publish, p50", "publish_p50", "ms", less=True, bound=0.45, digits=2),
+            Row("publish, p99", "publish_p99", "ms", less=True, bound=2.0, digits=2),
+            Row("end to end, p50", "end_to_end_p50", "ms", less=True, bound=0.6, digits=2),
+            Row("end to end, p99", "end_to_end_p99", "ms", less=True, bound=2.5, digits=2),
+            Row("server CPU", "server_cores", "cores", less=True, bound=0.12, digits=3),
+        ),
+        ("magnetar", "pulsar", "pulsar-small", "pulsar-no-delay"),
+    ),
+    Workload(
+        "blocking",
+        "100 B, one blocking send at a time",
+        _run("-s", "100", "-db", "-o", "1"),
+        (Row("sends", "publish_rate", "msg/s", less=False, ratio=3.0, digits=0),),
+        _COMPILED,
+    ),
+    Workload(
+        "catch-up",
+        "Catch-up read of a backlog of 100 B unbatched",
+        _catch_up,
+        (
+            Row("server CPU", _CPU, _US, less=True, ratio=1 / 5, digits=2),
+            Row("read", "deliver_rate", "msg/s", less=False, digits=0),
+        ),
+        _COMPILED,
+    ),
+    Workload(
+        "catch-up-among-many",
+        "Catch-up read of 100 topics of 1,000 while all publish (1 KB)",
+        _catch_up_among_many,
+        (Row("read", "deliver_rate", "msg/s", less=False, ratio=2.0, digits=0),),
+        _COMPILED,
+    ),
+    Workload(
+        "fan-out",
+        "5 subscriptions on one topic, 100 B unbatched",
+        _run("-s", "100", "-db", "-ns", "5"),
+        (Row("messages out", "deliver_rate", "msg/s", less=False, ratio=3.0, digits=0),),
+        _COMPILED,
+    ),
+    Workload(
+        "many-topics",
+        "1,000 topics, a producer made on each, 16 at once (official Python client)",
+        _many_topics,
+        (Row("topics", "topics_per_second", "topics/s", less=False, ratio=3.0, digits=0),),
+        _COMPILED,
+    ),
+    Workload(
+        "start-again",
+        "Start to serving on the data of all of the above",
+        _start_again,
+        (Row("start", "start_seconds", "s", less=True, bound=0.5, digits=2),),
+        _COMPILED,
+    ),
+)
