@@ -47,6 +47,11 @@ def _codec(parts: list[ModuleType]) -> SimpleNamespace:
     )
 
 
+def forms_of(name: str) -> dict[str, ModuleType | None]:
+    """A hot module by form; None for the compiled one where it was not built from this source."""
+    return {"interpreted": _interpreted(name), "compiled": _compiled(name)}
+
+
 _compiled_parts = [_compiled(name) for name in _PARTS]
 
 CODECS: dict[str, SimpleNamespace | None] = {

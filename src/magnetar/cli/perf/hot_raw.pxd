@@ -107,5 +107,5 @@ cdef class RawReceiver:
     @cython.locals(due='long long', sequence='long long', producer='long long')
     cdef int _message(self, bytes buffer, Py_ssize_t start, Py_ssize_t end, long long published, long long now) except -1
 
-@cython.locals(tag='int', value='long long', shift='int', byte='int')
+@cython.locals(tag='int', value='long long', shift='int', byte='long long')
 cdef long long _number(bytes buffer, Py_ssize_t position, Py_ssize_t end, int wanted) except? -1
