@@ -74,7 +74,7 @@ class Connection:
         self._held: tuple[bytes, int] | None = None
         self._pauses = 0
         self._paused_by_own = False
-        self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull)
+        self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull, broker.unsent)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.keep_alive)
 
     # The transport's side

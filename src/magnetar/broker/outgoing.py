@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Clock, Loop
 
 MESSAGES_HIGH_WATER = 1024 * 1024
 """Unsent bytes beyond which no messages are written to a connection."""
@@ -13,11 +13,44 @@ MESSAGES_HIGH_WATER = 1024 * 1024
 REQUESTS_HIGH_WATER = 16 * 1024 * 1024
 """Unsent bytes beyond which a connection is not read, either: its client does not take its answers."""
 
+TIGHT_HIGH_WATER = 64 * 1024
+"""In place of :data:`MESSAGES_HIGH_WATER` while all connections together are over their budget."""
+
+UNSENT_BUDGET = 64 * 1024 * 1024
+"""Unsent bytes of all connections together beyond which each may have little."""
+
+_RECOUNT_SECONDS = 0.1
+
+
+class UnsentBytes:
+    """What all connections have queued or unsent: an upper bound, counted again before it restricts."""
+
+    __slots__ = ("_budget", "_clock", "_counted_at", "members", "used")
+
+    def __init__(self, clock: Clock, budget: int = UNSENT_BUDGET) -> None:
+        self._clock = clock
+        self._budget = budget
+        self._counted_at = -_RECOUNT_SECONDS
+        self.members: set[Outgoing] = set()
+        self.used = 0
+
+    def over(self) -> bool:
+        """Whether it is more than the budget."""
+        if self.used <= self._budget:
+            return False
+        now = self._clock.monotonic()
+        if now - self._counted_at >= _RECOUNT_SECONDS:
+            self._counted_at = now
+            for member in self.members:
+                member.count_again()
+        return self.used > self._budget
+
 
 class Outgoing:
     """The sending half of a connection."""
 
     __slots__ = (
+        "_counted",
         "_frames",
         "_loop",
         "_on_overfull",
@@ -26,10 +59,18 @@ class Outgoing:
         "_paused",
         "_planned",
         "_size",
+        "_tight",
         "_transport",
+        "_unsent",
     )
 
-    def __init__(self, loop: Loop, on_room: Callable[[], None], on_overfull: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        on_room: Callable[[], None],
+        on_overfull: Callable[[bool], None],
+        unsent: UnsentBytes,
+    ) -> None:
         """:param on_room: messages may be written again
 
         :param on_overfull: called with True when reading is to stop, with False when it may go on
@@ -43,25 +84,51 @@ class Outgoing:
         self._planned = False
         self._paused = False
         self._overfull = False
+        self._tight = False
+        self._unsent = unsent
+        self._counted = 0
+        """What of ``unsent`` is its own, beside what is queued."""
 
     def use(self, transport: Any) -> None:
         """From now on frames go there; None drops them."""
         self._transport = transport
         if transport is None:
+            self._unsent.members.discard(self)
+            self._unsent.used -= self._size + self._counted
             self._frames = []
-            self._size = 0
+            self._size = self._counted = 0
         else:
+            self._unsent.members.add(self)
             transport.set_write_buffer_limits(high=MESSAGES_HIGH_WATER, low=MESSAGES_HIGH_WATER // 2)
 
     @property
     def room(self) -> int:
         """Bytes of messages that may be queued now; 0 and below: none."""
-        return 0 if self._paused else MESSAGES_HIGH_WATER - self._size
+        if self._paused:
+            return 0
+        if self._unsent.over():
+            self._tighten()
+            return 0 if self._paused else TIGHT_HIGH_WATER - self._size
+        return MESSAGES_HIGH_WATER - self._size
+
+    def _tighten(self) -> None:
+        """From now on the transport says at less that it has enough, and when it has room again."""
+        if not self._tight and self._transport is not None:
+            self._tight = True
+            self._transport.set_write_buffer_limits(high=TIGHT_HIGH_WATER, low=TIGHT_HIGH_WATER // 2)
+
+    def count_again(self) -> None:
+        """Takes note of what its socket has taken meanwhile."""
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        self._unsent.used += unsent - self._counted
+        self._counted = unsent
 
     def queue(self, frames: bytes | bytearray) -> None:
         """Sends frames together with everything else of this turn of the loop."""
+        size = len(frames)
         self._frames.append(frames)
-        self._size += len(frames)
+        self._size += size
+        self._unsent.used += size
         if not self._planned:
             self._planned = True
             self._loop.call_soon(self.flush)
@@ -70,14 +137,18 @@ class Outgoing:
         self._planned = False
         frames, self._frames = self._frames, []
         size, self._size = self._size, 0
+        self._unsent.used -= size
         transport = self._transport
         if not frames or transport is None or transport.is_closing():
             return
         transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
-        if not self._overfull and transport.get_write_buffer_size() > REQUESTS_HIGH_WATER:
+        unsent = transport.get_write_buffer_size()
+        self._unsent.used += unsent - self._counted
+        self._counted = unsent
+        if not self._overfull and unsent > REQUESTS_HIGH_WATER:
             self._overfull = True
             self._on_overfull(True)
-        if size >= MESSAGES_HIGH_WATER and not self._paused:
+        if size >= (TIGHT_HIGH_WATER if self._tight else MESSAGES_HIGH_WATER) and not self._paused:
             # What stopped at the bound of one turn, and not for the socket, goes on in the next.
             self._on_room()
 
@@ -88,6 +159,10 @@ class Outgoing:
     def resume(self) -> None:
         """Half of it is sent."""
         self._paused = False
+        self.count_again()
+        if self._tight and self._transport is not None and not self._unsent.over():
+            self._tight = False
+            self._transport.set_write_buffer_limits(high=MESSAGES_HIGH_WATER, low=MESSAGES_HIGH_WATER // 2)
         if self._overfull:
             self._overfull = False
             self._on_overfull(False)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
@@ -76,6 +77,7 @@ class BrokerService:
         self.service_url = settings.service_url
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
+        self.unsent = UnsentBytes(io.clock)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -110,6 +111,7 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
     interpreted = hot.status().warning()
     if interpreted is not None:
         log.warning(interpreted)
+    _allow_open_files()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     loop = _new_loop()
     try:
@@ -121,6 +123,15 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
         return EXIT_CODE_FAILED
     finally:
         loop.close()
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets this process have: each client needs one."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("the limit of open files stays as it is", extra={"error": str(error)})
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.outgoing import MESSAGES_HIGH_WATER, REQUESTS_HIGH_WATER, Outgoing
+from magnetar.broker.outgoing import (
+    MESSAGES_HIGH_WATER,
+    REQUESTS_HIGH_WATER,
+    TIGHT_HIGH_WATER,
+    Outgoing,
+    UnsentBytes,
+)
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 
 
@@ -37,8 +43,16 @@ class World:
         self.room_again = 0
         self.overfull: list[bool] = []
         self.socket = Socket()
-        self.outgoing = Outgoing(self.simulation.io.loop, self._on_room, self.overfull.append)
+        self.unsent = UnsentBytes(self.simulation.io.clock, 3 * MESSAGES_HIGH_WATER)
+        loop = self.simulation.io.loop
+        self.outgoing = Outgoing(loop, self._on_room, self.overfull.append, self.unsent)
         self.outgoing.use(self.socket)
+
+    def another(self) -> tuple[Outgoing, Socket]:
+        """One more connection, of another client."""
+        other, socket = Outgoing(self.simulation.io.loop, lambda: None, lambda _: None, self.unsent), Socket()
+        other.use(socket)
+        return other, socket
 
     def _on_room(self) -> None:
         self.room_again += 1
@@ -103,3 +117,35 @@ def test_nothing_is_written_to_what_is_closing_or_gone(world: World) -> None:
     world.outgoing.use(None)
     world.turn()
     assert world.socket.written == []
+
+
+def test_when_all_together_have_too_much_unsent_each_may_have_little(world: World) -> None:
+    """A thousand consumers that read nothing took a gigabyte."""
+    others = [world.another() for _ in range(4)]
+    for other, _socket in others:
+        other.queue(bytes(MESSAGES_HIGH_WATER))
+    assert world.unsent.used == 4 * MESSAGES_HIGH_WATER
+    assert world.outgoing.room == TIGHT_HIGH_WATER
+    assert world.socket.limits == (TIGHT_HIGH_WATER, TIGHT_HIGH_WATER // 2)
+    world.turn()
+    assert world.outgoing.room == TIGHT_HIGH_WATER, "written is not sent"
+    world.outgoing.pause()
+    for _other, socket in others:
+        socket.unsent = 0
+    world.simulation.loop.run_for(1)
+    world.outgoing.resume()
+    assert world.outgoing.room == MESSAGES_HIGH_WATER
+    assert world.socket.limits == (MESSAGES_HIGH_WATER, MESSAGES_HIGH_WATER // 2)
+    assert world.unsent.used == 0
+
+
+def test_what_goes_with_its_connection_is_unsent_no_more(world: World) -> None:
+    other, _socket = world.another()
+    other.queue(bytes(1000))
+    world.turn()
+    other.queue(bytes(10))
+    assert world.unsent.used == 1010
+    other.use(None)
+    assert world.unsent.used == 0
+    world.turn()
+    assert world.unsent.used == 0
