@@ -89,6 +89,13 @@ def test_produce_consume_and_read(
     assert figures(perf(broker, "read", topic, "-n", "1000", *everything))["delivered"] >= 1000
 
 
+def test_histogram_file(broker: Server, tmp_path: Path) -> None:
+    file = tmp_path / "latencies.hgrm"
+    figures(perf(broker, "run", "logged", *SMALL, "--raw", "--histogram-file", str(file)))
+    lines = file.read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines[3:]] == ["Tag=publish", "Tag=end_to_end"]
+
+
 def test_server_cpu_and_memory(broker: Server) -> None:
     found = figures(
         perf(broker, "run", "measured", *SMALL, "--raw", "--server-pid", str(broker.pid), "-time", "1")

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _NOT_UNDERSTOOD
     from magnetar.cli.perf.command import perform
 
-    return perform(parsed)
+    return perform(parsed, given)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from magnetar.admin_client import AdminClient, AdminError, NotFound
 from magnetar.cli.perf.load import Load
-from magnetar.cli.perf.report import Live, added_up, figures, findings, tell
+from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, write_histograms
 from magnetar.cli.perf.workload import (
     Share,
     check_is_checkable,
@@ -32,15 +33,18 @@ _BACKLOG_SECONDS = 20.0
 Found = dict[str, Any]
 
 
-def perform(parsed: argparse.Namespace) -> int:
-    """Does what was asked; the exit code: 0 well, 1 failed, 3 void."""
+def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
+    """Does what was asked; the exit code: 0 well, 1 failed, 3 void.
+
+    :param given: the arguments that ``parsed`` came from
+    """
     for note in getattr(parsed, "notes", None) or []:
         sys.stderr.write(f"pulsar-perf: {note}\n")
     try:
         if parsed.share is None and parsed.processes > 1:
             from magnetar.cli.perf.processes import spread
 
-            found = added_up(spread(parsed.processes))
+            found = added_up(spread(given, parsed.processes))
         else:
             found = run_until_done(_COMMANDS[parsed.command](parsed, Share.parse(parsed.share)))
     except (PulsarException, AdminError, OSError) as error:
@@ -49,6 +53,8 @@ def perform(parsed: argparse.Namespace) -> int:
     if parsed.share is not None:
         sys.stdout.write(json.dumps(found) + "\n")
         return 0
+    if parsed.histogram_file:
+        write_histograms(found, parsed.histogram_file)
     return tell(figures(found, _about(parsed), parsed.server_pid), parsed.json)
 
 
@@ -88,8 +94,6 @@ def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]
 async def _finish(load: Load, work: Awaitable[None]) -> None:
     """Runs a load; Ctrl-C ends it early, and what was measured counts."""
     loop = asyncio.get_running_loop()
-    import signal
-
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, load.interrupt)
     await work

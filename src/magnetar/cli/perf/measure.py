@@ -73,7 +73,8 @@ def milliseconds(histogram: Histogram) -> dict[str, float] | None:
         return None
     counts = histogram.counts
     found = {
-        name: round(percentile(counts, histogram.total, fraction) / 1e6, 4) for name, fraction in _QUANTILES
+        name: round(min(percentile(counts, histogram.total, fraction), histogram.maximum) / 1e6, 4)
+        for name, fraction in _QUANTILES
     }
     found["max"] = round(histogram.maximum / 1e6, 4)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from magnetar.cli.perf.pacing import Clock
@@ -13,13 +14,14 @@ from magnetar.client.exceptions import InvalidConfiguration
 _START_SECONDS = 3.0
 
 
-def spread(processes: int) -> list[dict[str, Any]]:
+def spread(given: Sequence[str], processes: int) -> list[dict[str, Any]]:
     """What each of ``processes`` processes found.
 
+    :param given: the arguments of the command
     :raises InvalidConfiguration: one of them failed; it has said why
     """
     begin_at = Clock().now() + round(_START_SECONDS * 1e9)
-    command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", *sys.argv[1:]]
+    command = [sys.executable, "-m", "magnetar.cli.pulsar_perf", *given]
     running = [
         subprocess.Popen(
             [*command, "--share", f"{index}/{processes}/{begin_at}"], stdout=subprocess.PIPE, text=True

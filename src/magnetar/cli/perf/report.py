@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from magnetar.cli.perf.hot_raw import Histogram
+from magnetar.cli.perf.hdr_log import log_text
 from magnetar.cli.perf.load import Load
 from magnetar.cli.perf.measure import (
     from_sparse,
@@ -48,6 +49,7 @@ def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, Any]:
     published = last.published - first.published
     return {
         "void": "; ".join(failures) or None,
+        "began": time.time() - (time.monotonic() - first.moment),
         "seconds": last.moment - first.moment,
         "published": load.published,
         "delivered": load.received,
@@ -68,6 +70,7 @@ def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The findings of several processes as one; they measured the same server at the same time."""
     whole = dict(parts[0])
     whole["void"] = "; ".join(part["void"] for part in parts if part["void"]) or None
+    whole["began"] = min(part["began"] for part in parts)
     whole["seconds"] = max(part["seconds"] for part in parts)
     for name in (*_SUMS, "duplicates", "lost", "out_of_order", "own_cpu_seconds"):
         whole[name] = sum(part[name] for part in parts)
@@ -148,7 +151,6 @@ class Live:
     def __init__(self) -> None:
         self._published = 0
         self._received = 0
-        self._latencies: tuple[int, int] = (0, 0)
 
     def __call__(self, load: Load, seconds: float) -> None:
         published, received = load.published, load.received
@@ -160,6 +162,7 @@ class Live:
         self._published, self._received = published, received
 
 
-def histogram_of(found: dict[str, Any], name: str) -> Histogram:
-    """``publish`` or ``end_to_end`` of findings."""
-    return from_sparse(found[name])
+def write_histograms(found: dict[str, Any], file: str) -> None:
+    """Writes the latencies as an HdrHistogram log, values in ns."""
+    histograms = {name: from_sparse(found[name]) for name in ("publish", "end_to_end")}
+    Path(file).write_text(log_text(histograms, found["began"], found["seconds"]))
