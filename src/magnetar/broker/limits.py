@@ -14,6 +14,7 @@ class BoundedConnection(Protocol):
     """What the limits ask of a connection."""
 
     host: str
+    pending_publishes: int
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
