@@ -193,8 +193,10 @@ def test_several_hosts_are_tried_in_turn(broker: Server, topic: str) -> None:
     async def work() -> None:
         url = broker.url.replace("pulsar://", "pulsar://127.0.0.1:1,")
         client = Client(url, connections_per_broker=3)
-        producers = [await client.create_producer(topic) for _ in range(4)]
+        producers = [await client.create_producer(topic) for _ in range(6)]
         await asyncio.gather(*(producer.send(b"x") for producer in producers))
+        connections = {id(each._connection): each._connection for each in producers}  # type: ignore[union-attr]
+        assert [len(each.wire.producers) for each in connections.values() if each] == [2, 2, 2]
         await client.close()
 
     asyncio.run(work())

@@ -110,7 +110,7 @@ class Attachment:
 
     async def _attach(self) -> None:
         owner = await self._services.lookup.owner(self._topic)
-        connection = await self._services.pool.get(owner.broker, owner.through)
+        connection = await self._services.pool.next(owner.broker, owner.through)
         await self._announce(connection)
         self._connection = connection
         self._backoff.reset()

@@ -35,20 +35,26 @@ class ConnectionPool:
         self._auth = auth
         self._keep_alive = keep_alive
         self._runs = Runs()
-        self._turn = 0
+        self._turns: dict[tuple[Address, Address], int] = {}
         self._closed = False
         self._opening: dict[_Key, Any] = {}
         self._open: dict[_Key, Connection] = {}
 
-    async def get(self, broker: Address, through: Address) -> Connection:
+    async def next(self, broker: Address, through: Address) -> Connection:
+        """As :meth:`get`, each of the connections to ``broker`` in turn."""
+        turn = self._turns.get((broker, through), 0)
+        self._turns[broker, through] = (turn + 1) % self._per_broker
+        return await self.get(broker, through, turn)
+
+    async def get(self, broker: Address, through: Address, number: int = 0) -> Connection:
         """A connection to ``broker``.
 
         :param through: where to connect to: the broker itself, or a proxy
+        :param number: which of the connections to this broker, from 0 on
         :raises ConnectError: nobody answers there
         :raises PulsarException: what the broker answered to CONNECT
         """
-        self._turn += 1
-        key = (broker, through, self._turn % self._per_broker)
+        key = (broker, through, number)
         connection = self._open.get(key)
         if connection is not None and not connection.closed:
             return connection

@@ -204,8 +204,10 @@ class Load:
             self.first = self._snapshot()
         if self.plan.warmup <= 0:
             self.pump.begin()
+        if not self.senders and self.plan.messages:
+            self.shared.on_received = self._received_all
         await self._until(time.monotonic() + self.plan.seconds if self.plan.seconds else float("inf"))
-        if self.plan.seconds:
+        if self.plan.seconds and self.last is None:
             self._close_window()
         self.pump.end()
         if self._copies or self.senders:
@@ -214,6 +216,11 @@ class Load:
             self._close_window()
         for receiver in self.receivers:
             receiver.flush()
+
+    def _received_all(self) -> None:
+        """Ends the window with the last message, not with the next look at it."""
+        if self.last is None and self.received >= self.plan.messages:
+            self._close_window()
 
     def interrupt(self) -> None:
         """Ends the run early; what was measured until now counts."""

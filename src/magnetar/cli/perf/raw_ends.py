@@ -27,7 +27,7 @@ _SEND_AT_ONCE = 2000
 
 async def _connect(services: Services, topic: str) -> Connection:
     owner = await services.lookup.owner(topic)
-    return await services.pool.get(owner.broker, owner.through)
+    return await services.pool.next(owner.broker, owner.through)
 
 
 class RawProducer:
