@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _TIMEOUT = 8.0
+_LONGEST_TURN = 60.0
+_WAIT_FOR_EXCLUSIVE = 2
 
 
 class Client:
@@ -80,6 +82,8 @@ class ProducerPlan:
     batches: bool
     mischief: float
     """Share of bursts before which something odd is done."""
+    waits: bool
+    """Whether it wants the topic for itself, and waits for its turn."""
 
 
 class Producer:
@@ -139,6 +143,8 @@ class Producer:
             producer_id=self._id,
             user_provided_producer_name=self._plan.own_name,
             epoch=self._epoch,
+            producer_access_mode=_WAIT_FOR_EXCLUSIVE if self._plan.waits else 0,
+            patience=_LONGEST_TURN if self._plan.waits else None,
             **fields,
         )
         if connection.closed or self._closed:

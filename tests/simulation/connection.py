@@ -212,12 +212,14 @@ class Connection:
         self.send(command(kind, request_id=self._next_request, **fields))
         return future
 
-    async def ask(self, kind: int, **fields: Any) -> Any:
-        """:raises Gone: no answer came; the connection is closed then
+    async def ask(self, kind: int, *, patience: float | None = None, **fields: Any) -> Any:
+        """:param patience: seconds to wait, if not the usual ones
+
+        :raises Gone: no answer came; the connection is closed then
 
         :raises Refused: the answer is an error
         """
-        return await self._within(self.begin(kind, **fields))
+        return await self._within(self.begin(kind, **fields), patience)
 
     async def ping(self) -> None:
         """Returns when the broker has seen all that was sent."""
@@ -228,8 +230,8 @@ class Connection:
         self.send(command(BaseCommand.PING))
         await self._within(future)
 
-    async def _within(self, future: Any) -> Any:
-        timer = self._loop.call_later(self._timeout, self.abort)
+    async def _within(self, future: Any, patience: float | None = None) -> Any:
+        timer = self._loop.call_later(patience or self._timeout, self.abort)
         try:
             return await future
         finally:

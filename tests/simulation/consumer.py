@@ -39,6 +39,8 @@ class ConsumerPlan:
     mischief: float
     batch_acks: bool
     """Whether the broker takes acknowledgements of parts of a batch."""
+    alternates: bool
+    """Whether it comes back with any type of subscription."""
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Consumer:
         self._random = random
         self._connection: Connection | None = None
         self._id = 0
+        self._shared = plan.shared
         self._open = False
         self._closed = False
         """It was closed since it was last opened, perhaps before the answer to that was looked at."""
@@ -107,13 +110,16 @@ class Consumer:
         self._last = (-1, -1)
         self._rewinds = 0
         self._closed = False
+        self._shared = self._plan.shared
+        if self._plan.alternates:
+            self._shared = self._random.random() < 0.5
         self._inbox.clear()
         self._unconfirmed.clear()
         await connection.ask(
             BaseCommand.SUBSCRIBE,
             topic=self._topic.name,
             subscription=self._plan.subscription,
-            subType=CommandSubscribe.Shared if self._plan.shared else CommandSubscribe.Exclusive,
+            subType=CommandSubscribe.Shared if self._shared else CommandSubscribe.Exclusive,
             consumer_id=self._id,
             consumer_name=self._plan.name,
             initialPosition=CommandSubscribe.Earliest,
@@ -183,8 +189,11 @@ class Consumer:
             await connection.ping()
             self._confirm(connection)
             return
-        if self._plan.cumulative and not self._plan.shared:
+        if self._plan.cumulative and not self._shared:
             last = taken[-1].position
+            if self._plan.batch_acks and taken[-1].messages > 1 and self._random.random() < 0.4:
+                await self._sweep_into(connection, taken[-1])
+                return
             self._unconfirmed += self._subscription.sweep(last, self._world.steps(), connection)
             await self._send_acks(connection, CommandAck.Cumulative, [self._id_of(last)])
             return
@@ -203,6 +212,20 @@ class Consumer:
                     self._unconfirmed.append(self._subscription.acknowledge(position, step, connection))
             await self._send_acks(connection, CommandAck.Individual, ids[:count])
             del ids[:count]
+
+    async def _sweep_into(self, connection: Connection, delivery: Delivery) -> None:
+        """Everything before a batch and some of its first messages, then the rest of it."""
+        ledger_id, entry_id = delivery.position
+        before = (ledger_id, entry_id - 1)
+        self._unconfirmed += self._subscription.sweep(before, self._world.steps(), connection)
+        part = self._id_of(delivery.position)
+        part.batch_size = delivery.messages
+        taken = self._random.randrange(1, delivery.messages)
+        part.ack_set.extend(words_from_bits((1 << delivery.messages) - (1 << taken)))
+        await self._send_acks(connection, CommandAck.Cumulative, [part])
+        if self._open:
+            self._unconfirmed += self._subscription.sweep(delivery.position, self._world.steps(), connection)
+            await self._send_acks(connection, CommandAck.Cumulative, [self._id_of(delivery.position)])
 
     def _part(self, delivery: Delivery) -> list[MessageIdData]:
         """Some messages of a batch; the rest follows with the whole entry."""
@@ -259,7 +282,7 @@ class Consumer:
         if self._granted <= self._got:
             raise Violation(f"{self._plan.name}: {position} without a permit")
         self._got += sent.messages if remaining is None else remaining.bit_count()
-        if not self._plan.shared:
+        if not self._shared:
             if position <= self._last:
                 if not self._rewinds:
                     raise Violation(f"{self._plan.name}: {position} after {self._last}")
@@ -322,7 +345,7 @@ class Consumer:
 
     async def _redeliver(self, connection: Connection) -> None:
         ids: list[MessageIdData] = []
-        if self._plan.shared and self._random.random() < 0.6:
+        if self._shared and self._random.random() < 0.6:
             some = [d for d in self._inbox if self._random.random() < 0.5]
             ids = [self._id_of(d.position) for d in some]
             self._inbox = [d for d in self._inbox if d not in some or self._random.random() < 0.3]
@@ -336,6 +359,9 @@ class Consumer:
         self._confirm(connection)
 
     async def _seek(self, connection: Connection) -> None:
+        if self._random.random() < 0.2:
+            await self._seek_in_time(connection)
+            return
         known = sorted(self._topic.positions)
         if self._random.random() < 0.3 or not known:
             target, message_id = (-1, -1), MessageIdData(ledgerId=_EARLIEST, entryId=_EARLIEST)
@@ -349,6 +375,16 @@ class Consumer:
             subscription.may_move(target, asked)
             await connection.ask(BaseCommand.SEEK, consumer_id=self._id, message_id=message_id)
             subscription.moved(target, asked, strict=self._world.limits.keeps_all)
+
+    async def _seek_in_time(self, connection: Connection) -> None:
+        """Where it leads depends on the clocks of all producers."""
+        subscription = self._subscription
+        asked = self._world.steps()
+        when = self._world.clock.wall_ms() - self._random.randrange(2000)
+        self._world.trace.note(self._plan.name, "seeks the time", when)
+        with self._unsettled(subscription):
+            subscription.may_move((1 << 62, 0), asked)
+            await connection.ask(BaseCommand.SEEK, consumer_id=self._id, message_publish_time=when)
 
     async def _unsubscribe(self, connection: Connection) -> None:
         """What comes after it is another subscription."""
@@ -366,9 +402,9 @@ class Consumer:
         try:
             yield
         except Gone:
-            self._world.loop.call_later(_LONGEST_WAY, subscription.settle)
+            self._world.loop.call_later(_LONGEST_WAY, lambda: subscription.settle(self._world.steps()))
             raise
         except Refused:
-            subscription.settle()
+            subscription.settle(self._world.steps())
             raise
-        subscription.settle()
+        subscription.settle(self._world.steps())

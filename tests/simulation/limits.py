@@ -52,6 +52,7 @@ class Limits:
     broker: dict[str, Any] = field(default_factory=dict)
     """Fields of ``BrokerSettings`` that are not as the settings say."""
     outgoing_bytes: int = outgoing.MESSAGES_HIGH_WATER
+    """Unsent bytes of a connection beyond which it gets no messages; eight times that, and it is not read."""
 
     @property
     def keeps_all(self) -> bool:
@@ -127,7 +128,10 @@ def in_effect(limits: Limits) -> Iterator[None]:
             "entry_cache_settings": lambda _settings: limits.cache,
             "broker_settings": own_settings,
         },
-        outgoing: {"MESSAGES_HIGH_WATER": limits.outgoing_bytes},
+        outgoing: {
+            "MESSAGES_HIGH_WATER": limits.outgoing_bytes,
+            "REQUESTS_HIGH_WATER": 8 * limits.outgoing_bytes,
+        },
     }
     before = {module: {name: getattr(module, name) for name in names} for module, names in changed.items()}
     try:

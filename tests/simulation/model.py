@@ -123,6 +123,8 @@ class SubscriptionModel:
         """Positions that came again, or were skipped, and may be consumed; and since which step."""
         self.unsettled = 0
         """Seeks and the like whose outcome is not known."""
+        self.settled_step = -1
+        """When the last of them was over."""
         self.life_step = -1
         """When the broker's last life ended."""
         self.lost_acks = 0
@@ -138,13 +140,17 @@ class SubscriptionModel:
         self.unsettled += 1
         self.doubt_all()
 
-    def settle(self) -> None:
+    def settle(self, step: int) -> None:
         self.unsettled -= 1
+        self.settled_step = step
 
     def receipted(self, position: Position, sent: Sent) -> None:
         """An entry is stored; whoever subscribed before it was sent is to get it."""
         if self.exists_since is not None and self.exists_since < sent.first_step and position > self.swept:
             self.owed.add(position)
+            if self.unsettled or sent.first_step <= self.settled_step:
+                # It was perhaps skipped before its producer heard of it.
+                self.doubtful[position] = self.settled_step
 
     def deliver(self, position: Position, connection: Any, remaining: int | None) -> None:
         """:param remaining: bits of a batch that were delivered, None for all messages"""

@@ -92,8 +92,9 @@ class Scenario:
         random = self._random
         for number in range(random.choice((1, 1, 2))):
             topic = self.world.model.topic(f"persistent://public/default/t{number}")
+            waits = random.random() < 0.15
             for index in range(random.randrange(1, 4)):
-                self._producer(topic, f"p{number}-{index}")
+                self._producer(topic, f"p{number}-{index}", waits=waits)
             for index in range(random.randrange(1, 3)):
                 self._subscription(topic, f"s{number}-{index}")
             if random.random() < 0.3:
@@ -124,7 +125,7 @@ class Scenario:
         self._clients.append(Client(self.world, f"client{len(self._clients)}"))
         return self._clients[-1]
 
-    def _producer(self, topic: TopicModel, name: str) -> None:
+    def _producer(self, topic: TopicModel, name: str, *, waits: bool) -> None:
         random = self._random
         plan = ProducerPlan(
             name,
@@ -135,6 +136,7 @@ class Scenario:
             largest=random.choice((20, 200, 8000)),
             batches=random.random() < 0.5,
             mischief=random.choice((0.0, 0.05)),
+            waits=waits,
         )
         self.producers.append(Producer(self._client(), topic, plan, Random(random.getrandbits(64))))
 
@@ -143,7 +145,8 @@ class Scenario:
         shared = random.random() < 0.6
         cumulative = not shared and random.random() < 0.5
         mischief = random.choice((0.0, 0.05, 0.2))
-        for index in range(random.randrange(1, 4) if shared else 1):
+        alternates = random.random() < 0.15
+        for index in range(random.randrange(1, 4) if shared and not alternates else 1):
             plan = ConsumerPlan(
                 f"{name}-c{index}",
                 name,
@@ -153,6 +156,7 @@ class Scenario:
                 receipts=random.choice((0.0, 0.3, 1.0)),
                 pause=random.choice((0.0001, 0.01, 0.3)),
                 mischief=mischief,
+                alternates=alternates,
                 batch_acks=self.limits.settings.acknowledgment_at_batch_index_level_enabled,
             )
             self.consumers.append(Consumer(self._client(), topic, plan, Random(random.getrandbits(64))))
