@@ -165,7 +165,9 @@ class Acknowledgements:
         return connection.ask(command.ack.request_id, command, self._timeout)
 
     def forget(self) -> None:
-        """The subscription begins anew elsewhere: what was half acknowledged does not count."""
+        """The subscription begins anew: what gathers or is half acknowledged does not count."""
+        waiting, self._waiting = self._waiting, []
+        _tell(waiting, NotConnected("the messages will be delivered again"))
         self._remaining.clear()
         self._partial.clear()
         del self._ledgers[:]

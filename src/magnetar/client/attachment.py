@@ -181,9 +181,3 @@ class Attachment:
         self._connection = None
         if self._reattaching is not None:
             self._reattaching.cancel()
-
-
-def nobody_waits(answer: Any) -> None:
-    """To be called with an answer that is of no use to anybody: that it is a failure is no news, either."""
-    if not answer.cancelled():
-        answer.exception()

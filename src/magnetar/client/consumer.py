@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
-from magnetar.client.attachment import Attachment, Services, nobody_waits
+from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.deadline import fail_at, wake
+from magnetar.client.deadline import fail_at, nobody_waits, wake
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,

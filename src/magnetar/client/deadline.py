@@ -50,3 +50,9 @@ async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], 
         raise Timeout(f"{what}: nothing within {seconds:g} s")
     result: T = task.result()
     return result
+
+
+def nobody_waits(answer: Any) -> None:
+    """To be called with an answer that is of no use to anybody: that it is a failure is no news, either."""
+    if not answer.cancelled():
+        answer.exception()

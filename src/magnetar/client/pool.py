@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
-from magnetar.client.deadline import within
-from magnetar.client.exceptions import AlreadyClosed, ConnectError, PulsarException
+from magnetar.client.deadline import nobody_waits, within
+from magnetar.client.exceptions import AlreadyClosed, ConnectError
 from magnetar.client.service_url import Address
 from magnetar.client.wire import Runs
 from magnetar.io.interfaces import ClientIo
@@ -63,6 +63,7 @@ class ConnectionPool:
         opening = self._opening.get(key)
         if opening is None:
             opening = self._opening[key] = self._io.loop.create_task(self._connect(key))
+            opening.add_done_callback(nobody_waits)
             opening.add_done_callback(lambda _done: self._opening.pop(key, None))
         await finished(self._io.loop, opening)
         if opening.cancelled():
@@ -91,16 +92,14 @@ class ConnectionPool:
 
         try:
             connection = await within(self._io.loop, self._timeout, establish(), f"connecting to {through}")
+            self._open[key] = connection
         except OSError as error:
             raise ConnectError(f"cannot connect to {through}: {error}") from error
-        except PulsarException as error:
+        finally:
+            # Also when nobody waits any more: a connection that did not get ready must not stay open.
             for each in made:
-                each.abort(error)
-            raise
-        if self._closed:
-            connection.close()
-            raise AlreadyClosed("the client is closed")
-        self._open[key] = connection
+                if self._open.get(key) is not each:
+                    each.abort(ConnectError(f"connecting to {through} was given up"))
         return connection
 
     def close(self) -> None:

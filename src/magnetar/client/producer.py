@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from magnetar.client.attachment import Attachment, Services, nobody_waits
+from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
+from magnetar.client.deadline import nobody_waits, within
 from magnetar.client.enums import CompressionType, ProducerAccessMode
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -30,6 +32,8 @@ from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.hot_client_encode import encode_send
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+log = logging.getLogger(__name__)
 
 SendCallback = Callable[[Result, MessageId | None], object]
 
@@ -409,11 +413,15 @@ class Producer(Attachment):
         return connection.ask(request_id, command, self._services.operation_timeout)
 
     async def close(self) -> None:
-        """Publishes what is pending, then ends; a second time does nothing."""
+        """Publishes what is pending, at most for the operation time-out, then ends; twice does nothing."""
         if self._closed:
             return
         if self._failure is None and self._connection is not None:
-            await self.flush()
+            seconds = self._services.operation_timeout
+            try:
+                await within(self._loop, seconds, self.flush(), f"{self._topic}: flush")
+            except Timeout as error:
+                log.warning("%s; what is pending is given up", error)
         connection = self._connection
         self._stop()
         for timer in (self._batch_timer, self._send_timer):

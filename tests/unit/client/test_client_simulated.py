@@ -1,0 +1,149 @@
+"""The client core on a simulated loop and network that misbehave: it runs where it is told to, and ends."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from magnetar.client.client import Client
+from magnetar.client.exceptions import AlreadyClosed, ConnectError, PulsarException, Timeout
+from magnetar.io.interfaces import ClientIo, Clock
+from magnetar.io.simulated.loop import SimulatedLoop
+from magnetar.protocol.frames import encode_command
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+
+class LoopClock:
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def wall_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class Chance:
+    def __init__(self) -> None:
+        self._random = Random(1)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+    def fraction(self) -> float:
+        return self._random.random()
+
+    def token(self, length: int) -> bytes:
+        return self._random.randbytes(length)
+
+
+class Wire:
+    """A transport to a broker that answers CONNECT, if at all, and nothing else."""
+
+    def __init__(self, network: SilentNetwork, protocol: Any) -> None:
+        self._network = network
+        self._protocol = protocol
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self._network.written += 1
+        if self._network.answers:
+            self._network.answers = False
+            command = BaseCommand(type=BaseCommand.CONNECTED)
+            command.connected.server_version = "silent"
+            self._network.loop.call_soon(self._protocol.data_received, encode_command(command))
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            self._network.open -= 1
+            self._network.loop.call_soon(self._protocol.connection_lost, None)
+
+
+class SilentNetwork:
+    def __init__(self, loop: SimulatedLoop, *, answers: bool) -> None:
+        self.loop = loop
+        self.answers = answers
+        self.open = 0
+        self.written = 0
+
+    async def listen(self, host: str, port: int, factory: Any) -> Any:
+        raise OSError("nobody listens here")
+
+    async def connect(self, host: str, port: int, factory: Any) -> Any:
+        if host == "nobody":
+            raise OSError("nobody answers")
+        protocol = factory()
+        self.open += 1
+        transport = Wire(self, protocol)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+
+def world(*, answers: bool, host: str = "broker") -> tuple[SimulatedLoop, SilentNetwork, Client]:
+    loop = SimulatedLoop()
+    network = SilentNetwork(loop, answers=answers)
+    clock: Clock = LoopClock(loop)
+    io = ClientIo(loop=loop, clock=clock, randomness=Chance(), network=network)
+    return loop, network, Client(f"pulsar://{host}", io=io, operation_timeout_seconds=5)
+
+
+def test_a_broker_that_does_not_answer_connect() -> None:
+    loop, network, client = world(answers=False)
+    with pytest.raises(Timeout):
+        loop.run_until(client.create_producer("t"))
+    assert network.open == 0
+    loop.run_until(client.close())
+
+
+def test_a_broker_that_answers_nothing_is_given_up_after_two_silent_intervals() -> None:
+    loop, network, client = world(answers=True)
+    failures: list[BaseException] = []
+
+    async def work() -> None:
+        try:
+            await client.create_producer("t")
+        except PulsarException as error:
+            failures.append(error)
+
+    loop.run_until(work())
+    assert [type(error) for error in failures] == [Timeout]
+    loop.run_for(100)
+    assert network.open == 0
+    loop.run_until(client.close())
+
+
+def test_nobody_there_is_said_at_the_end_of_the_operation_time() -> None:
+    loop, _, client = world(answers=False, host="nobody")
+    with pytest.raises(ConnectError):
+        loop.run_until(client.create_producer("t"))
+    assert 2 < loop.time() <= 5
+    loop.run_until(client.close())
+
+
+def test_closing_ends_what_is_being_opened() -> None:
+    loop, network, client = world(answers=False)
+
+    async def work() -> None:
+        creating = loop.create_task(client.create_producer("t"))
+        passed = loop.create_future()
+        loop.call_later(1, passed.set_result, None)
+        await passed
+        await client.close()
+        with pytest.raises(AlreadyClosed):
+            await creating
+
+    loop.run_until(work())
+    loop.run_for(1)
+    assert network.open == 0
+    with pytest.raises(AlreadyClosed):
+        loop.run_until(client.create_producer("t"))
