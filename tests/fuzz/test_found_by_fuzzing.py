@@ -296,3 +296,37 @@ def test_a_topic_closes_while_a_subscription_is_deleted(fuzzed: FuzzedBroker, cl
     fuzzed.world.run(fuzzed.broker.unload_topic(fuzzed.broker.topics[TOPIC]))
     fuzzed.wait(1)
     fuzzed.check_log()
+
+
+def test_a_read_of_a_consumer_that_left_moves_nobody(
+    fuzzed: FuzzedBroker, client: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended where the next consumer had come to, which then had everything delivered again."""
+    client.produce()
+    for number in range(4):
+        client.publish(number)
+    client.subscribe(EXCLUSIVE)
+    reader = fuzzed.broker.topics[TOPIC].managed_ledger.reader
+    read = reader.read
+
+    async def read_late(position: Position, *arguments: Any) -> Any:
+        if position[1]:
+            later = fuzzed.loop.create_future()
+            fuzzed.loop.call_later(1.0, later.set_result, None)
+            await later
+        return await read(position, *arguments)
+
+    monkeypatch.setattr(reader, "read_cached", lambda *_: None)
+    monkeypatch.setattr(reader, "read", read_late)
+    client.flow(10)
+    assert [m.entryId for m in client.messages()] == [0, 1, 2]
+    client.ask("CLOSE_CONSUMER", "close_consumer", consumer_id=1, wait=0)
+    client.subscribe(SHARED, wait=0.01)
+    client.told.clear()
+    client.say("FLOW", "flow", consumer_id=1, messagePermits=1, wait=0.1)
+    assert [m.entryId for m in client.messages()] == [0]
+    fuzzed.wait(1)
+    client.flow(10)
+    fuzzed.wait(2)
+    assert [m.entryId for m in client.messages()] == [0, 1, 2, 3]
+    fuzzed.check_counts()

@@ -53,6 +53,7 @@ class Cursor:
         self.state = state
         self.storage = storage
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
+        self._rewinds = 0
         self.active = False
         self.messages_consumed = 0
         self._seen_ledger = -1
@@ -99,6 +100,7 @@ class Cursor:
         last = self._owner.max_read_position
         if position > last:
             return None
+        rewinds = self._rewinds
         try:
             run = await self._owner.reader.read(position, last, max_entries, max_bytes)
         except NoSuchLedger:
@@ -106,7 +108,8 @@ class Cursor:
                 raise
             # It was consumed and trimmed while the read was on its way: the next read goes on behind it.
             return None
-        if self.read_position != position:
+        if self.read_position != position or self._rewinds != rewinds:
+            # Somebody else reads from here now, perhaps from the same position.
             return None
         self._read(run)
         return run
@@ -138,7 +141,8 @@ class Cursor:
         return parts
 
     def rewind(self) -> None:
-        """Reads again from the first entry that is not consumed."""
+        """Reads again from the first entry that is not consumed; a read under way gives nothing."""
+        self._rewinds += 1
         self.read_position = self._owner.ledgers.after(self.state.mark_delete)
 
     # Consuming
@@ -267,6 +271,7 @@ class Cursor:
     def reset(self, position: Position) -> None:
         """Reads and delivers again from ``position`` on (inclusive), as if nothing behind it had been
         consumed."""
+        self._rewinds += 1
         target = self._owner.ledgers.first_at_or_after(position)
         last = self._owner.max_read_position
         self.state.clear_above()
