@@ -95,6 +95,13 @@ class File(Protocol):
         """Makes the file's data and size durable (fdatasync). An error is final: see DiskFailed."""
         ...
 
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Writes all of ``data`` at ``offset`` and makes it durable, as :meth:`write` and :meth:`sync` do.
+
+        Bytes behind it, up to the end of the last block of 4096, may become zeros. An error is final.
+        """
+        ...
+
     def truncate(self, size: int) -> None: ...
     def size(self) -> int: ...
     def lock(self, *, exclusive: bool) -> bool:

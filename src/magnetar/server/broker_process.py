@@ -23,6 +23,7 @@ from magnetar.http.server import HttpServer
 from magnetar.http.services import BrokerServices
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
+from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.server.logs import LogFormat, configure_logging
@@ -113,6 +114,7 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
         log.warning(interpreted)
     _allow_open_files()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    keep_freed_buffers()
     loop = _new_loop()
     try:
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))

@@ -8,16 +8,21 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from magnetar.io.real.direct import DirectWriter, StagingBuffers
+
 _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 
 
 class RealFile:
     """A file descriptor with whole reads and whole writes."""
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, buffers: StagingBuffers) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._buffers = buffers
         self._cached_reads = hasattr(os, "RWF_NOWAIT")
+        self._direct: DirectWriter | None = None
+        self._direct_writes = hasattr(os, "O_DIRECT") and hasattr(os, "RWF_DSYNC")
 
     def read(self, length: int, offset: int) -> bytes:
         data = os.pread(self._descriptor, length, offset)
@@ -58,6 +63,20 @@ class RealFile:
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
 
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        if self._direct_writes:
+            try:
+                self._direct = self._direct or DirectWriter(self._descriptor, self._buffers)
+            except OSError:
+                # File systems in memory, and systems without /proc.
+                self._direct_writes = False
+            else:
+                if self._direct.write(data, offset):
+                    return
+                self._direct_writes = False
+        self.write(data, offset)
+        self.sync()
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
 
@@ -76,6 +95,9 @@ class RealFile:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -86,6 +108,7 @@ class RealDisk:
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
+        self._buffers = StagingBuffers()
         self._make_directory(self._root)
 
     def locate(self, path: str) -> Path:
@@ -106,7 +129,7 @@ class RealDisk:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return RealFile(path, os.open(self.locate(path), flags, 0o640))
+        return RealFile(path, os.open(self.locate(path), flags, 0o640), self._buffers)
 
     def exists(self, path: str) -> bool:
         return self.locate(path).exists()

@@ -51,6 +51,10 @@ class SimulatedFile:
         if ignored is None or ignored not in self.path:
             self._inode.sync()
 
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        self.write(data, offset)
+        self.sync()
+
     def truncate(self, size: int) -> None:
         self._check_open()
         self._disk._changing("truncate", self.path)

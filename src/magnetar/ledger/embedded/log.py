@@ -202,11 +202,7 @@ class CommitLog:
         commit.segment.end += len(data)
         file, offset = commit.segment.file, commit.offset
 
-        def write_and_sync() -> None:
-            file.write(data, offset)
-            file.sync()
-
-        self._worker.submit(write_and_sync, self._written)
+        self._worker.submit(lambda: file.write_durably(data, offset), self._written)
 
     def _take(self) -> _Commit:
         """Groups of what waits, as far as it fits into the segment and one commit."""

@@ -59,8 +59,7 @@ class SegmentFiles:
         file = self._disk.open(self.segment_path(segment_id), create=True, exclusive=True)
         step = min(self._settings.zero_fill_bytes, len(_ZEROS))
         for offset in range(0, size, step):
-            file.write(memoryview(_ZEROS)[: min(step, size - offset)], offset)
-            file.sync()
+            file.write_durably(memoryview(_ZEROS)[: min(step, size - offset)], offset)
         file.write(header.encode(), 0)
         file.sync()
         self.sync_directory()

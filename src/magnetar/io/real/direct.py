@@ -1,0 +1,130 @@
+"""Writing past the page cache: the bytes of a log go from memory to the device once, and are durable then.
+
+What is written here is in the entry cache already; a copy in the page cache would only cost memory and the
+processor's time (copying, finding pages, writing them back later).
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections import deque
+
+BLOCK_BYTES = 4096
+"""Offsets, lengths and addresses of direct writes are multiples of this."""
+
+STAGING_BYTES = 1 << 20
+"""Of one buffer; a longer write goes in several pieces."""
+
+_KEPT_BUFFERS = 4
+_REFUSED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
+
+
+class StagingBuffers:
+    """Buffers whose addresses are multiples of a page, used again and again. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._free: deque[mmap.mmap] = deque()
+
+    def take(self) -> mmap.mmap:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return mmap.mmap(-1, STAGING_BYTES)
+
+    def give_back(self, buffer: mmap.mmap) -> None:
+        if len(self._free) < _KEPT_BUFFERS:
+            self._free.append(buffer)
+        else:
+            buffer.close()
+
+
+class DirectWriter:
+    """Direct, durable writes to one file, one at a time.
+
+    The last block is written again with what follows it, as the page cache would do; its bytes are kept.
+    """
+
+    def __init__(self, descriptor: int, buffers: StagingBuffers) -> None:
+        """:param descriptor: of the file, open for reading and writing
+
+        :raises OSError: the file system has no direct writes
+        """
+        self._buffered = descriptor
+        self._buffers = buffers
+        self._direct = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        self._end = -1
+        self._tail = b""
+
+    def close(self) -> None:
+        if self._direct >= 0:
+            os.close(self._direct)
+            self._direct = -1
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> bool:
+        """Writes all of ``data`` and makes it durable; False when the file system refuses such writes.
+
+        The rest of the last block becomes zeros.
+
+        :raises OSError: it failed; what is on the disk is not known
+        """
+        head = offset % BLOCK_BYTES
+        before = self._before(offset, head)
+        view = memoryview(data)
+        buffer = self._buffers.take()
+        try:
+            return self._write(buffer, before, view, offset - head)
+        finally:
+            self._buffers.give_back(buffer)
+
+    def _before(self, offset: int, head: int) -> bytes:
+        """What the block already holds ahead of ``offset``."""
+        if not head:
+            return b""
+        if self._end == offset:
+            return self._tail
+        found = os.pread(self._buffered, head, offset - head)
+        return found + bytes(head - len(found))
+
+    def _write(self, buffer: mmap.mmap, before: bytes, data: memoryview, start: int) -> bool:
+        taken = 0
+        filled = len(before)
+        buffer[:filled] = before
+        whole = filled + len(data) <= STAGING_BYTES
+        while True:
+            piece = data[taken : taken + STAGING_BYTES - filled]
+            used = filled + len(piece)
+            buffer[filled:used] = piece
+            taken += len(piece)
+            padded = -(-used // BLOCK_BYTES) * BLOCK_BYTES
+            if padded > used:
+                buffer[used:padded] = bytes(padded - used)
+            if not self._put(buffer, padded, start, os.RWF_DSYNC if whole else 0):
+                return False
+            if taken == len(data):
+                break
+            start += used
+            filled = 0
+        if not whole:
+            os.fdatasync(self._direct)
+        rest = used % BLOCK_BYTES
+        self._end = start + used
+        self._tail = buffer[used - rest : used]
+        return True
+
+    def _put(self, buffer: mmap.mmap, length: int, offset: int, flags: int) -> bool:
+        with memoryview(buffer) as view:
+            done = 0
+            while done < length:
+                try:
+                    with view[done:length] as piece:
+                        written = os.pwritev(self._direct, [piece], offset + done, flags)
+                except OSError as error:
+                    if error.errno in _REFUSED and not done:
+                        return False
+                    raise
+                if written <= 0 or written % BLOCK_BYTES:
+                    raise OSError(errno.EIO, f"a direct write of {length - done} bytes wrote {written}")
+                done += written
+        return True

@@ -1,0 +1,143 @@
+"""Durable writes past the page cache hold what ordinary ones would."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magnetar.io.real.direct import BLOCK_BYTES, STAGING_BYTES, DirectWriter, StagingBuffers
+from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.memory import keep_freed_buffers
+
+SIZE = 4 * STAGING_BYTES
+
+
+def direct_is_possible(folder: Path) -> bool:
+    path = folder / "probe"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    return True
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[int]:
+    """Lengths of pieces that follow each other."""
+    edges = (1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, STAGING_BYTES, STAGING_BYTES + 1)
+    length = st.one_of(st.integers(1, 3 * BLOCK_BYTES), st.sampled_from(edges))
+    return draw(st.lists(length, min_size=1, max_size=12))
+
+
+@settings(max_examples=60, deadline=None)
+@given(start=st.integers(0, 2 * BLOCK_BYTES), lengths=logs(), reopen=st.integers(0, 12))
+def test_a_log_of_durable_writes_reads_as_it_was_written(start: int, lengths: list[int], reopen: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        disk = RealDisk(folder)
+        file = disk.open("log", create=True)
+        file.write(b"\xaa" * SIZE, 0)
+        file.sync()
+        model = bytearray(b"\xaa" * SIZE)
+        offset = start
+        for number, length in enumerate(lengths):
+            if number == reopen:
+                file.close()
+                file = disk.open("log")
+            data = bytes([number + 1]) * length
+            if offset + length > SIZE:
+                break
+            file.write_durably(data, offset)
+            model[offset : offset + length] = data
+            offset += length
+            assert file.read(offset, 0) == model[:offset]
+        found = file.read(SIZE, 0)
+        file.close()
+    assert len(found) == SIZE
+    block_end = -(-offset // BLOCK_BYTES) * BLOCK_BYTES
+    assert found[:offset] == model[:offset]
+    assert set(found[offset:block_end]) <= {0, 0xAA}
+    assert found[block_end:] == model[block_end:]
+
+
+def test_what_a_reader_has_in_the_page_cache_does_not_hide_what_is_written(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    file, reader = disk.open("log", create=True), None
+    file.write(bytes(SIZE), 0)
+    file.sync()
+    reader = disk.open("log", write=False)
+    for number in range(1, 50):
+        assert reader.read(SIZE, 0)[number * 100 :] == bytes(SIZE - number * 100)
+        file.write_durably(bytes([number]) * 100, number * 100)
+        assert reader.read(100, number * 100) == bytes([number]) * 100
+    reader.close()
+    file.close()
+
+
+def test_a_file_system_without_direct_writes_is_written_through_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open, real_write = os.open, os.pwritev
+
+    def refusing_open(path: object, flags: int, *more: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes here")
+        return real_open(path, flags, *more)  # type: ignore[call-overload, no-any-return]
+
+    def refusing_write(*_: object) -> int:
+        raise OSError(errno.EINVAL, "not like this")
+
+    for name, replacement in (("open", refusing_open), ("pwritev", refusing_write)):
+        disk = RealDisk(tmp_path)
+        file = disk.open(name, create=True)
+        monkeypatch.setattr(os, name, replacement)
+        file.write_durably(b"kept", 10)
+        file.write_durably(b"too", 14)
+        monkeypatch.setattr(os, "open", real_open)
+        monkeypatch.setattr(os, "pwritev", real_write)
+        assert file.read(7, 10) == b"kepttoo"
+        file.close()
+
+
+def test_a_failed_direct_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not direct_is_possible(tmp_path):
+        pytest.skip("this file system has no direct writes")
+    file = RealDisk(tmp_path).open("log", create=True)
+
+    def failing(*_: object) -> int:
+        raise OSError(errno.EIO, "the device is gone")
+
+    monkeypatch.setattr(os, "pwritev", failing)
+    with pytest.raises(OSError, match="the device is gone"):
+        file.write_durably(b"lost", 0)
+    monkeypatch.setattr(os, "pwritev", lambda *_: 100)
+    with pytest.raises(OSError, match="wrote 100"):
+        file.write_durably(b"lost", 0)
+    file.close()
+
+
+def test_one_write_asks_once_and_a_long_one_ends_with_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not direct_is_possible(tmp_path):
+        pytest.skip("this file system has no direct writes")
+    descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_RDWR)
+    writer = DirectWriter(descriptor, StagingBuffers())
+    asked: list[object] = []
+    write, sync = os.pwritev, os.fdatasync
+    monkeypatch.setattr(os, "pwritev", lambda d, b, o, f: asked.append(f) or write(d, b, o, f))
+    monkeypatch.setattr(os, "fdatasync", lambda d: asked.append("sync") or sync(d))
+    assert writer.write(b"x" * 100, 0)
+    assert writer.write(b"x" * STAGING_BYTES, 100)
+    assert asked == [os.RWF_DSYNC, 0, 0, "sync"]
+    writer.close()
+    os.close(descriptor)
+
+
+def test_the_allocator_can_be_asked() -> None:
+    assert keep_freed_buffers() in (True, False)
