@@ -41,6 +41,10 @@ class _Unsynced:
     def sync(self) -> None:
         """Forgotten."""
 
+    def write_durably(self, data: bytes, offset: int) -> None:
+        """Written, and that is all."""
+        self._file.write(data, offset)
+
 
 def missing_fsync() -> AbstractContextManager[None]:
     """A commit is told to be durable when it is only written."""
