@@ -89,6 +89,19 @@ def test_produce_consume_and_read(
     assert figures(perf(broker, "read", topic, "-n", "1000", *everything))["delivered"] >= 1000
 
 
+def test_keys_events_files_and_rates(broker: Server, topic: str, tmp_path: Path) -> None:
+    contents = tmp_path / "contents"
+    contents.write_text("first;second;")
+    flags = ("-r", "0", "-m", "60", "--warmup-time", "0", "--json", "-")
+    extras = ("-f", str(contents), "-e", ";", "-mk", "autoIncrement", "-set", "-p", "20", "-z", "ZLIB")
+    assert figures(perf(broker, "produce", topic, *flags, *extras))["published"] == 60
+    slow = ("-sp", "Earliest", "-r", "100", "-m", "60", "--json", "-", "-p", "500", "-rs")
+    found = figures(perf(broker, "consume", topic, *slow))
+    assert found["delivered"] >= 60
+    # 60 messages at 100 a second.
+    assert found["seconds"] > 0.5
+
+
 def test_histogram_file(broker: Server, tmp_path: Path) -> None:
     file = tmp_path / "latencies.hgrm"
     figures(perf(broker, "run", "logged", *SMALL, "--raw", "--histogram-file", str(file)))
@@ -137,6 +150,9 @@ def test_flags_that_are_not_supported_are_refused_by_name(broker: Server, flags:
         ("run", ()),
         ("run", ("--raw", "-z", "LZ4", "-m", "5")),
         ("produce", ("--raw", "-z", "LZ4")),
+        ("produce", ("--raw", "-mk", "random")),
+        ("consume", ("--raw", "-r", "5")),
+        ("read", ("--raw", "-r", "5")),
         ("read", ("-m", "nowhere")),
     ],
 )

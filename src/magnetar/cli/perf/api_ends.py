@@ -70,11 +70,12 @@ class ApiProducer:
 
     def send(self, count: int, due: int, interval: int) -> None:
         assert self._producer is not None
-        content = self._settings.content
+        contents = self._settings.contents
         for _ in range(count):
+            content = contents[self.sent % len(contents)]
             if len(content) >= HEADER_SIZE:
                 head = _MAGIC + self._number.to_bytes(4, "big") + self.sent.to_bytes(8, "big")
-                content = head + due.to_bytes(8, "big") + self._settings.content[HEADER_SIZE:]
+                content = head + due.to_bytes(8, "big") + content[HEADER_SIZE:]
             self.sent += 1
             options = None if self._plain else self._options()
             self._producer.enqueue(content, self._confirmer(due), None, options)
@@ -170,6 +171,7 @@ class ApiConsumer:
                 ack_group_time_ms=settings.ack_delay_millis,
                 ack_group_size=settings.ack_group,
                 batch_index_ack_enabled=settings.batch_index_ack,
+                replicate_subscription_state_enabled=settings.replicated,
             )
         self._task = asyncio.ensure_future(self._receive(self._end))
 
@@ -177,8 +179,13 @@ class ApiConsumer:
         receive = end.read_next if isinstance(end, Reader) else end.receive
         receiver, clock = self._receiver, self._shared.clock
         cumulative = self._settings.cumulative
+        interval = round(1e9 / self._settings.rate) if self._settings.rate > 0 else 0
+        turn = clock.now()
         try:
             while True:
+                if interval:
+                    turn = max(turn + interval, clock.now() - interval)
+                    await asyncio.sleep(max(0, turn - clock.now()) / 1e9)
                 message = await receive()
                 receiver.take_content(message.data(), message.publish_timestamp(), clock.now())
                 if isinstance(end, Reader):

@@ -36,7 +36,8 @@ class SendSettings:
     batch_delay_ms: float
     max_outstanding: int
     """Messages without a receipt, for each producer."""
-    content: bytes
+    contents: tuple[bytes, ...]
+    """Taken in turn; raw ends have one."""
     compression: int
     access_mode: int
     producer_name: str
@@ -55,6 +56,9 @@ class ReceiveSettings:
     ack_group: int
     """Ids in one ACK."""
     batch_index_ack: bool
+    replicated: bool
+    rate: float
+    """Messages a second that are taken at most; 0: no bound."""
 
 
 class Sender(Protocol):

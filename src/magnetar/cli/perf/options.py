@@ -145,7 +145,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add("--partitions", "-np", type=_positive, metavar="N", help="create topics with so many partitions")
     add("--delay", "-d", type=float, default=0, metavar="S", help="deliver so much later (0)")
     add("--set-event-time", "-set", action="store_true", help="stamp each message with an event time")
-    add("--exit-on-failure", "-ef", action="store_true", help="stop at the first error")
+    add("--exit-on-failure", "-ef", action=_Note, nargs=0, help="it always stops at the first error")
     add("--message-key-generation-mode", "-mk", choices=("autoIncrement", "random"), help="give keys")
     text = "threads of the Java client; here take --processes"
     add("--num-test-threads", "-threads", action=_Note, help=text)

@@ -72,7 +72,7 @@ class RawProducer:
             self._id,
             self._number,
             head,
-            settings.content,
+            settings.contents[0],
             min(settings.batch, per_bytes),
             settings.max_outstanding,
             self._shared.window,
@@ -149,6 +149,7 @@ class RawConsumer:
             consumer_type=ConsumerType(settings.consumer_type),
             initial_position=InitialPosition.Earliest if settings.earliest else InitialPosition.Latest,
             durable=start is None,
+            replicate_subscription_state_enabled=settings.replicated,
         )
         name = f"{settings.subscription}-{self._id}"
         self._commands = ConsumerCommands(self._id, topic, settings.subscription, name, options)

@@ -16,7 +16,7 @@ from magnetar.cli.perf.options import DEFAULT_OUTSTANDING
 from magnetar.cli.perf.pacing import Clock
 from magnetar.cli.perf.raw_ends import RawConsumer, RawProducer
 from magnetar.client.client import Client
-from magnetar.client.enums import CompressionType, ConsumerType, ProducerAccessMode
+from magnetar.client.enums import ConsumerType, ProducerAccessMode
 from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.message_id import MessageId
 from magnetar.io.real import running_client_io
@@ -70,16 +70,24 @@ def new_shared() -> Shared:
     return Shared(Clock(), Window())
 
 
-def send_settings(parsed: argparse.Namespace) -> SendSettings:
-    """:raises InvalidConfiguration: --raw and something that it does not do"""
-    batch = 1 if parsed.disable_batching else parsed.batch_max_messages
+def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
+    """:param producers: of this process
+
+    :raises InvalidConfiguration: --raw and something that it does not do
+    """
+    contents = _contents(parsed)
+    if parsed.raw:
+        _check_is_plain(parsed, contents)
+    outstanding = parsed.max_outstanding or DEFAULT_OUTSTANDING
+    if parsed.max_outstanding_across_partitions:
+        outstanding = max(1, min(outstanding, parsed.max_outstanding_across_partitions // producers))
     return SendSettings(
-        size=parsed.size,
-        batch=batch,
+        size=len(contents[0]),
+        batch=1 if parsed.disable_batching else parsed.batch_max_messages,
         batch_bytes=min(parsed.batch_max_bytes, _BATCH_BYTES) if parsed.raw else parsed.batch_max_bytes,
         batch_delay_ms=parsed.batch_time_window,
-        max_outstanding=parsed.max_outstanding or DEFAULT_OUTSTANDING,
-        content=_content(parsed),
+        max_outstanding=outstanding,
+        contents=contents,
         compression=_CODECS[parsed.compression],
         access_mode=ProducerAccessMode[parsed.access_mode],
         producer_name=parsed.producer_name or "",
@@ -87,23 +95,52 @@ def send_settings(parsed: argparse.Namespace) -> SendSettings:
     )
 
 
-def _content(parsed: argparse.Namespace) -> bytes:
-    if parsed.payload_file:
-        delimiter = parsed.payload_delimiter.encode().decode("unicode_escape").encode()
-        return Path(parsed.payload_file).read_bytes().split(delimiter)[0]
-    return os.urandom(max(parsed.size, 1))[: parsed.size]
+def _check_is_plain(parsed: argparse.Namespace, contents: tuple[bytes, ...]) -> None:
+    refused = {
+        "-z": parsed.compression != "NONE",
+        "-d": parsed.delay,
+        "-set": parsed.set_event_time,
+        "-mk": parsed.message_key_generation_mode,
+        "-f with several contents": len(contents) > 1,
+    }
+    for flag, given in refused.items():
+        if given:
+            raise InvalidConfiguration(f"--raw does not do {flag}")
 
 
-def receive_settings(parsed: argparse.Namespace, subscription: str, earliest: bool) -> ReceiveSettings:
+def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
+    if not parsed.payload_file:
+        return (os.urandom(parsed.size),)
+    delimiter = parsed.payload_delimiter.encode().decode("unicode_escape").encode()
+    found = tuple(part for part in Path(parsed.payload_file).read_bytes().split(delimiter) if part)
+    if not found:
+        raise InvalidConfiguration(f"{parsed.payload_file} holds no content")
+    return found
+
+
+def receive_settings(
+    parsed: argparse.Namespace, subscription: str, earliest: bool, consumers: int
+) -> ReceiveSettings:
+    """:param consumers: of this process
+
+    :raises InvalidConfiguration: --raw and a bound of the rate
+    """
+    queue = parsed.receiver_queue_size
+    total = getattr(parsed, "receiver_queue_size_across_partitions", 0)
+    rate = parsed.rate if parsed.command == "consume" else 0.0
+    if parsed.raw and rate:
+        raise InvalidConfiguration("--raw does not do -r when it receives")
     return ReceiveSettings(
         subscription=subscription,
         consumer_type=_TYPES[parsed.subscription_type],
-        queue=parsed.receiver_queue_size,
+        queue=max(1, min(queue, total // consumers)) if total else queue,
         earliest=earliest,
         cumulative=parsed.ack == "cumulative",
         ack_delay_millis=parsed.acks_delay_millis,
         ack_group=parsed.ack_group,
         batch_index_ack=parsed.batch_index_ack,
+        replicated=getattr(parsed, "replicated", False),
+        rate=rate / consumers,
     )
 
 
@@ -111,9 +148,7 @@ def producers(
     parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str]
 ) -> list[Sender]:
     """The producers on ``topics``; their numbers go from 0 over these topics."""
-    settings = send_settings(parsed)
-    if parsed.raw and settings.compression != CompressionType.NONE:
-        raise InvalidConfiguration("--raw does not compress")
+    settings = send_settings(parsed, len(topics) * parsed.num_producers)
     made: list[Sender] = []
     for topic in topics:
         for _ in range(parsed.num_producers):
@@ -147,10 +182,11 @@ def consumers(
     :param numbered: producers whose messages are checked for loss and order; 0 checks nothing
     """
     made: list[Receiver] = []
+    ends = len(topics) * len(subscriptions) * parsed.num_consumers
     orders = {name: Order(numbered) for name in subscriptions} if numbered else {}
     for topic in topics:
         for name in subscriptions:
-            settings = receive_settings(parsed, name, earliest)
+            settings = receive_settings(parsed, name, earliest, ends)
             for _ in range(parsed.num_consumers):
                 order = orders.get(name)
                 if parsed.raw:
@@ -163,6 +199,8 @@ def consumers(
 def readers(
     parsed: argparse.Namespace, client: Client, shared: Shared, topics: Sequence[str], start: MessageId
 ) -> list[Receiver]:
+    if parsed.raw and parsed.rate:
+        raise InvalidConfiguration("--raw does not do -r when it receives")
     settings = ReceiveSettings(
         subscription="pulsar-perf-reader",
         consumer_type=ConsumerType.Exclusive,
@@ -172,6 +210,8 @@ def readers(
         ack_delay_millis=0,
         ack_group=1,
         batch_index_ack=False,
+        replicated=False,
+        rate=parsed.rate / len(topics),
     )
     if parsed.raw:
         return [RawConsumer(client.services, topic, settings, shared, None, start) for topic in topics]
