@@ -188,12 +188,9 @@ class ApiConsumer:
                     await asyncio.sleep(max(0, turn - clock.now()) / 1e9)
                 message = await receive()
                 receiver.take_content(message.data(), message.publish_timestamp(), clock.now())
-                if isinstance(end, Reader):
-                    continue
-                if cumulative:
-                    await end.acknowledge_cumulative(message)
-                else:
-                    await end.acknowledge(message)
+                self._shared.received += 1
+                if not isinstance(end, Reader):
+                    await (end.acknowledge_cumulative if cumulative else end.acknowledge)(message)
                 self._shared.on_received()
         except AlreadyClosed:
             return

@@ -18,6 +18,8 @@ class Shared:
     window: Window
     failures: list[str] = field(default_factory=list)
     """Why the run is void, as soon as something is known."""
+    received: int = 0
+    """Messages, over all receivers."""
     on_received: Callable[[], object] = lambda: None
     """Called when messages were received."""
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from magnetar.cli.perf.ends import Receiver, Sender, Shared
 from magnetar.cli.perf.measure import Snapshot
@@ -38,13 +39,12 @@ class Plan:
 class Pump:
     """Keeps senders sending."""
 
-    def __init__(
-        self, senders: Sequence[Sender], plan: Plan, shared: Shared, behind: Callable[[], int]
-    ) -> None:
-        """:param behind: messages that are sent and not yet received"""
+    def __init__(self, senders: Sequence[Sender], plan: Plan, shared: Shared, copies: int) -> None:
+        """:param copies: how often each message is received; 0: nobody knows"""
         self._senders = senders
-        self._behind = behind
-        self._max_behind = plan.max_behind
+        self._copies = copies
+        self._sent = 0
+        self._max_behind = plan.max_behind if copies else 0
         self._waits = False
         self._rate = plan.rate
         self._shared = shared
@@ -52,6 +52,8 @@ class Pump:
         self._running = False
         self._interval = round(_SECOND * len(senders) / plan.rate) if plan.rate > 0 and senders else 0
         self._due: list[int] = []
+        self._next: list[tuple[int, int]] = []
+        self._stalled: set[int] = set()
         self._alarm: Alarm | None = None
         self.ended = not senders
         """Whether all messages that were planned are sent."""
@@ -67,6 +69,7 @@ class Pump:
         if self._interval:
             step = self._interval // len(self._senders)
             self._due = [now + index * step for index in range(len(self._senders))]
+            self._next = [(due, index) for index, due in enumerate(self._due)]
             self._alarm = Alarm(asyncio.get_running_loop(), self._shared.clock, self._tick)
             self._tick()
             return
@@ -85,31 +88,37 @@ class Pump:
 
     def _tick(self) -> None:
         """Sends what is due, and sleeps until the next is."""
-        for index in range(len(self._senders)):
-            self._send_due(index)
-        if self._running and self._alarm is not None:
-            # What is due and has no room waits for room, not for time.
-            now = self._shared.clock.now()
-            later = [due for due in self._due if due > now]
-            self._alarm.set(min(later) if later else now + self._interval)
-
-    def _send_due(self, index: int) -> None:
         now = self._shared.clock.now()
+        while self._next and self._next[0][0] <= now and self._running:
+            self._send_due(heappop(self._next)[1], now)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._running and self._alarm is not None and self._next:
+            self._alarm.set(self._next[0][0])
+
+    def _send_due(self, index: int, now: int) -> None:
+        """Sends what is due of one sender; what has no room waits for room, not for time."""
         due = self._due[index]
-        if not self._running or due > now:
-            return
         sender = self._senders[index]
         count = min((now - due) // self._interval + 1, sender.room(), self._left)
         if count > 0:
             self._due[index] = due + count * self._interval
             self._send(sender, count, due, self._interval)
+        if self._due[index] > now:
+            heappush(self._next, (self._due[index], index))
+        else:
+            self._stalled.add(index)
 
     def _room(self, index: int) -> None:
         """A sender has receipts: it may send more."""
         if not self._running:
             return
         if self._interval:
-            self._send_due(index)
+            if index in self._stalled:
+                self._stalled.discard(index)
+                self._send_due(index, self._shared.clock.now())
+                self._set_alarm()
             return
         sender = self._senders[index]
         count = min(sender.room(), self._left)
@@ -118,6 +127,10 @@ class Pump:
             self._waits = self._waits or count <= 0
         if count > 0:
             self._send(sender, count, self._shared.clock.now(), 0)
+
+    def _behind(self) -> int:
+        """Messages that are sent and not yet received."""
+        return self._sent - self._shared.received // self._copies
 
     def _received(self) -> None:
         """Messages arrived: those who waited for that may send."""
@@ -128,6 +141,7 @@ class Pump:
 
     def _send(self, sender: Sender, count: int, due: int, interval: int) -> None:
         sender.send(count, due, interval)
+        self._sent += count
         self._left -= count
         if self._left <= 0:
             self.end()
@@ -154,7 +168,7 @@ class Load:
         self.shared = shared
         self.senders = senders
         self.receivers = receivers
-        self.pump = Pump(senders, plan, shared, self._behind)
+        self.pump = Pump(senders, plan, shared, copies)
         self._copies = copies
         self._report = report
         self._report_seconds = report_seconds
@@ -173,9 +187,6 @@ class Load:
     @property
     def received(self) -> int:
         return sum(receiver.received for receiver in self.receivers)
-
-    def _behind(self) -> int:
-        return self.sent - self.received // self._copies if self._copies else 0
 
     @property
     def size(self) -> int:

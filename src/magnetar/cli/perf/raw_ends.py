@@ -192,7 +192,9 @@ class RawConsumer:
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
         count = run.count
+        before = self._receiver.messages
         self._receiver.take(buffer, run.starts, run.ends, run.batch_sizes, count, self._shared.clock.now())
+        self._shared.received += self._receiver.messages - before
         connection = self._connection
         if connection is None:
             return
