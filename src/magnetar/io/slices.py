@@ -24,7 +24,7 @@ class Slices:
 
     def note(self, kind: str, seconds: float) -> None:
         """A piece of work kept the loop for so long."""
-        if seconds > self._running.get(kind, 0.0):
+        if seconds >= self._running.get(kind, 0.0):
             self._running[kind] = seconds
 
     def longest(self) -> dict[str, float]:

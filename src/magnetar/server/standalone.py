@@ -22,6 +22,7 @@ from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.broker_services import Services
+from magnetar.server.collector import Collector
 from magnetar.server.settings import (
     broker_settings,
     embedded_settings,
@@ -49,6 +50,7 @@ class StandaloneBroker:
         self._metadata: EmbeddedMetadataStore | None = None
         self._broker: BrokerService | None = None
         self._services: BrokerServices | None = None
+        self._collector: Collector | None = None
         self._binary_port = 0
         self._orphan_scan: Any = None
 
@@ -112,6 +114,8 @@ class StandaloneBroker:
             self._broker.service_url = known.service_url
             await self._bootstrap(metadata, known)
         self._services = Services(self._broker)
+        self._collector = Collector(place.io, wheel, broker)
+        self._collector.start()
 
     async def _bootstrap(self, metadata: EmbeddedMetadataStore, known: BrokerSettings) -> None:
         bundles = self._place.settings.default_number_of_namespace_bundles
@@ -121,6 +125,8 @@ class StandaloneBroker:
         """Also after a start that failed half way."""
         if self._orphan_scan is not None:
             self._orphan_scan.cancel()
+        if self._collector is not None:
+            self._collector.stop()
         if self._broker is not None:
             await self._broker.stop()
         if self._store is not None:
