@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.generators import JavaPerf, Void
+from bench.others import others
 from bench.page import write_page
 from bench.servers import SHIPPED, SMALL, ApachePulsar, Magnetar, Server, fetch_jars
 from bench.workloads import WORKLOADS, Bench, Workload
@@ -121,6 +122,8 @@ def collect(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
     jars = fetch_jars(CACHE)
     work = CACHE / f"work-{os.getpid()}"
     running = [server for server in servers(work, jars) if not wanted or server.name in wanted]
+    peers = [name for name in os.environ.get("PEERS", "").split(",") if name]
+    running += others(peers, CACHE, work)
     bench = Bench(arguments.seconds, JavaPerf(jars, work / "java"))
     results["machine"] = machine()
     results["conditions"] = {"rounds": arguments.rounds, "seconds": arguments.seconds}

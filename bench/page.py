@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.workloads import WORKLOADS, Row, Workload
 
 _OWN = "magnetar"
+_PURE = "magnetar-pure"
+_INTERPRETED_RATIO = 1.5
 _COLOURS = {"magnetar": "#2a6f97", "pure": "#89c2d9", "pulsar": "#c9793a"}
 
 
@@ -72,6 +75,13 @@ def _table(results: dict[str, Any], workload: Workload) -> list[str]:
         own = sample(runs, _OWN, row.figure)
         if own is None:
             continue
+        interpreted = sample(runs, _PURE, row.figure)
+        if interpreted is not None and row.figure == "deliver_rate":
+            lines.extend(
+                _beside(results, runs, row, "pulsar", _INTERPRETED_RATIO, interpreted, "interpreted")
+            )
+        for group, ratio in row.beside:
+            lines.extend(_beside(results, runs, row, group, ratio, own, group))
         peer = best(runs, servers, "pulsar", row)
         wanted, met = verdict(row, own, None if peer is None else peer[1])
         theirs = "" if peer is None else peer[1].text(row.digits)
@@ -82,6 +92,27 @@ def _table(results: dict[str, Any], workload: Workload) -> list[str]:
             f" | {wanted} | {met} |"
         )
     return lines
+
+
+def _beside(
+    results: dict[str, Any],
+    runs: dict[str, Any],
+    row: Row,
+    group: str,
+    ratio: float,
+    own: Sample,
+    about: str,
+) -> list[str]:
+    """A line that compares with a certain group, if it was there."""
+    peer = best(runs, results["servers"], group, row)
+    if peer is None:
+        return []
+    name = results["servers"][peer[0]][0].removeprefix("Apache Pulsar, ")
+    wanted, met = verdict(replace(row, ratio=ratio), own, peer[1])
+    return [
+        f"| {row.title} ({about}), {row.unit} | {own.text(row.digits)} | {peer[1].text(row.digits)} | {name}"
+        f" | {ratio_text(own, peer[1])} | {wanted} | {met} |"
+    ]
 
 
 def _others(results: dict[str, Any], workload: Workload) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.generators import JavaPerf, Void, perf, python_client, start_perf
+from bench.others import Other
 from bench.process import end
 from bench.servers import Server
 from magnetar.admin_client import AdminClient
@@ -39,6 +40,7 @@ class Row:
     :ivar figure: a key of the workload's figures
     :ivar less: whether less is better
     :ivar ratio: the target: Magnetar's figure over the peer's, at most or at least
+    :ivar beside: other groups of servers, each with a target of its own
     :ivar bound: the target as a figure of Magnetar's own, at most
     """
 
@@ -47,6 +49,7 @@ class Row:
     unit: str
     less: bool
     ratio: float | None = None
+    beside: tuple[tuple[str, float], ...] = ()
     bound: float | None = None
     digits: int = 1
 
@@ -76,6 +79,8 @@ def _flat(found: dict[str, Any]) -> Figures:
 
 def _run(*flags: str) -> Callable[[Bench, Server], Figures]:
     def measure(bench: Bench, server: Server) -> Figures:
+        if isinstance(server, Other):
+            return (server.paced if "-r" in flags else server.as_fast_as_it_goes)(bench.seconds)
         duration = ("-time", str(bench.seconds), "--warmup-time", "2")
         return _flat(perf(server, "run", bench.topic(), *duration, *flags))
 
@@ -175,7 +180,15 @@ WORKLOADS: tuple[Workload, ...] = (
         _run("-s", "100", "-db"),
         (
             Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
-            Row("throughput", "deliver_rate", "msg/s", less=False, ratio=4.0, digits=0),
+            Row(
+                "throughput",
+                "deliver_rate",
+                "msg/s",
+                less=False,
+                ratio=4.0,
+                digits=0,
+                beside=(("redis", 1.5),),
+            ),
             Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
             Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
         ),
@@ -238,8 +251,9 @@ WORKLOADS: tuple[Workload, ...] = (
             Row("end to end, p50", "end_to_end_p50", "ms", less=True, bound=0.6, digits=2),
             Row("end to end, p99", "end_to_end_p99", "ms", less=True, bound=2.5, digits=2),
             Row("server CPU", "server_cores", "cores", less=True, bound=0.12, digits=3),
+            Row("server CPU, publishing alone", "publish_only_cores", "cores", less=True, digits=3),
         ),
-        ("magnetar", "pulsar", "pulsar-small", "pulsar-no-delay"),
+        ("magnetar", "pulsar", "pulsar-small", "pulsar-no-delay", "redis", "nats"),
     ),
     Workload(
         "blocking",
