@@ -5,17 +5,20 @@ PY := $(VENV)/bin/python
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 DATA ?= data
 ARGS ?=
+PEERS ?=
 SEEDS ?= 200
 FRAMES ?= 1000000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint faults simulate fuzz interop soak compiled clean
+.PHONY: help setup run test lint bench instructions faults simulate fuzz interop soak compiled clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make lint     style, types, and which package may import which'
+	@echo 'make bench    measures beside Apache Pulsar and writes docs/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
+	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
 	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300'
@@ -64,6 +67,13 @@ lint: setup
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-cache
+
+bench: setup
+	@$(PY) -m pip install --quiet --editable '.[dev,bench]'
+	@PEERS='$(PEERS)' $(PY) -m bench $(ARGS)
+
+instructions: setup
+	@$(PY) -m bench.instructions --record
 
 faults: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=10000 MAGNETAR_KILLS=200 tools/suites faults

@@ -75,13 +75,6 @@ def _table(results: dict[str, Any], workload: Workload) -> list[str]:
         own = sample(runs, _OWN, row.figure)
         if own is None:
             continue
-        interpreted = sample(runs, _PURE, row.figure)
-        if interpreted is not None and row.figure == "deliver_rate":
-            lines.extend(
-                _beside(results, runs, row, "pulsar", _INTERPRETED_RATIO, interpreted, "interpreted")
-            )
-        for group, ratio in row.beside:
-            lines.extend(_beside(results, runs, row, group, ratio, own, group))
         peer = best(runs, servers, "pulsar", row)
         wanted, met = verdict(row, own, None if peer is None else peer[1])
         theirs = "" if peer is None else peer[1].text(row.digits)
@@ -91,6 +84,12 @@ def _table(results: dict[str, Any], workload: Workload) -> list[str]:
             f"| {row.title}, {row.unit} | {own.text(row.digits)} | {theirs} | {name} | {ratio}"
             f" | {wanted} | {met} |"
         )
+        interpreted = sample(runs, _PURE, row.figure)
+        if interpreted is not None and row.figure == "deliver_rate":
+            target = _INTERPRETED_RATIO
+            lines.extend(_beside(results, runs, row, "pulsar", target, interpreted, "interpreted"))
+        for group, target in row.beside:
+            lines.extend(_beside(results, runs, row, group, target, own, f"beside {group}"))
     return lines
 
 
