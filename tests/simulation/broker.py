@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from magnetar.broker.service import BrokerService
+from magnetar.io.interfaces import Io
 from magnetar.io.simulated import (
     ProcessStopped,
     SimulatedDisk,
@@ -56,6 +57,7 @@ class BrokerProcess:
         self._trace = trace
         self._ended = ended
         self.disk = SimulatedDisk(random.getrandbits(64))
+        self.disk.cached_fraction = limits.at_hand
         self.simulation: Simulation | None = None
         self.broker: StandaloneBroker | None = None
         self.serving = False
@@ -83,13 +85,23 @@ class BrokerProcess:
         self.simulation = simulation
         self.lives += 1
         self._trace.note("broker: starts, life", self.lives)
-        place = Place(simulation.io, self._limits.settings, {}, HOST, 8080)
+        place = Place(self._with_disk_of(simulation.io), self._limits.settings, {}, HOST, 8080)
         self.broker = StandaloneBroker(place)
         self._run(self.broker.start())
         await self._outcome()
         self.serving = self.simulation is simulation and self.start_error is None
         self._trace.note("broker: serves" if self.serving else "broker: did not start")
         return self.serving
+
+    def _with_disk_of(self, io: Io) -> Io:
+        """The same, with workers that take as long as the seed says."""
+
+        def start_worker(name: str) -> Any:
+            worker: Any = io.start_worker(name)
+            worker.longest_delay = self._limits.disk_seconds
+            return worker
+
+        return replace(io, start_worker=start_worker)
 
     def _run(self, work: Any) -> None:
         """Runs work of the broker in its own loop; :meth:`_outcome` waits for it."""

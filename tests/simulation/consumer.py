@@ -39,6 +39,8 @@ class ConsumerPlan:
     mischief: float
     batch_acks: bool
     """Whether the broker takes acknowledgements of parts of a batch."""
+    patience: float
+    """How long it waits for something before it looks whether the broker is there, or leaves."""
     alternates: bool
     """Whether it comes back with any type of subscription."""
 
@@ -163,10 +165,14 @@ class Consumer:
             if not self._inbox and not (self._unconfirmed and self._world.quiet):
                 self._wake = self._world.loop.create_future()
                 # From time to time it looks whether the broker is still there.
-                timer = self._world.loop.call_later(3.0, self._go_on)
+                patience = 3.0 if self._world.quiet else self._plan.patience
+                timer = self._world.loop.call_later(patience, self._go_on)
                 await self._wake
                 timer.cancel()
-                if not self._inbox:
+                if not self._inbox and not self._world.quiet and self._random.random() < self._plan.mischief:
+                    # Somebody may just be reading for it.
+                    await self._close(connection)
+                elif not self._inbox:
                     self._refill()
                     await connection.ping()
                     self._confirm(connection)
@@ -305,11 +311,10 @@ class Consumer:
     # Mischief
 
     async def _mischief(self, connection: Connection) -> None:
-        choice = self._random.randrange(9)
+        choice = self._random.choice((0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8))
         self._world.trace.note(self._plan.name, "mischief", choice)
         if choice == 0:
-            self._open = False
-            await connection.ask(BaseCommand.CLOSE_CONSUMER, consumer_id=self._id)
+            await self._close(connection)
         elif choice == 1:
             await self._redeliver(connection)
         elif choice == 2:
@@ -334,6 +339,11 @@ class Consumer:
         else:
             self._grant(self._random.randrange(1, 50))
 
+    async def _close(self, connection: Connection) -> None:
+        self._world.trace.note(self._plan.name, "leaves")
+        self._open = False
+        await connection.ask(BaseCommand.CLOSE_CONSUMER, consumer_id=self._id)
+
     async def _ask_for_the_last(self, connection: Connection) -> None:
         told = self._topic.last_told
         answer = await connection.ask(BaseCommand.GET_LAST_MESSAGE_ID, consumer_id=self._id)
@@ -348,7 +358,7 @@ class Consumer:
         if self._shared and self._random.random() < 0.6:
             some = [d for d in self._inbox if self._random.random() < 0.5]
             ids = [self._id_of(d.position) for d in some]
-            self._inbox = [d for d in self._inbox if d not in some or self._random.random() < 0.3]
+            self._inbox = [d for d in self._inbox if d not in some or self._random.random() < 0.5]
         elif self._random.random() < 0.5:
             self._inbox.clear()
         self._rewinds += 1

@@ -10,6 +10,7 @@ from typing import Any
 
 from magnetar.broker import outgoing
 from magnetar.config.settings import Settings, default_settings
+from magnetar.io.simulated.worker import LONGEST_DELAY
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server import standalone
@@ -54,6 +55,11 @@ class Limits:
     outgoing_bytes: int = outgoing.MESSAGES_HIGH_WATER
     """Unsent bytes of a connection beyond which it gets no messages; eight times that, and it is not read."""
 
+    disk_seconds: float = LONGEST_DELAY
+    """How long a job of the disk, or another worker's, takes at most."""
+    at_hand: float = 0.7
+    """Share of reads that need not wait for the disk."""
+
     @property
     def keeps_all(self) -> bool:
         """Whether nothing is ever trimmed."""
@@ -72,6 +78,13 @@ class Limits:
 
 def draw(random: Random) -> Limits:
     """One seed in three runs as shipped, but for sizes of files."""
+    limits = _draw(random)
+    limits.disk_seconds = random.choice((LONGEST_DELAY, LONGEST_DELAY, 0.02, 0.1))
+    limits.at_hand = random.choice((0.0, 0.7, 1.0))
+    return limits
+
+
+def _draw(random: Random) -> Limits:
     settings = default_settings(
         broker_service_port=BROKER_PORT,
         default_number_of_namespace_bundles=4,

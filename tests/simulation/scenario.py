@@ -145,7 +145,7 @@ class Scenario:
         shared = random.random() < 0.6
         cumulative = not shared and random.random() < 0.5
         mischief = random.choice((0.0, 0.05, 0.2))
-        alternates = random.random() < 0.15
+        alternates = random.random() < 0.25
         for index in range(random.randrange(1, 4) if shared and not alternates else 1):
             plan = ConsumerPlan(
                 f"{name}-c{index}",
@@ -156,6 +156,7 @@ class Scenario:
                 receipts=random.choice((0.0, 0.3, 1.0)),
                 pause=random.choice((0.0001, 0.01, 0.3)),
                 mischief=mischief,
+                patience=random.choice((0.01, 0.1, 3.0)),
                 alternates=alternates,
                 batch_acks=self.limits.settings.acknowledgment_at_batch_index_level_enabled,
             )

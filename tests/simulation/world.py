@@ -54,7 +54,8 @@ class World:
 
     def _life_ended(self, end: End) -> None:
         slow, self.slow_disk = self.slow_disk, False
-        window = self.limits.cursor_interval + (_SLOW_WINDOW if slow else _WINDOW)
+        usual = _WINDOW + 30 * self.limits.disk_seconds
+        window = self.limits.cursor_interval + (_SLOW_WINDOW if slow else usual)
         if not self.limits.writes_all_ranges:
             window = end.at + 1
         elif end.clean:
