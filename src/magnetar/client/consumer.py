@@ -295,13 +295,14 @@ class Consumer(Attachment):
         self.check_open()
         if self._connection is not None:
             self._acks.flush()
-            self._count(sum(entry.num_messages for entry in self._queue) + len(self._ready))
-            self._queue.clear()
-            self._ready.clear()
+            cleared = sum(entry.num_messages for entry in self._queue) + len(self._ready)
+            self._forget_messages()
             if not self._is_shared:
                 # What was on its way before the broker rewound does not carry this number.
                 self._epoch += 1
             self._connection.wire.send(self._commands.redeliver([], self._epoch))
+            # After that, or the broker sends on from where it was.
+            self._count(cleared)
 
     def _redeliver(self, positions: list[tuple[int, int]]) -> None:
         if self._closed or self._failure is not None:

@@ -39,6 +39,8 @@ async def within(loop: Loop, seconds: float, coroutine: Coroutine[Any, Any, T], 
     :raises Timeout: it took longer; the text is ``what``
     """
     task = loop.create_task(coroutine)
+    # It may fail in the very moment in which whoever waits is cancelled.
+    task.add_done_callback(nobody_waits)
     timer = loop.call_later(seconds, task.cancel)
     try:
         await finished(loop, task)

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from magnetar.client.client import Client
+from magnetar.client.consumer import Consumer
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import AlreadyClosed, ConnectError, PulsarException, Timeout
 from magnetar.io.interfaces import ClientIo, Clock
 from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.frames import encode_command
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageIdData, MessageMetadata
 
 
 class LoopClock:
@@ -147,3 +150,42 @@ def test_closing_ends_what_is_being_opened() -> None:
     assert network.open == 0
     with pytest.raises(AlreadyClosed):
         loop.run_until(client.create_producer("t"))
+
+
+class Noted:
+    """A connection that notes what is sent."""
+
+    def __init__(self) -> None:
+        self.wire = self
+        self.closed = False
+        self.sent: list[BaseCommand] = []
+
+    def send(self, command: BaseCommand) -> None:
+        self.sent.append(command)
+
+
+def test_permits_of_what_is_thrown_away_go_behind_the_request_for_it() -> None:
+    loop, _, client = world(answers=False)
+    consumer = Consumer(
+        client.services, "persistent://public/default/t", "s", ConsumerOptions(receiver_queue_size=4)
+    )
+    connection: Any = Noted()
+    consumer._connection = connection
+    entry = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"content")
+    for number in range(3):
+        command = CommandMessage(consumer_id=1, message_id=MessageIdData(ledgerId=1, entryId=number))
+        consumer.message(command, entry, True)
+    assert consumer.take() is not None
+    consumer.redeliver_unacknowledged_messages()
+    assert [command.type for command in connection.sent] == [
+        BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        BaseCommand.FLOW,
+    ]
+    assert connection.sent[1].flow.messagePermits == 3
+    # What was on its way carries no number, or an older one: it is dropped, and its permit given back.
+    consumer.message(command, entry, True)
+    assert consumer.take() is None
+    command.consumer_epoch = 1
+    consumer.message(command, entry, True)
+    assert consumer.take() is not None
+    loop.run_until(client.close())
