@@ -95,6 +95,23 @@ def test_a_failed_sync_loses_pages_that_still_look_written() -> None:
     assert lost > 0
 
 
+def test_a_durable_write_is_durable_and_may_clear_the_rest_of_its_last_block() -> None:
+    seen = set()
+    for seed in range(20):
+        disk = _disk(seed)
+        file = disk.open("d/f", create=True)
+        disk.sync_directory("d")
+        file.write(b"a" * 10_000, 0)
+        file.sync()
+        file.write_durably(b"b" * 100, 5000)
+        found = disk.power_cut().open("d/f").read(20_000, 0)
+        assert found[:5000] == b"a" * 5000
+        assert found[5000:5100] == b"b" * 100
+        assert found[8192:] == b"a" * (10_000 - 8192)
+        seen.add(found[5100:8192])
+    assert seen == {b"a" * 3092, bytes(3092)}
+
+
 def test_a_full_disk() -> None:
     disk = SimulatedDisk(1, quota=1000)
     disk.make_directory("d")

@@ -9,6 +9,8 @@ from random import Random
 
 from magnetar.io.simulated.storage import Inode, Namespace, SectorFate
 
+_BLOCK_BYTES = 4096
+
 
 class PowerLost(BaseException):
     """The power is gone: raised by the operation that met it and by every one after it."""
@@ -52,8 +54,17 @@ class SimulatedFile:
             self._inode.sync()
 
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        if self._disk.direct_writes:
+            data, offset = self._whole_blocks(bytes(data), offset)
         self.write(data, offset)
         self.sync()
+
+    def _whole_blocks(self, data: bytes, offset: int) -> tuple[bytes, int]:
+        """What a direct write sends: the start of the first block once more, zeros behind the end."""
+        start = offset - offset % _BLOCK_BYTES
+        before = bytes(self._inode.content[start:offset])
+        data = before + bytes(offset - start - len(before)) + data
+        return data + bytes(-len(data) % _BLOCK_BYTES), start
 
     def truncate(self, size: int) -> None:
         self._check_open()
@@ -96,6 +107,8 @@ class SimulatedDisk:
         self.ignore_sync: str | None = None
         """Syncing files whose path contains this does nothing, as if the call were missing."""
         self.ignore_sync_directory = False
+        self.direct_writes = bool(seed & 1)
+        """Whether durable writes go past the page cache, in whole blocks; so it is on every other disk."""
         self.power_lost: Callable[[PowerLost], None] | None = None
         """Told when the power goes."""
         self.cached_fraction = 0.7
