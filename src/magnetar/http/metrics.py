@@ -7,8 +7,10 @@ of a feature that does not exist yet (filters, throttling, offload) is printed a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
 from magnetar.http import exposition
 from magnetar.http.exposition import Number, family, labels_text
@@ -22,6 +24,8 @@ from magnetar.http.services import (
     SubscriptionMetrics,
     TopicMetrics,
 )
+
+T = TypeVar("T")
 
 _PARTITION = re.compile(r"-partition-(\d+)$")
 _TOPICS_A_PIECE = 100
@@ -197,8 +201,8 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
         "pulsar_broker_out_bytes_total",
         "gauge",
         [
-            (f'{cluster},system_subscription="false"', _bytes_out(own)),
-            (f'{cluster},system_subscription="true"', _bytes_out(system)),
+            (f'{cluster},system_subscription="false"', (yield from _bytes_out(own))),
+            (f'{cluster},system_subscription="true"', (yield from _bytes_out(system))),
         ],
     )
     loads, lookups = snapshot.topic_load, snapshot.lookups
@@ -223,15 +227,30 @@ def _by_system(
     """Topics of the broker's own (local name begins with ``__``), and all others."""
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []
-    for number, topic in enumerate(topics):
-        if number % _TOPICS_A_PIECE == 0:
+    for topic in _with_pauses(topics):
+        if topic is None:
             yield ""
-        (system if topic.name.rpartition("/")[2].startswith("__") else own).append(topic)
+        else:
+            (system if topic.name.rpartition("/")[2].startswith("__") else own).append(topic)
     return system, own
 
 
-def _bytes_out(topics: Sequence[TopicMetrics]) -> int:
-    return sum(sub.bytes_out for topic in topics for sub in topic.subscriptions)
+def _bytes_out(topics: Sequence[TopicMetrics]) -> Generator[str, None, int]:
+    total = 0
+    for topic in _with_pauses(topics):
+        if topic is None:
+            yield ""
+        else:
+            total += sum(sub.bytes_out for sub in topic.subscriptions)
+    return total
+
+
+def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
+    """All of them, and None now and then: whoever goes through many yields an empty piece there."""
+    for number, item in enumerate(items):
+        if number % _TOPICS_A_PIECE == 0:
+            yield None
+        yield item
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
@@ -278,8 +297,11 @@ def _managed_ledgers(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
     counts: dict[str, int] = {}
-    for topic in snapshot.topics:
-        counts[topic.namespace] = counts.get(topic.namespace, 0) + 1
+    for topic in _with_pauses(snapshot.topics):
+        if topic is None:
+            yield ""
+        else:
+            counts[topic.namespace] = counts.get(topic.namespace, 0) + 1
     samples = [
         (labels_text({"cluster": snapshot.cluster, "namespace": namespace}), count)
         for namespace, count in counts.items()
@@ -289,10 +311,11 @@ def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     rows: list[tuple[str, TopicMetrics]] = []
-    for topic in snapshot.topics:
-        if len(rows) % _TOPICS_A_PIECE == 0:
+    for topic in _with_pauses(snapshot.topics):
+        if topic is None:
             yield ""
-        rows.append((_topic_labels(snapshot.cluster, topic, options), topic))
+        else:
+            rows.append((_topic_labels(snapshot.cluster, topic, options), topic))
     for name, figure in (*TOPIC_AND_NAMESPACE, *TOPIC_ONLY):
         yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
     yield from _histograms(rows)
@@ -317,7 +340,12 @@ TopicRows = Sequence[tuple[str, TopicMetrics]]
 
 def _histograms(rows: TopicRows) -> Iterator[str]:
     for name, suffixes, figure in HISTOGRAMS:
-        known = [(labels, found) for labels, topic in rows if (found := figure(topic)) is not None]
+        known: list[tuple[str, Histogram]] = []
+        for row in _with_pauses(rows):
+            if row is None:
+                yield ""
+            elif (found := figure(row[1])) is not None:
+                known.append((row[0], found))
         overflow = "le_overflow" if name == "pulsar_entry_size" else "overflow"
         for index, suffix in enumerate((*(f"le_{text}" for text in suffixes), overflow)):
             samples = ((labels, found.counts[index]) for labels, found in known)
@@ -345,10 +373,9 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
     ]
     totals = dict(CONSUMER_TOTALS)
     for name, figure in SUBSCRIPTION:
-        samples = [(labels, figure(sub)) for labels, sub in subs]
-        if name in totals:
-            samples += [(labels, totals[name](consumer)) for labels, consumer in consumers]
-        yield from family(name, "gauge", samples)
+        of_subs = ((labels, figure(sub)) for labels, sub in subs)
+        of_all = ((labels, totals[name](c)) for labels, c in consumers) if name in totals else ()
+        yield from family(name, "gauge", chain(of_subs, of_all))
     for name in ("msg", "bytes"):
         throttled = (
             (f'{labels},reason="{reason}"', 0)
