@@ -128,9 +128,12 @@ class BrokerProcess:
                 waiter.set_result(None)
 
     async def stop(self) -> bool:
-        """An orderly end; False when something else ended it first."""
+        """An orderly end of a broker that serves; False when there is none, or something else ended it first.
+
+        A process that is told to stop while it starts, starts first.
+        """
         simulation, broker = self.simulation, self.broker
-        if simulation is None or broker is None:
+        if simulation is None or broker is None or not self.serving:
             return False
         self.serving = False
         self._trace.note("broker: stops")
