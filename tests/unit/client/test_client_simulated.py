@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.exceptions import AlreadyClosed, ConnectError, PulsarException, Timeout
+from magnetar.client.exceptions import AlreadyClosed, ConnectError, NotConnected, PulsarException, Timeout
+from magnetar.client.message_id import MessageId
+from magnetar.client.producer import Producer, ProducerOptions
 from magnetar.io.interfaces import ClientIo, Clock
 from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.frames import encode_command
@@ -188,4 +191,41 @@ def test_permits_of_what_is_thrown_away_go_behind_the_request_for_it() -> None:
     command.consumer_epoch = 1
     consumer.message(command, entry, True)
     assert consumer.take() is not None
+    loop.run_until(client.close())
+
+
+def test_acknowledgements_that_gather_when_a_subscription_begins_anew_are_not_reported_as_done() -> None:
+    loop, _, client = world(answers=False)
+    connection: Any = Noted()
+    gathering = Acknowledgements(
+        loop,
+        1,
+        lambda: connection,
+        group_seconds=1,
+        group_size=100,
+        batch_index=False,
+        receipts=True,
+        timeout=5,
+    )
+    told = gathering.individual(MessageId(-1, 1, 2))
+    gathering.forget()
+    with pytest.raises(NotConnected):
+        loop.run_until(told)
+    gathering.flush()
+    assert connection.sent == []
+    loop.run_until(client.close())
+
+
+def test_closing_a_producer_ends_though_its_broker_does_not_answer() -> None:
+    loop, _, client = world(answers=False)
+    producer = Producer(client.services, "persistent://public/default/t", ProducerOptions())
+    ends: list[BaseException | None] = []
+    producer.enqueue(b"never confirmed", lambda _id, error: ends.append(error), None, None)
+    # A connection that takes everything and says nothing.
+    connection: Any = Noted()
+    connection.closed = True
+    producer._connection = connection
+    producer._send_batch = lambda: None  # type: ignore[method-assign]
+    loop.run_until(producer.close())
+    assert [type(error) for error in ends] == [AlreadyClosed]
     loop.run_until(client.close())
