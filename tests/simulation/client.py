@@ -211,7 +211,10 @@ class Producer:
         if choice == 2:
             self._send_damaged(connection)
             return False
-        connection.abort()
+        if self._random.random() < 0.5:
+            connection.abort()
+        else:
+            connection.close()
         return True
 
     def _send_damaged(self, connection: Connection) -> None:

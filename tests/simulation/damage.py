@@ -28,7 +28,8 @@ async def flip_and_read(world: World, random: Random) -> None:
     offset = random.randrange(disk.size_of(path))
     world.trace.note("damage:", path, "at", offset)
     disk.bit_flip(path, offset, random.randrange(8))
-    world.log.errors.clear()
+    world.check()
+    world.damaged = True
     await world.broker.start()
     error = world.broker.start_error
     if error is not None:

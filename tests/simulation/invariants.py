@@ -57,6 +57,9 @@ class Invariants:
         if pending and not buffer.used:
             raise Violation(f"{pending} publishes pending, and no bytes of them")
         for connection in connections:
+            unsent = connection.transport.get_write_buffer_size() if connection.transport is not None else 0
+            if unsent > 9 * self._limits.outgoing_bytes + _LARGEST_READ:
+                raise Violation(f"{unsent} unsent bytes for {connection.address}")
             if connection.pending_publishes < 0:
                 raise Violation(f"a connection with {connection.pending_publishes} pending publishes")
         cache = service.managed_ledgers.cache

@@ -36,6 +36,8 @@ class World:
         """Faults and mischief are over."""
         self.stay_dead = False
         """Nobody starts the broker again."""
+        self.damaged = False
+        """A bit of what is stored was flipped."""
         self.slow_disk = False
         """The disk was slow in this life of the broker."""
         self.address = (HOST, BROKER_PORT)
@@ -115,6 +117,8 @@ class World:
     def _check_log(self) -> None:
         if self.log.unexpected:
             raise Violation(f"the broker met an error that it did not expect: {self.log.unexpected[0]}")
+        if self.log.errors and not self.damaged:
+            raise Violation(f"the broker logged an error though nothing is damaged: {self.log.errors[0]}")
 
     def check(self) -> None:
         """At the end, or in between: what the log and all that was told say."""
