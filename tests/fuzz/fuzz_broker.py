@@ -15,6 +15,7 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.handlers import handle
+from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import TopicSettings
@@ -48,9 +49,12 @@ class Transport:
     """The socket of one connection: what the test feeds goes in, what the broker says is parsed.
 
     :param takes: whether the client reads its answers
+    :param high: unsent bytes beyond which it says that it has enough, whatever it is told
     """
 
-    def __init__(self, loop: Any, protocol: StreamProtocol, address: str, *, takes: bool = True) -> None:
+    def __init__(
+        self, loop: Any, protocol: StreamProtocol, address: str, *, takes: bool = True, high: int = 0
+    ) -> None:
         self._loop = loop
         self._protocol = protocol
         self._address = address
@@ -61,7 +65,8 @@ class Transport:
         self._lost = False
         self._unsent = 0
         self._told_to_wait = False
-        self._high = 64 * 1024
+        self._fixed_high = high
+        self._high = high or 64 * 1024
         self._out = b""
         self.told: Callable[[BaseCommand], None] = lambda _command: None
         protocol.connection_made(self)
@@ -145,8 +150,11 @@ class Transport:
         return self._unsent
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        if high is not None:
+        if high is not None and not self._fixed_high:
             self._high = high
+        if self._unsent > self._high and not self._told_to_wait:
+            self._told_to_wait = True
+            self._protocol.pause_writing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return (self._address, 1) if name == "peername" else default
@@ -174,6 +182,7 @@ class FuzzedBroker:
     """One life of a broker; ``tight`` makes all its limits small."""
 
     def __init__(self, *, tight: bool) -> None:
+        self._tight = tight
         cache = EntryCacheSettings(1024) if tight else None
         self.world = World(settings=SMALL, cache=cache)
         self.loop = self.world.simulation.loop
@@ -197,6 +206,8 @@ class FuzzedBroker:
         )
         self.wheel = TimerWheel(io.loop)
         self.broker = BrokerService(io, self.wheel, self.world.metadata, self.world.managed, known)
+        if tight:
+            self.broker.unsent = UnsentBytes(io.clock, 5_000)
         self.world.run(self.broker.start("127.0.0.1", 6650, self._accept))
         self.good = GoodClient(self)
         self.watch_permits()
@@ -205,7 +216,7 @@ class FuzzedBroker:
         return Connection(self.broker, handle)
 
     def connect(self, address: str = "10.0.0.1", *, takes: bool = True) -> Transport:
-        return Transport(self.loop, self._accept(), address, takes=takes)
+        return Transport(self.loop, self._accept(), address, takes=takes, high=2_000 if self._tight else 0)
 
     def wait(self, seconds: float) -> None:
         self.loop.run_for(seconds)
@@ -235,8 +246,9 @@ class FuzzedBroker:
         """At any time."""
         self.check_log()
         broker = self.broker
-        if broker.publish_buffer.used < 0 or broker.partial_frames.used < 0:
-            raise Defect(f"negative: {broker.publish_buffer.used} {broker.partial_frames.used}")
+        counts = (broker.publish_buffer.used, broker.partial_frames.used, broker.unsent.used)
+        if min(counts) < 0:
+            raise Defect(f"negative: {counts}")
         for topic in broker.topics.values():
             for producer in topic.producers.values():
                 if producer.pending < 0 or producer.closed:
@@ -270,6 +282,8 @@ class FuzzedBroker:
             raise Defect(f"left over: {broker.publish_buffer.used} {broker.partial_frames.used}")
         if broker.lookups_pending or broker.loading_count:
             raise Defect(f"under way: {broker.lookups_pending} lookups, {broker.loading_count} loads")
+        if broker.unsent.used or len(broker.unsent.members) != 1:
+            raise Defect(f"{broker.unsent.used} unsent of {len(broker.unsent.members)} connections")
         if len(broker.connections.all) != 1:
             raise Defect(f"{len(broker.connections.all)} connections")
         for topic in broker.topics.values():

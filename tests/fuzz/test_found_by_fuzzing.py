@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fuzz_broker import FuzzedBroker, framed
+from fuzz_cases import CASE_SECONDS, alarm
 from fuzz_wire import frame
 
 from magnetar.io.waiting import finished
@@ -330,3 +331,19 @@ def test_a_read_of_a_consumer_that_left_moves_nobody(
     fuzzed.wait(2)
     assert [m.entryId for m in client.messages()] == [0, 1, 2, 3]
     fuzzed.check_counts()
+
+
+def test_a_producer_comes_back_while_it_is_being_closed(fuzzed: FuzzedBroker, client: Scripted) -> None:
+    """Its former self, on a connection that was gone, waited for its last publishes: the broker hung."""
+    client.produce(producer_name="p", user_provided_producer_name=True)
+    again = Scripted(fuzzed)
+    fuzzed.wait(1)
+    entry = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")
+    client.say("SEND", "send", entry, producer_id=1, sequence_id=1, wait=0)
+    client.ask("CLOSE_PRODUCER", "close_producer", producer_id=1, wait=0)
+    fuzzed.wait(0)
+    client.transport.hang_up()
+    with alarm(CASE_SECONDS):
+        again.produce(producer_name="p", user_provided_producer_name=True)
+    assert again.answers(BaseCommand.PRODUCER_SUCCESS)
+    assert [p.connection.closed for p in fuzzed.broker.topics[TOPIC].producers.values()] == [False]

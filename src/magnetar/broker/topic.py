@@ -151,6 +151,8 @@ class Topic:
             self.access.forget(known)
             return
         if known.connection is not producer.connection and not await known.connection.is_alive():
+            # It may still be here, of a CLOSE_PRODUCER that waits for the last publishes.
+            self.remove_producer(known)
             return
         raise ProducerBusy(
             f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
