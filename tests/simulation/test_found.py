@@ -6,10 +6,15 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
+import pytest
+
+import magnetar.client.connection
+from magnetar.client.exceptions import PulsarException
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageIdData, MessageMetadata
 from simulation import limits
 from simulation.connection import Connection, command
+from simulation.core import CoreClient
 from simulation.world import World
 
 TOPIC = "persistent://public/default/found"
@@ -79,5 +84,41 @@ def test_an_acknowledgement_for_a_closed_consumer_is_not_confirmed() -> None:
         answer = await connection.ask(BaseCommand.ACK, consumer_id=2, ack_type=0, message_id=[ids[0]])
         assert answer.HasField("error")
         assert "not known" in answer.message
+
+    tell(story)
+
+
+def test_a_client_that_gives_up_opening_a_producer_leaves_no_unhandled_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It sends CLOSE and nobody waits for the answer: when the connection went, that was reported."""
+    ask = magnetar.client.connection.Connection.ask
+
+    async def story(world: World, _connection: Connection) -> None:
+        def ask_into_silence(
+            self: Any, request_id: int, built: BaseCommand, *args: Any, **options: Any
+        ) -> Any:
+            if built.type == BaseCommand.PRODUCER:
+                for link in world.network.links.values():
+                    link.silent = True
+            return ask(self, request_id, built, *args, **options)
+
+        monkeypatch.setattr(magnetar.client.connection.Connection, "ask", ask_into_silence)
+        client = CoreClient(world, "core", Random(3))
+        opened: list[str] = []
+
+        async def give_up() -> None:
+            try:
+                await client.client.create_producer(TOPIC)
+            except PulsarException as error:
+                opened.append(type(error).__name__)
+
+        giving_up = client.spawn(give_up())
+        await world.finished(giving_up)
+        assert opened == ["Timeout"]
+        for link in list(world.network.links.values()):
+            link.reset()
+        await world.sleep(1.0)
+        await client.close()
 
     tell(story)
