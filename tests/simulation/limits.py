@@ -14,6 +14,7 @@ from magnetar.io.simulated.worker import LONGEST_DELAY
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server import standalone
+from magnetar.server.settings import broker_settings
 
 BROKER_PORT = 6650
 FOREVER = RetentionSettings(time_ms=-1, size_bytes=-1)
@@ -129,7 +130,6 @@ def _draw(random: Random) -> Limits:
 @contextmanager
 def in_effect(limits: Limits) -> Iterator[None]:
     """Standalone brokers that start meanwhile take these limits for those of their settings file."""
-    broker_settings = standalone.broker_settings
 
     def own_settings(*args: Any) -> Any:
         return replace(broker_settings(*args), **limits.broker)

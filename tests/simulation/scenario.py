@@ -59,9 +59,11 @@ class Scenario:
         self._people()
         for producer in self.producers:
             world.spawn(producer.run())
-        for consumer in (*self.consumers, *self.readers):
+        readers: list[Consumer | Reader] = [*self.consumers, *self.readers]
+        for consumer in readers:
             world.spawn(consumer.run())
-        for each in (*self.core_producers, *self.core_consumers):
+        core: list[CoreProducer | CoreConsumer] = [*self.core_producers, *self.core_consumers]
+        for each in core:
             each.client.spawn(each.run())
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
@@ -184,7 +186,11 @@ class Scenario:
             return ["no broker"]
         left = [str(producer) for producer in self.producers if not producer.done]
         left += [str(producer) for producer in self.core_producers if not producer.done]
-        readers = (*self.consumers, *self.readers, *self.core_consumers)
+        readers: list[Consumer | Reader | CoreConsumer] = [
+            *self.consumers,
+            *self.readers,
+            *self.core_consumers,
+        ]
         left += [str(each) for each in readers if not each.idle]
         left += world.invariants.settled(service)
         for topic in world.model.topics.values():
@@ -199,7 +205,12 @@ class Scenario:
         world = self.world
         for reader in self.readers:
             reader.check()
-        for each in (*self.consumers, *self.readers, *self.core_consumers):
+        readers: list[Consumer | Reader | CoreConsumer] = [
+            *self.consumers,
+            *self.readers,
+            *self.core_consumers,
+        ]
+        for each in readers:
             each.stopping = True
         await world.sleep(5.0)
         for client in self._core_clients:

@@ -86,7 +86,12 @@ class World:
     async def finished(self, task: Any) -> None:
         """Waits for somebody else's task, however it ends."""
         ended = self.loop.create_future()
-        task.add_done_callback(lambda _task: ended.done() or ended.set_result(None))
+
+        def wake(_task: Any) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        task.add_done_callback(wake)
         await ended
 
     def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
