@@ -155,8 +155,10 @@ class SubscriptionModel:
     def deliver(self, position: Position, connection: Any, remaining: int | None) -> None:
         """:param remaining: bits of a batch that were delivered, None for all messages"""
         self.delivered.add(position)
+        # Else it may be from an earlier life, and only now read.
+        of_this_life = self.life_step < connection.barrier
         doubt = self.doubtful.get(position)
-        if doubt is not None and doubt <= self.life_step:
+        if doubt is not None and doubt <= self.life_step and of_this_life:
             # Whatever life might have consumed it is over, and it was not.
             del self.doubtful[position]
         ack = self.acks.get(position)
@@ -169,8 +171,8 @@ class SubscriptionModel:
             )
         del self.acks[position]
         self.lost_acks += 1
-        if ack.sent_step > self.life_step:
-            # It may still be on its way.
+        if ack.sent_step > self.life_step or not of_this_life:
+            # It may still be on its way, or this was sent before it came.
             self.doubtful[position] = ack.sent_step
 
     @staticmethod
