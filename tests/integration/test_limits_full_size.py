@@ -104,3 +104,28 @@ def test_a_thousand_consumers_that_read_nothing(start_server, topic: str) -> Non
         client.close()
     exchange(good, other, quick, 10)
     server.stop()
+
+
+def test_a_thousand_consumers_that_take_nothing_of_a_backlog(start_server, topic: str) -> None:  # type: ignore[no-untyped-def]
+    """Each had begun to read a MiB before any of it counted as unsent."""
+    server: Server = start_server()
+    good = Client(server.port)
+    keeper = good.subscribe(topic, "keeper")
+    producer, _ = good.produce(topic)
+    good.published(producer, [os.urandom(100_000) for _ in range(100)])
+    stalled = [Client(server.port) for _ in range(STALLED)]
+    for number, client in enumerate(stalled):
+        client.subscribe(topic, f"stalled-{number}", CommandSubscribe.Exclusive, consumer_id=1)
+    for client in stalled:
+        client.flow(1, 100_000)
+    good.send(command(BaseCommand.PING))
+    good.take(BaseCommand.PONG, 60.0)
+    good.flow(keeper, 1000)
+    for _ in range(100):
+        good.message(keeper, 60.0)
+    assert resident_mib(server) < MOST_MIB
+    # What waits for a slow client comes when it reads.
+    assert len(stalled[-1].messages(1, 100)) == 100
+    for client in stalled:
+        client.close()
+    server.stop()

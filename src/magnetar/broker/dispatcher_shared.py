@@ -10,6 +10,7 @@ from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_l
 from magnetar.broker.replay import ReplayPositions
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
+from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
@@ -117,7 +118,7 @@ class SharedDispatcher:
             run = self._cursor.read_cached(self._settings.max_read_entries, max_bytes)
             if run is None:
                 if self._cursor.has_more():
-                    self._start(self._read(max_bytes))
+                    self._start(self._read(max_bytes), consumer, max_bytes)
                 return False
             left = (run, 0, run.count)
         run, first, end = left
@@ -125,11 +126,12 @@ class SharedDispatcher:
         self._left = (run, stop, end) if stop < end else None
         return True
 
-    def _start(self, reading: Any) -> None:
+    def _start(self, reading: Any, consumer: AnyConsumer, max_bytes: int) -> None:
         if self._retry is not None:
             reading.close()
             return
         self._reading = self._subscription.topic.loop.create_task(reading)
+        consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 
     async def _read(self, max_bytes: int) -> None:
         try:
@@ -140,7 +142,8 @@ class SharedDispatcher:
         self._reading = None
         if run is not None:
             if self.consumers:
-                self._left = (run, 0, run.count)
+                # It may wait long: then not with a buffer much larger than itself.
+                self._left = (lasting_run(run), 0, run.count)
             else:
                 self._cursor.rewind()
         self.read_more()
@@ -257,7 +260,7 @@ class SharedDispatcher:
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
         run = reader.read_cached(position, last, count, max_bytes)
         if run is None:
-            self._start(self._read_replay(position, last, count, max_bytes))
+            self._start(self._read_replay(position, last, count, max_bytes), consumer, max_bytes)
             return False
         self._replay_run(consumer, run)
         return True

@@ -9,6 +9,7 @@ from typing import Any
 from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.entry_reader import slice_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
@@ -74,9 +75,10 @@ class SingleConsumerDispatcher:
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:
             entries = min(consumer.permits, self._settings.max_read_entries)
-            self._reading = self._subscription.topic.loop.create_task(
-                self._read(entries, consumer.read_bytes(self._settings.max_read_bytes))
-            )
+            max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
+            reading = self._subscription.topic.loop.create_task(self._read(entries, max_bytes))
+            self._reading = reading
+            consumer.connection.outgoing.unsent.expect(reading, max_bytes)
 
     async def _read(self, entries: int, max_bytes: int) -> None:
         try:
@@ -91,7 +93,8 @@ class SingleConsumerDispatcher:
         self._reading = None
         if run is not None:
             if self.consumers:
-                self._left = run
+                # It may wait long: then not with a buffer much larger than itself.
+                self._left = lasting_run(run)
             else:
                 self._rewind()
         self.read_more()

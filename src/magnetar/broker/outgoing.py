@@ -34,6 +34,14 @@ class UnsentBytes:
         self.members: set[Outgoing] = set()
         self.used = 0
 
+    def expect(self, reading: Any, size: int) -> None:
+        """Counts bytes that are being read until the read has ended: they are queued then."""
+        self.used += size
+        reading.add_done_callback(lambda _ended: self._came(size))
+
+    def _came(self, size: int) -> None:
+        self.used -= size
+
     def over(self) -> bool:
         """Whether it is more than the budget."""
         if self.used <= self._budget:
@@ -61,7 +69,7 @@ class Outgoing:
         "_size",
         "_tight",
         "_transport",
-        "_unsent",
+        "unsent",
     )
 
     def __init__(
@@ -85,7 +93,7 @@ class Outgoing:
         self._paused = False
         self._overfull = False
         self._tight = False
-        self._unsent = unsent
+        self.unsent = unsent
         self._counted = 0
         """What of ``unsent`` is its own, beside what is queued."""
 
@@ -93,12 +101,12 @@ class Outgoing:
         """From now on frames go there; None drops them."""
         self._transport = transport
         if transport is None:
-            self._unsent.members.discard(self)
-            self._unsent.used -= self._size + self._counted
+            self.unsent.members.discard(self)
+            self.unsent.used -= self._size + self._counted
             self._frames = []
             self._size = self._counted = 0
         else:
-            self._unsent.members.add(self)
+            self.unsent.members.add(self)
             transport.set_write_buffer_limits(high=MESSAGES_HIGH_WATER, low=MESSAGES_HIGH_WATER // 2)
 
     @property
@@ -106,7 +114,7 @@ class Outgoing:
         """Bytes of messages that may be queued now; 0 and below: none."""
         if self._paused:
             return 0
-        if self._unsent.over():
+        if self.unsent.over():
             self._tighten()
             return 0 if self._paused else TIGHT_HIGH_WATER - self._size
         return MESSAGES_HIGH_WATER - self._size
@@ -120,7 +128,7 @@ class Outgoing:
     def count_again(self) -> None:
         """Takes note of what its socket has taken meanwhile."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        self._unsent.used += unsent - self._counted
+        self.unsent.used += unsent - self._counted
         self._counted = unsent
 
     def queue(self, frames: bytes | bytearray) -> None:
@@ -128,7 +136,7 @@ class Outgoing:
         size = len(frames)
         self._frames.append(frames)
         self._size += size
-        self._unsent.used += size
+        self.unsent.used += size
         if not self._planned:
             self._planned = True
             self._loop.call_soon(self.flush)
@@ -137,13 +145,13 @@ class Outgoing:
         self._planned = False
         frames, self._frames = self._frames, []
         size, self._size = self._size, 0
-        self._unsent.used -= size
+        self.unsent.used -= size
         transport = self._transport
         if not frames or transport is None or transport.is_closing():
             return
         transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
         unsent = transport.get_write_buffer_size()
-        self._unsent.used += unsent - self._counted
+        self.unsent.used += unsent - self._counted
         self._counted = unsent
         if not self._overfull and unsent > REQUESTS_HIGH_WATER:
             self._overfull = True
@@ -160,7 +168,7 @@ class Outgoing:
         """Half of it is sent."""
         self._paused = False
         self.count_again()
-        if self._tight and self._transport is not None and not self._unsent.over():
+        if self._tight and self._transport is not None and not self.unsent.over():
             self._tight = False
             self._transport.set_write_buffer_limits(high=MESSAGES_HIGH_WATER, low=MESSAGES_HIGH_WATER // 2)
         if self._overfull:

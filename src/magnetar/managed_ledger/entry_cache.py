@@ -40,6 +40,12 @@ def compact_run(run: EntryRun) -> EntryRun:
     return EntryRun(run.ledger_id, run.first_entry_id, run.count, b"".join(parts), starts, ends)
 
 
+def lasting_run(run: EntryRun) -> EntryRun:
+    """The same entries, copied out where they are less than a quarter of their buffer."""
+    span = run.ends[run.count - 1] - run.starts[0]
+    return compact_run(run) if 4 * span < len(run.buffer) else run
+
+
 class EntryCache:
     """All cached entries of a process; bounds their bytes and age."""
 
