@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
+from simulation.one_seed import one
 from simulation.scenario import Scenario
 
-
-def one(seed: int) -> tuple[int, str, str, float]:
-    """(seed, hash of the trace, what went wrong, seconds)"""
-    began = time.perf_counter()
-    scenario = Scenario(seed)
-    wrong = ""
-    try:
-        scenario.run()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the seed is reported with it
-        wrong = f"{type(error).__name__}: {error}"
-    return seed, scenario.world.trace.digest(), wrong, time.perf_counter() - began
+_CHUNKS_A_PROCESS = 15
 
 
 def show(seed: int, *, trace: bool) -> int:
@@ -41,7 +32,9 @@ def many(first: int, count: int, processes: int) -> int:
     """A range of seeds; each that fails is named at once."""
     failed = []
     seconds = 0.0
-    with ProcessPoolExecutor(processes) as pool:
+    # Processes are replaced now and then: what SQLite's side of old worlds keeps in memory goes with them.
+    context = get_context("spawn")
+    with ProcessPoolExecutor(processes, context, max_tasks_per_child=_CHUNKS_A_PROCESS) as pool:
         for done, (seed, _digest, wrong, took) in enumerate(
             pool.map(one, range(first, first + count), chunksize=10), 1
         ):

@@ -57,6 +57,8 @@ class _VfsFile:
         if self._delete_on_close is not None and not self._vfs.abandoned:
             path = self._delete_on_close
             self._vfs.guard(lambda: self._vfs.disk.unlink(path))
+        # SQLite's side of this object may outlive the connection: it is not to keep a whole disk in memory.
+        del self._file, self._vfs
 
     def xLock(self, level: int) -> None:
         """One connection has the database for itself."""
@@ -85,6 +87,12 @@ class _Vfs(apsw.VFS):
         self.abandoned = False
         """The process is gone: what SQLite does to tidy up happens nowhere."""
         super().__init__(name, base="")
+
+    def release(self) -> None:
+        """Lets go of the disk: SQLite keeps what is registered for ever, and no collector looks into it."""
+        self.unregister()
+        self.lost = None
+        self.disk = SimulatedDisk(0)
 
     def guard(self, operation: Callable[[], T]) -> T:
         """SQLite takes errors for its own: the loss of power is kept for whoever called SQLite."""
@@ -147,7 +155,9 @@ class SimulatedSqlite:
     def abandon(self) -> None:
         """Ends the connection without a trace on the disk, as the end of its process would."""
         self._vfs.abandoned = True
-        self._connection.close(True)
+        if hasattr(self, "_connection"):
+            self._connection.close(True)
+        self._vfs.release()
 
     def _call(self, operation: Callable[[], T]) -> T:
         try:
