@@ -6,12 +6,11 @@ import argparse
 import sys
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 from simulation.one_seed import one
 from simulation.scenario import Scenario
 
-_CHUNKS_A_PROCESS = 15
+_SEEDS_A_POOL = 250
 
 
 def show(seed: int, *, trace: bool) -> int:
@@ -30,22 +29,22 @@ def show(seed: int, *, trace: bool) -> int:
 
 def many(first: int, count: int, processes: int) -> int:
     """A range of seeds; each that fails is named at once."""
-    failed = []
+    failed: list[int] = []
     seconds = 0.0
-    # Processes are replaced now and then: what SQLite's side of old worlds keeps in memory goes with them.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(processes, context, max_tasks_per_child=_CHUNKS_A_PROCESS) as pool:
-        for done, (seed, _digest, wrong, took) in enumerate(
-            pool.map(one, range(first, first + count), chunksize=10), 1
-        ):
-            seconds += took
-            if wrong:
-                failed.append(seed)
-                print(
-                    f"seed {seed}: {wrong[:1000]}\n  replay: tools/simulate --seed {seed} --trace", flush=True
-                )
-            if done % 1000 == 0:
-                print(f"{done} seeds, {len(failed)} failed", flush=True)
+    done = 0
+    for begin in range(first, first + count, _SEEDS_A_POOL):
+        block = range(begin, min(begin + _SEEDS_A_POOL, first + count))
+        # New processes for each block: SQLite's side of old worlds stays in the memory of those that were.
+        with ProcessPoolExecutor(processes) as pool:
+            for seed, _digest, wrong, took in pool.map(one, block, chunksize=10):
+                done += 1
+                seconds += took
+                if wrong:
+                    failed.append(seed)
+                    replay = f"tools/simulate --seed {seed} --trace"
+                    print(f"seed {seed}: {wrong[:1000]}\n  replay: {replay}", flush=True)
+                if done % 1000 == 0:
+                    print(f"{done} seeds, {len(failed)} failed", flush=True)
     print(f"{count} seeds from {first}, {seconds / max(count, 1):.3f} s each, failed: {failed or 'none'}")
     return 1 if failed else 0
 
