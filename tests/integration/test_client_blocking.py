@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -94,6 +95,20 @@ def test_several_threads_share_a_producer_and_a_consumer(client: Client, topic: 
         for each in work:
             each.result()
     assert sorted(taken, key=int) == [b"%d" % index for index in range(400)]
+
+
+def test_no_thread_waits_while_a_message_was_taken_ahead_by_another(client: Client, topic: str) -> None:
+    """One of two waiting threads took both messages of a read, and the other one waited on."""
+    consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(20):
+            waiting = [threads.submit(consumer.receive, 5000) for _ in range(4)]
+            time.sleep(0.02)
+            for index in range(4):
+                producer.send_async(b"%d" % index, lambda _result, _id: None)
+            producer.flush()
+            assert sorted(each.result().data() for each in waiting) == [b"0", b"1", b"2", b"3"]
 
 
 def test_seek_forgets_what_was_taken_ahead(client: Client, topic: str) -> None:

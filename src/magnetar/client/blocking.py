@@ -174,6 +174,7 @@ class Consumer:
         self._consumer = consumer
         self._thread = thread
         self._taken: deque[Message] = deque()
+        self._fetching = 0
 
     def topic(self) -> str:
         return self._consumer.topic()
@@ -202,8 +203,18 @@ class Consumer:
 
     async def _fetch(self, timeout_millis: float | None) -> None:
         taken = self._taken
-        taken.append(await self._consumer.receive(timeout_millis))
+        if taken:
+            # Fetched for another thread since this one looked.
+            return
+        self._fetching += 1
+        try:
+            taken.append(await self._consumer.receive(timeout_millis))
+        finally:
+            self._fetching -= 1
         for _ in range(_AHEAD - 1):
+            if self._fetching:
+                # A thread that waits for the next message would not look at what is taken ahead of it.
+                return
             message = self._consumer.take()
             if message is None:
                 return
