@@ -141,7 +141,8 @@ def collect(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
                 warm = True
                 for server in running:
                     warm_up(bench, server)
-            runs[workload.name] = _rounds(arguments.rounds, workload, bench, running, runs.get(workload.name))
+            rounds = min(arguments.rounds, workload.most_rounds)
+            runs[workload.name] = _rounds(rounds, workload, bench, running, runs.get(workload.name))
             RESULTS.parent.mkdir(parents=True, exist_ok=True)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     finally:

@@ -56,13 +56,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Workload:
-    """:ivar servers: names of servers it is for; empty: all"""
+    """:ivar servers: names of servers it is for; empty: all
+
+    :ivar most_rounds: of a workload that takes long
+    """
 
     name: str
     title: str
     measure: Callable[[Bench, Server], Figures]
     rows: tuple[Row, ...]
     servers: tuple[str, ...] = ()
+    most_rounds: int = 1000
 
 
 def _flat(found: dict[str, Any]) -> Figures:
@@ -175,9 +179,28 @@ WORKLOADS: tuple[Workload, ...] = (
         _COMPILED,
     ),
     Workload(
-        "unbatched",
-        "100 B, unbatched: published, delivered and acknowledged, as fast as it goes",
+        "unbatched-one",
+        "100 B, unbatched: published by one producer, delivered and acknowledged, as fast as it goes",
         _run("-s", "100", "-db"),
+        (
+            Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
+            Row(
+                "throughput",
+                "deliver_rate",
+                "msg/s",
+                less=False,
+                ratio=4.0,
+                digits=0,
+                beside=(("redis", 1.5),),
+            ),
+            Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
+            Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
+        ),
+    ),
+    Workload(
+        "unbatched",
+        "The same with four producers on connections of their own, and a queue of 10,000 messages",
+        _run("-s", "100", "-db", "-n", "4", "-c", "4", "-q", "10000"),
         (
             Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
             Row(
@@ -199,6 +222,7 @@ WORKLOADS: tuple[Workload, ...] = (
         _java("-s", "100", "-db"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2),),
         _COMPILED,
+        most_rounds=2,
     ),
     Workload(
         "batched-java",
@@ -206,6 +230,7 @@ WORKLOADS: tuple[Workload, ...] = (
         _java("-s", "100"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 3, digits=3),),
         _COMPILED,
+        most_rounds=2,
     ),
     Workload(
         "python-client",
@@ -220,7 +245,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "batched",
         "100 B, batched, as fast as it goes",
-        _run("-s", "100"),
+        _run("-s", "100", "-q", "10000"),
         (
             Row("server CPU", _CPU, _US, less=True, digits=3),
             Row("throughput", "deliver_rate", "msg/s", less=False, digits=0),
@@ -230,14 +255,14 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "1k-unbatched",
         "1 KB, unbatched",
-        _run("-s", "1024", "-db"),
+        _run("-s", "1024", "-db", "-q", "10000"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),),
         _COMPILED,
     ),
     Workload(
         "1k-batched",
         "1 KB, batched",
-        _run("-s", "1024"),
+        _run("-s", "1024", "-q", "10000"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 3, digits=2),),
         _COMPILED,
     ),
@@ -278,11 +303,12 @@ WORKLOADS: tuple[Workload, ...] = (
         _catch_up_among_many,
         (Row("read", "deliver_rate", "msg/s", less=False, ratio=2.0, digits=0),),
         _COMPILED,
+        most_rounds=2,
     ),
     Workload(
         "fan-out",
         "5 subscriptions on one topic, 100 B unbatched",
-        _run("-s", "100", "-db", "-ns", "5"),
+        _run("-s", "100", "-db", "-ns", "5", "-q", "10000"),
         (Row("messages out", "deliver_rate", "msg/s", less=False, ratio=3.0, digits=0),),
         _COMPILED,
     ),
