@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -124,7 +125,9 @@ def test_half_frames_of_many_do_not_hinder_a_good_client(server: Server, topic: 
         assert good.message(consumer)[1] == payload
     assert resident_mib(server) - before < 200
     for connection in hostile:
-        connection.shutdown(socket.SHUT_RDWR)
+        # The broker may have closed the oldest: together they are beyond its limit.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
     for sender, connection in zip(senders, hostile, strict=True):
         sender.join()
         connection.close()
