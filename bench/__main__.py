@@ -82,10 +82,8 @@ def machine() -> dict[str, str]:
 
 def warm_up(bench: Bench, server: Server) -> None:
     """A JVM is fast only when it has compiled what is hot."""
-    from bench.workloads import WORKLOADS as all_workloads
-
     longer = Bench(bench.seconds * 2, bench.java, count=1_000_000)
-    next(each for each in all_workloads if each.name == "unbatched").measure(longer, server)
+    next(each for each in WORKLOADS if each.name == "unbatched").measure(longer, server)
 
 
 def measure(workload: Workload, bench: Bench, server: Server) -> dict[str, Any]:

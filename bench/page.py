@@ -203,13 +203,12 @@ def plot(results: dict[str, Any], folder: Path) -> bool:
         axis.set_visible(False)
     for axis, (workload, row) in zip(axes.flat, wanted, strict=False):
         runs = results["runs"][workload.name]
-        for place, (name, (_title, group)) in enumerate(results["servers"].items()):
+        for name, (_title, group) in results["servers"].items():
             its = sample(runs, name, row.figure)
             if its is None:
                 continue
             error = [[its.median - its.lowest], [its.highest - its.median]]
             axis.barh(name, its.median, xerr=error, color=_COLOURS.get(group, "#777777"))
-            del place
         axis.invert_yaxis()
         axis.set_title(f"{workload.name}: {row.title}, {row.unit}", fontsize=9)
         axis.tick_params(labelsize=8)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pulsar
 
-from bench.process import cpu_seconds
+from magnetar.cli.perf.measure import cpu_seconds
 
 _NUMBER = struct.Struct("<Q")
 _RECEIVE_MS = 30_000
@@ -52,10 +52,10 @@ def end_to_end(arguments: argparse.Namespace) -> dict[str, object]:
         return time.monotonic() - began
 
     turn(0, arguments.messages // 4)
-    before = cpu_seconds(arguments.server_pid)
+    before = cpu_seconds([arguments.server_pid])
     first = arguments.messages // 4
     took = turn(first, first + arguments.messages)
-    spent = cpu_seconds(arguments.server_pid) - before
+    spent = cpu_seconds([arguments.server_pid]) - before
     client.close()
     if failures:
         raise SystemExit(f"{len(failures)} failures, the first: {failures[0]}")

@@ -10,6 +10,8 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
+from magnetar.cli.perf.measure import cpu_seconds
+
 _SERVING = re.compile(r"is serving pulsar://\S+:(\d+) and http://\S+:(\d+)")
 
 
@@ -66,8 +68,7 @@ class ScaleServer:
     def cpu_seconds(self) -> float:
         """Of user and system, since its start."""
         assert self._process is not None
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
+        return cpu_seconds([self._process.pid])
 
     def get(self, path: str) -> bytes:
         connection = HTTPConnection("127.0.0.1", self.http_port, timeout=120)

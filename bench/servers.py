@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.process import cpu_seconds, end, free_port, resident_mb
+from bench.process import end, free_port
+from magnetar.cli.perf.measure import cpu_seconds, resident_megabytes
 
 START_SECONDS = 180.0
 
@@ -55,10 +56,10 @@ class Server:
         return self.process.pid
 
     def cpu_seconds(self) -> float:
-        return cpu_seconds(self.pid)
+        return cpu_seconds([self.pid])
 
     def resident_mb(self) -> float:
-        return resident_mb(self.pid)
+        return resident_megabytes([self.pid])
 
     def start(self) -> float:
         """Starts it; seconds until the namespace public/default was served.

@@ -167,6 +167,21 @@ _CPU = "server_cpu_us_per_message"
 _US = "µs a message"
 _COMPILED = ("magnetar", "pulsar", "pulsar-small")
 
+_FULL_SPEED = (
+    Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
+    Row(
+        "throughput",
+        "deliver_rate",
+        "msg/s",
+        less=False,
+        ratio=4.0,
+        digits=0,
+        beside=(("redis", 1.5),),
+    ),
+    Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
+    Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
+)
+
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "idle",
@@ -182,39 +197,13 @@ WORKLOADS: tuple[Workload, ...] = (
         "unbatched-one",
         "100 B, unbatched: published by one producer, delivered and acknowledged, as fast as it goes",
         _run("-s", "100", "-db"),
-        (
-            Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
-            Row(
-                "throughput",
-                "deliver_rate",
-                "msg/s",
-                less=False,
-                ratio=4.0,
-                digits=0,
-                beside=(("redis", 1.5),),
-            ),
-            Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
-            Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
-        ),
+        _FULL_SPEED,
     ),
     Workload(
         "unbatched",
         "The same with four producers on connections of their own, and a queue of 10,000 messages",
         _run("-s", "100", "-db", "-n", "4", "-c", "4", "-q", "10000"),
-        (
-            Row("server CPU", _CPU, _US, less=True, ratio=1 / 4, digits=2),
-            Row(
-                "throughput",
-                "deliver_rate",
-                "msg/s",
-                less=False,
-                ratio=4.0,
-                digits=0,
-                beside=(("redis", 1.5),),
-            ),
-            Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
-            Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
-        ),
+        _FULL_SPEED,
     ),
     Workload(
         "unbatched-java",

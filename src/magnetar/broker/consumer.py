@@ -162,18 +162,7 @@ class Consumer(Generic[S]):
     def _send_with_epoch(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         size = 0
         for index in range(first, end):
-            frame = encode_message(
-                self.consumer_id,
-                run.ledger_id,
-                run.first_entry_id + index,
-                0,
-                None,
-                self.epoch,
-                run.buffer,
-                run.starts[index],
-                run.ends[index],
-                self.partition,
-            )
+            frame = self._frame(run, index, 0, None)
             self.connection.queue(frame)
             size += len(frame)
         self._sent(end - first, messages, size)
@@ -183,7 +172,14 @@ class Consumer(Generic[S]):
     ) -> None:
         """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
-        frame = encode_message(
+        frame = self._frame(run, index, redelivery_count, words)
+        self.connection.queue(frame)
+        self._sent(1, messages, len(frame))
+
+    def _frame(
+        self, run: EntryRun, index: int, redelivery_count: int, words: Sequence[int] | None
+    ) -> bytearray:
+        return encode_message(
             self.consumer_id,
             run.ledger_id,
             run.first_entry_id + index,
@@ -195,8 +191,6 @@ class Consumer(Generic[S]):
             run.ends[index],
             self.partition,
         )
-        self.connection.queue(frame)
-        self._sent(1, messages, len(frame))
 
     def _sent(self, entries: int, messages: int, size: int) -> None:
         self.permits -= messages
