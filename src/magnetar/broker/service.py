@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.rates import Rate, Timings
@@ -78,6 +79,7 @@ class BrokerService:
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)
+        self.turn = LoopTurn(io.loop, io.clock)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
@@ -339,6 +341,7 @@ class BrokerService:
             self.io,
             self.wheel,
             self.settings.topic,
+            self.turn,
             self._mark_busy,
             self.publish_latency.add,
         )

@@ -11,6 +11,7 @@ from typing import Any
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import ExclusiveAccess
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
@@ -64,6 +65,7 @@ class Topic:
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,
+        turn: LoopTurn,
         mark_busy: Callable[[Topic], None],
         record_latency: Callable[[float], None],
     ) -> None:
@@ -76,6 +78,7 @@ class Topic:
         self.wheel = wheel
         self.settings = settings
         self.dispatch_settings = settings.dispatch
+        self.turn = turn
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
         self._record_latency = record_latency
@@ -271,8 +274,7 @@ class Topic:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             self.check_open()
             cap = self.settings.max_subscriptions
-            others = sum(s.durable for s in self.subscriptions.values()) + len(self._making.keys() - {name})
-            if cap and durable and others >= cap:
+            if cap and durable and self._others(name) >= cap:
                 raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
             if name in self._making and not durable:
                 raise NotAllowed("Durable subscription with the same name is just being made.")
@@ -282,6 +284,11 @@ class Topic:
         elif durable and not known.durable:
             raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
         return known
+
+    def _others(self, name: str) -> int:
+        """How many durable subscriptions there are, or are just being made, besides one."""
+        made = sum(s.durable for s in self.subscriptions.values())
+        return made + len(self._making.keys() - {name})
 
     async def _make_subscription(
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
