@@ -126,10 +126,9 @@ class LoopTurn:
         self._begin()
         half = self._ends - TURN_SECONDS / 2
         try:
-            for _ in range(len(self._waiting)):
+            self._serve_one()
+            while self._waiting and self._left > TURN_BYTES // 2 and self._clock.monotonic() < half:
                 self._serve_one()
-                if not self._waiting or self._left <= TURN_BYTES // 2 or self._clock.monotonic() >= half:
-                    break
         finally:
             self._served = None
             self._floor = 0
