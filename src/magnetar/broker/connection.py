@@ -14,7 +14,7 @@ from typing import Any
 
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.keep_alive import KeepAlive
-from magnetar.broker.loop_turn import REQUEST_PRICE, RUN_PRICE
+from magnetar.broker.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.producer import Opening, Producer, Publish
 from magnetar.broker.service import BrokerService
@@ -174,7 +174,7 @@ class Connection:
                 unasked -= 1
                 if not unasked:
                     unasked = _FRAMES_UNASKED
-                    self.broker.turn.spend(RUN_PRICE)
+                    self.broker.turn.spend(FRAMES_PRICE)
                     if position < limit and not self._pauses:
                         self._wait_for_turn()
         except FrameError as error:

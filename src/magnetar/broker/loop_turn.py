@@ -26,7 +26,10 @@ FIRST_STEP_BYTES = 16 * 1024
 """What they get the first time, so that many who come at once do not keep one waiting who wants little."""
 
 RUN_PRICE = 4 * 1024
-"""A run of entries for one consumer, beside its bytes; or some frames."""
+"""A run of entries for one consumer, beside its bytes."""
+
+FRAMES_PRICE = 16 * 1024
+"""A few dozen frames that are handled without a protobuf object, or runs of them."""
 
 READ_PRICE = 128 * 1024
 """Beginning a read from the ledger store."""
@@ -124,12 +127,14 @@ class LoopTurn:
         if not self._waiting:
             return
         self._begin()
-        half = self._ends - TURN_SECONDS / 2
+        ends = self._ends
+        self._ends = ends - TURN_SECONDS / 2
         try:
             self._serve_one()
-            while self._waiting and self._left > TURN_BYTES // 2 and self._clock.monotonic() < half:
+            while self._waiting and self._left > TURN_BYTES // 2 and self._clock.monotonic() < self._ends:
                 self._serve_one()
         finally:
+            self._ends = ends
             self._served = None
             self._floor = 0
             self.step_bytes = STEP_BYTES
