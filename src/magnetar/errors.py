@@ -183,6 +183,22 @@ class InUse(BrokerError):
     """What is to be deleted has producers, consumers, subscriptions or children."""
 
 
+class HasChildren(BrokerError):
+    """What is to be deleted has something below it."""
+
+
+class PreconditionFailed(BrokerError):
+    """The state of things, or another policy, forbids what is asked."""
+
+
+class ConcurrentModification(BrokerError):
+    """Somebody else changed the same at the same time; trying again helps."""
+
+
+class NotSupported(BrokerError):
+    """This release cannot do what is asked, or it is switched off."""
+
+
 class InvalidRequest(BrokerError):
     """A value in the request is missing, malformed or out of range."""
 
@@ -232,6 +248,10 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     NotAllowed: Translation(ServerErrorCode.NOT_ALLOWED, 405),
     AlreadyExists: Translation(ServerErrorCode.UNKNOWN, 409),
     InUse: Translation(ServerErrorCode.CONSUMER_BUSY, 412),
+    HasChildren: Translation(ServerErrorCode.NOT_ALLOWED, 409),
+    PreconditionFailed: Translation(ServerErrorCode.NOT_ALLOWED, 412),
+    ConcurrentModification: Translation(ServerErrorCode.METADATA, 409),
+    NotSupported: Translation(ServerErrorCode.NOT_ALLOWED, 501),
     InvalidRequest: Translation(ServerErrorCode.NOT_ALLOWED, 400),
     PartitionCountRefused: Translation(ServerErrorCode.NOT_ALLOWED, 406),
 }

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings, bits_left
 from magnetar.broker.loop_turn import READ_PRICE
 from magnetar.broker.replay import ReplayPositions
 from magnetar.ledger.entry_run import EntryRun
@@ -35,6 +35,18 @@ class SharedDispatcher:
         self._retry: Any = None
         self._left: tuple[EntryRun, int, int] | None = None
         self._sizes = array("i", bytes(4 * 256))
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on; what blocks only by the former ones goes on."""
+        self._settings = settings
+        cap = settings.max_unacked_per_consumer
+        for consumer in self.consumers:
+            if consumer.blocked and (not cap or consumer.unacked < cap):
+                consumer.blocked = False
+        cap = settings.max_unacked_per_subscription
+        if self.blocked and (not cap or self.unacked < cap):
+            self.blocked = False
+        self.read_more()
 
     @property
     def active(self) -> AnyConsumer | None:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings, bits_left
 from magnetar.broker.loop_turn import READ_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
@@ -31,6 +31,10 @@ class SingleConsumerDispatcher:
         self._retry: Any = None
         self._left: EntryRun | None = None
         """Read, and not sent because permits or room ended."""
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on."""
+        self._settings = settings
 
     @property
     def active(self) -> AnyConsumer | None:

@@ -11,6 +11,7 @@ from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffe
 from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
+from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
@@ -69,12 +70,12 @@ class BrokerService:
         self.settings = settings
         self.managed_ledgers = managed_ledgers
         self.namespaces = Namespaces(io, metadata)
+        self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
+        self.policies.listen(self._policies_changed)
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
         self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
-        self.auto_subscriptions = settings.auto_subscriptions
-        self.subscription_types = settings.subscription_types
         self.service_url = settings.service_url
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
@@ -236,19 +237,19 @@ class BrokerService:
         count = await self.namespaces.partitions(name)
         if count or name.partition_index >= 0 or name.reserved:
             return count
-        settings = self.settings
-        if settings.auto_topics and not settings.auto_topic_partitions:
+        rule = (await self.policies.of_namespace(name.namespace_name)).auto_topics
+        if rule.allowed and not rule.partitions:
             return 0
         if await self.managed_ledgers.exists(name.path):
             return 0
-        if not settings.auto_topics:
+        if not rule.allowed:
             raise TopicNotFound(f"Topic {name} not found")
         try:
-            await self.namespaces.create_partitioned(name, settings.auto_topic_partitions, {})
+            await self.namespaces.create_partitioned(name, rule.partitions, {})
         except AlreadyExists:
             log.debug("made by somebody else at the same time", extra={"topic": name})
             return await self.namespaces.partitions(name)
-        return settings.auto_topic_partitions
+        return rule.partitions
 
     # Topics
 
@@ -334,6 +335,7 @@ class BrokerService:
             ledger = await self.managed_ledgers.open(name.path, create=create)
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
+        policies = await self.policies.of_topic(name)
         topic = Topic(
             name,
             ledger,
@@ -342,25 +344,37 @@ class BrokerService:
             self.wheel,
             self.settings.topic,
             self.turn,
+            policies,
             self._mark_busy,
             self.publish_latency.add,
         )
         self.topics[topic.full_name] = topic
+        latest = await self.policies.of_topic(name)
+        if latest is not policies:
+            topic.apply_policies(latest)
         self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
 
     async def _may_create(self, name: TopicName) -> bool:
         """Whether a missing topic is made on use: by the settings, or because it is a partition of one that
         exists."""
-        cap = self.settings.max_topics_per_namespace
+        policies = await self.policies.of_topic(name)
+        cap = policies.max_topics
         if cap and not name.reserved:
             known = await self.namespaces.persistent_topics(name.namespace_name)
             if sum(not TopicName.parse(other).reserved for other in known) >= cap:
                 raise NotAllowed("Exceed maximum number of topics in namespace.")
-        if self.settings.auto_topics:
+        if policies.auto_topics.allowed:
             return True
         index = name.partition_index
         return index >= 0 and index < await self.namespaces.partitions(name.base)
+
+    async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+        """Live topics go by what counts now."""
+        for live in list(self.topics.values()):
+            name = live.name
+            if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
+                live.apply_policies(await self.policies.of_topic(name))
 
     async def unload_topic(self, topic: Topic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""

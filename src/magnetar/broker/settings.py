@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topic import TopicSettings
 
 
@@ -22,13 +23,11 @@ class BrokerSettings:
     max_pending_publishes: int = 1_000
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
-    auto_topics: bool = True
-    auto_topic_partitions: int = 0
-    """Partitions of topics made on use; 0 makes them without."""
-    auto_subscriptions: bool = True
-    subscription_types: tuple[str, ...] = ("Exclusive", "Shared")
+    policies: EffectivePolicies = field(default_factory=EffectivePolicies)
+    """What counts where neither topic nor namespace says anything."""
+    default_bundles: int = 4
+    """Bundles of a new namespace, 1 … 65536."""
     max_partitions: int = 0
-    max_topics_per_namespace: int = 0
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0
     max_lookups: int = 50_000

@@ -158,6 +158,11 @@ class Subscription:
             if not self.durable and not self.closing and self.awaiting_return is None:
                 self.topic.forget_subscription(self)
 
+    def policies_changed(self) -> None:
+        """The topic has other settings of dispatch now."""
+        if self.dispatcher is not None:
+            self.dispatcher.use(self.topic.dispatch_settings)
+
     # Delivery
 
     def flow(self, consumer: AnyConsumer, permits: int) -> None:

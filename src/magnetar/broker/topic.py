@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import ExclusiveAccess
 from magnetar.broker.loop_turn import LoopTurn
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
@@ -44,14 +45,10 @@ SEEK_RETURN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Caps are 0 for none."""
+    """What is the same for all topics; what differs are policies."""
 
     dispatch: DispatchSettings
     batch_index_acks: bool = False
-    max_producers: int = 0
-    max_consumers: int = 0
-    max_consumers_per_subscription: int = 0
-    max_subscriptions: int = 0
 
 
 class Topic:
@@ -66,6 +63,7 @@ class Topic:
         wheel: TimerWheel,
         settings: TopicSettings,
         turn: LoopTurn,
+        policies: EffectivePolicies,
         mark_busy: Callable[[Topic], None],
         record_latency: Callable[[float], None],
     ) -> None:
@@ -77,8 +75,9 @@ class Topic:
         self.clock = io.clock
         self.wheel = wheel
         self.settings = settings
-        self.dispatch_settings = settings.dispatch
         self.turn = turn
+        self.policies = policies
+        self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
         self._record_latency = record_latency
@@ -103,6 +102,20 @@ class Topic:
         for cursor in managed_ledger.cursors.values():
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
             self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        """Goes by these from now on; who is connected already stays."""
+        self.policies = policies
+        self.dispatch_settings = self._dispatch_settings()
+        for subscription in self.subscriptions.values():
+            subscription.policies_changed()
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        return replace(
+            self.settings.dispatch,
+            max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
+            max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+        )
 
     @property
     def terminated(self) -> bool:
@@ -134,7 +147,7 @@ class Topic:
         self.check_open()
         if self.terminated:
             raise TopicTerminated("Topic was already terminated")
-        cap = self.settings.max_producers
+        cap = self.policies.max_producers
         if cap and len(self.producers) >= cap and producer.name not in self.producers:
             raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
         while (known := self.producers.get(producer.name)) is not None:
@@ -273,7 +286,7 @@ class Topic:
             if not create:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             self.check_open()
-            cap = self.settings.max_subscriptions
+            cap = self.policies.max_subscriptions
             if cap and durable and self._others(name) >= cap:
                 raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
             if name in self._making and not durable:

@@ -58,7 +58,11 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     topic = await broker.topic(name, create=True)
     if request.initial_subscription_name:
         await topic.subscribe(
-            request.initial_subscription_name, LATEST, {}, durable=True, create=broker.auto_subscriptions
+            request.initial_subscription_name,
+            LATEST,
+            {},
+            durable=True,
+            create=topic.policies.auto_subscriptions,
         )
     if not _is_wanted(connection, producer_id, opening):
         return
