@@ -13,7 +13,6 @@ CASES = conversations()
 LATER = {
     "failover: active consumer change": "failover subscriptions",
     "key_shared: two consumers": "key_shared subscriptions",
-    "schemas: json, then an incompatible one": "schemas",
     "non-persistent topic": "non-persistent topics",
     "delayed delivery": "delayed delivery",
 }

@@ -73,6 +73,7 @@ class Consumer(Generic[S]):
         "rate_out",
         "redelivered",
         "subscription",
+        "takes_any_schema",
         "unacked",
     )
 
@@ -88,6 +89,7 @@ class Consumer(Generic[S]):
         metadata: Mapping[str, str],
         connected_ms: int,
         partition: int,
+        takes_any_schema: bool = False,
     ) -> None:
         self.subscription = subscription
         self.connection = connection
@@ -100,6 +102,7 @@ class Consumer(Generic[S]):
         self.address = connection.address
         self.client_version = connection.client_version
         self.partition = partition
+        self.takes_any_schema = takes_any_schema
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0

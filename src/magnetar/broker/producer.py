@@ -114,6 +114,7 @@ class Producer:
         "pending",
         "producer_id",
         "rate_in",
+        "schema_version",
         "topic",
         "topic_epoch",
         "user_provided_name",
@@ -132,6 +133,7 @@ class Producer:
         topic_epoch: int | None,
         metadata: Mapping[str, str],
         connected_ms: int,
+        schema_version: bytes = b"",
     ) -> None:
         self.topic = topic
         self.connection = connection
@@ -143,6 +145,7 @@ class Producer:
         self.topic_epoch = topic_epoch
         self.metadata = dict(metadata)
         self.connected_ms = connected_ms
+        self.schema_version = schema_version
         self.address = connection.address
         self.client_version = connection.client_version
         self.partial_producer = connection.supports_partial_producer

@@ -13,6 +13,8 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.rates import Rate, Timings
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
 from magnetar.broker.translation import to_broker_error
@@ -72,6 +74,11 @@ class BrokerService:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
+        self.schemas = SchemaRegistry(
+            io,
+            SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
+            metadata,
+        )
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
@@ -142,6 +149,7 @@ class BrokerService:
             await finished(self.io.loop, worker)
         for connection in list(self.connections.all):
             connection.close()
+        self.schemas.close()
 
     async def _unload_each(self, topics: list[Topic]) -> None:
         """Takes one topic after another; several of these share the commits of their closing."""
@@ -392,6 +400,9 @@ class BrokerService:
         if topic.closing:
             raise ServiceNotReady("Topic is temporarily unavailable")
         await self._start_removing(topic, topic.delete())
+        if topic.name.partition_index < 0:
+            # Partitions share the schema of their topic, which goes with that.
+            await self.schemas.delete(topic.name.schema_path)
 
     def _start_removing(self, topic: Topic, work: Any) -> Any:
         removing = self.io.loop.create_task(self._remove(topic, work))

@@ -8,7 +8,8 @@ from typing import Any
 from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
-from magnetar.broker.handlers.producers import check_schema
+from magnetar.broker.schemas.data import SchemaType, from_wire
+from magnetar.broker.schemas.topic_schemas import for_consumer
 from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.broker.wire_ids import signed, unsigned
@@ -75,8 +76,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
-    if request.HasField("schema"):
-        check_schema(request.schema)
+    schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation)
     topic.check_open()
     cap = topic.policies.max_consumers
@@ -87,6 +87,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         known.check_type(kind)
         await _check_taken(known, kind)
     _check_allowed(kind, topic.policies.subscription_types)
+    await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
@@ -108,6 +109,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
         partition=topic.name.partition_index,
+        takes_any_schema=schema is not None and schema.type is SchemaType.AUTO_CONSUME,
     )
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.

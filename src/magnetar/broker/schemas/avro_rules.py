@@ -1,0 +1,76 @@
+"""Definitions in Avro's form: reading them, and whether one can read what another wrote.
+
+Apache's own library does both. It is loaded when the first definition comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from magnetar.broker.schemas.data import SchemaData
+from magnetar.errors import IncompatibleSchema, InvalidSchemaData
+
+_READS_OLD = frozenset({"BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})
+_READ_BY_OLD = frozenset({"FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})
+
+
+def parse(schema: SchemaData) -> Any:
+    """The definition, read. Names are taken as they are: Java's class names are not always Avro's.
+
+    :raises InvalidSchemaData: it is no Avro schema
+    """
+    from avro.errors import AvroException
+    from avro.schema import parse as parse_definition
+
+    text = schema.definition
+    try:
+        return parse_definition(text, validate_enum_symbols=False, validate_names=False)
+    except (AvroException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidSchemaData(f"Invalid schema definition data for {schema.type.name} schema") from error
+
+
+def same(one: SchemaData, other: SchemaData) -> bool:
+    """Whether both definitions say the same, however they are written.
+
+    :raises InvalidSchemaData: one of them is no Avro schema
+    """
+    if one.data == other.data:
+        return True
+    return bool(parse(one).to_json() == parse(other).to_json())
+
+
+def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    """:raises IncompatibleSchema: ``strategy`` does not let ``new`` follow
+
+    :param before: the versions it must get on with
+    """
+    if strategy == "ALWAYS_COMPATIBLE":
+        return
+    reads, is_read = strategy in _READS_OLD, strategy in _READ_BY_OLD
+    parsed = parse(new)
+    for known in before:
+        old = parse(known)
+        reason = None
+        if not reads and not is_read:
+            reason = "no change is allowed"
+        if reads:
+            reason = _why_not(parsed, old)
+        if reason is None and is_read:
+            reason = _why_not(old, parsed)
+        if reason is not None:
+            raise IncompatibleSchema(
+                f"Error during schema compatibility check with strategy {strategy}: {reason}"
+            )
+
+
+def _why_not(reader: Any, writer: Any) -> str | None:
+    """Why ``reader`` cannot read what ``writer`` wrote; None when it can."""
+    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+
+    checker: Any = ReaderWriterCompatibilityChecker
+    result = checker().get_compatibility(reader, writer)
+    if result.compatibility is SchemaCompatibilityType.compatible:
+        return None
+    reasons = ", ".join(sorted(result.messages or ())) or "the types differ"
+    return f"Unable to read schema {writer} using schema {reader}: {reasons}"
