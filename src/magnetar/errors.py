@@ -244,7 +244,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     InvalidTopicName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
     InvalidName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
     IncompatibleSchema: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 409),
-    InvalidSchemaData: Translation(ServerErrorCode.UNKNOWN, 422),
+    InvalidSchemaData: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 422),
     ConsumerAssignFailure: Translation(ServerErrorCode.CONSUMER_ASSIGN, 409),
     TransactionCoordinatorNotFound: Translation(ServerErrorCode.TRANSACTION_COORDINATOR_NOT_FOUND, 404),
     InvalidTransactionStatus: Translation(ServerErrorCode.INVALID_TXN_STATUS, 409),

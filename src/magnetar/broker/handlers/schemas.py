@@ -17,10 +17,10 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
     broker = connection.broker
     try:
         name = broker.parse_topic(request.topic)
-        version = version_from_bytes(request.schema_version) if request.schema_version else None
+        version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
         found = await broker.schemas.get(name.schema_path, version)
         if found is None:
-            raise TopicNotFound("Topic not found or no-schema")
+            raise TopicNotFound(f"Topic not found or no-schema {request.topic}")
         fill_wire(response.schema, name.schema_path, found.data)
         response.schema_version = version_bytes(found.version)
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form

@@ -1,6 +1,6 @@
 """Definitions in Avro's form: reading them, and whether one can read what another wrote.
 
-Apache's own library does both. It is loaded when the first definition comes.
+Apache's own library reads them. It is loaded when the first definition comes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from magnetar.broker.schemas import avro_resolution
 from magnetar.broker.schemas.data import SchemaData
 from magnetar.errors import IncompatibleSchema, InvalidSchemaData
 
@@ -16,7 +17,7 @@ _READ_BY_OLD = frozenset({"FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSIT
 
 
 def parse(schema: SchemaData) -> Any:
-    """The definition, read. Names are taken as they are: Java's class names are not always Avro's.
+    """The definition, read.
 
     :raises InvalidSchemaData: it is no Avro schema
     """
@@ -25,9 +26,13 @@ def parse(schema: SchemaData) -> Any:
 
     text = schema.definition
     try:
-        return parse_definition(text, validate_enum_symbols=False, validate_names=False)
+        found = parse_definition(text, validate_enum_symbols=False)
+        wrong = avro_resolution.bad_default(found)
     except (AvroException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidSchemaData(f"Invalid schema definition data for {schema.type.name} schema") from error
+    if wrong is not None:
+        raise InvalidSchemaData(f"Invalid default for field {wrong} of {schema.type.name} schema")
+    return found
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
@@ -47,6 +52,13 @@ def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return
+    try:
+        _check(before, new, strategy)
+    except RecursionError as error:
+        raise InvalidSchemaData(f"{new.type.name} schema is nested too deep") from error
+
+
+def _check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     reads, is_read = strategy in _READS_OLD, strategy in _READ_BY_OLD
     parsed = parse(new)
     for known in before:
@@ -55,22 +67,10 @@ def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
         if not reads and not is_read:
             reason = "no change is allowed"
         if reads:
-            reason = _why_not(parsed, old)
+            reason = avro_resolution.why_not(old, parsed)
         if reason is None and is_read:
-            reason = _why_not(old, parsed)
+            reason = avro_resolution.why_not(parsed, old)
         if reason is not None:
             raise IncompatibleSchema(
                 f"Error during schema compatibility check with strategy {strategy}: {reason}"
             )
-
-
-def _why_not(reader: Any, writer: Any) -> str | None:
-    """Why ``reader`` cannot read what ``writer`` wrote; None when it can."""
-    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
-
-    checker: Any = ReaderWriterCompatibilityChecker
-    result = checker().get_compatibility(reader, writer)
-    if result.compatibility is SchemaCompatibilityType.compatible:
-        return None
-    reasons = ", ".join(sorted(result.messages or ())) or "the types differ"
-    return f"Unable to read schema {writer} using schema {reader}: {reasons}"

@@ -44,7 +44,10 @@ def check_producer(versions: Sequence[SchemaData], new: SchemaData, strategy: st
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return
-    _check(versions if strategy in _TRANSITIVE else versions[-1:], new, strategy)
+    if strategy in _TRANSITIVE:
+        _check(versions, new, strategy)
+    else:
+        _check_latest(versions, new, strategy)
 
 
 def check_consumer(versions: Sequence[SchemaData], wanted: SchemaData, strategy: str) -> None:
@@ -56,9 +59,15 @@ def check_consumer(versions: Sequence[SchemaData], wanted: SchemaData, strategy:
     if strategy == "ALWAYS_COMPATIBLE":
         return
     if strategy in _LATEST_FOR_CONSUMERS:
-        _check(versions[-1:], wanted, "BACKWARD")
+        _check_latest(versions, wanted, "BACKWARD")
     else:
         _check(versions, wanted, strategy)
+
+
+def _check_latest(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    latest = versions[-1]
+    if latest.type is not new.type or latest.data != new.data:
+        _check([latest], new, strategy)
 
 
 def _check(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
@@ -67,12 +76,10 @@ def _check(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> No
             raise IncompatibleSchema(
                 f"Incompatible schema: exists schema type {known.type.name}, new schema type {new.type.name}"
             )
-    _check_type([known for known in versions if known.hash != new.hash], new, strategy)
+    _check_type(versions, new, strategy)
 
 
 def _check_type(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
-    if not before:
-        return
     if new.type in (SchemaType.AVRO, SchemaType.JSON):
         avro_rules.check(before, new, strategy)
     elif new.type is SchemaType.PROTOBUF_NATIVE:

@@ -96,17 +96,18 @@ def version_bytes(version: int) -> bytes:
 
 def version_from_bytes(data: bytes) -> int:
     """:raises InvalidSchemaData: it is not the eight bytes of a version"""
+    if not data:
+        raise InvalidSchemaData("Empty schema version")
     if len(data) != 8:
         raise InvalidSchemaData(f"A schema version has 8 bytes, not {len(data)}")
     return int.from_bytes(data, "big", signed=True)
 
 
-def from_wire(schema: Schema) -> SchemaData | None:
-    """What a command declares; None for bytes, which need no schema."""
-    kind = SchemaType(int(schema.type))
-    if kind is SchemaType.NONE:
-        return None
-    return SchemaData(kind, schema.schema_data, {pair.key: pair.value for pair in schema.properties})
+def from_wire(schema: Schema) -> SchemaData:
+    """What a command declares."""
+    return SchemaData(
+        SchemaType(int(schema.type)), schema.schema_data, {pair.key: pair.value for pair in schema.properties}
+    )
 
 
 def fill_wire(schema: Schema, name: str, data: SchemaData) -> None:

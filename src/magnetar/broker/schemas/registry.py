@@ -174,7 +174,10 @@ class SchemaRegistry:
         if strategy == "ALWAYS_COMPATIBLE":
             return
         if not versions:
-            raise IncompatibleSchema("Topic does not have schema to check")
+            raise IncompatibleSchema(
+                "Failed to add schema to an active topic with empty(BYTES) schema: "
+                f"new schema type {schema.type.name}"
+            )
         await self._run(lambda: compatibility.check_consumer(versions, schema, strategy))
 
     async def check(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
