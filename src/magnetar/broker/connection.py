@@ -14,6 +14,7 @@ from typing import Any
 
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.keep_alive import KeepAlive
+from magnetar.broker.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.producer import Opening, Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter
@@ -46,6 +47,8 @@ _FLOW = BaseCommand.FLOW
 _CHECKSUM_MISMATCH = 1
 _NOT_PLAIN = 2
 _CLOSED_IDS_KEPT = 1000
+_FRAMES_UNASKED = 32
+"""Runs of frames that are handled before it is asked whether the turn has time for more."""
 
 
 class Connection:
@@ -158,6 +161,7 @@ class Connection:
     def _parse(self, buffer: bytes, position: int) -> None:
         limit = len(buffer)
         max_frame = self.broker.max_frame
+        unasked = _FRAMES_UNASKED
         try:
             while position < limit and not self.closed:
                 if self._pauses:
@@ -168,6 +172,12 @@ class Connection:
                     self._keep_partial(buffer, position)
                     return
                 position = self._take(kind, buffer, position, limit, max_frame)
+                unasked -= 1
+                if not unasked:
+                    unasked = _FRAMES_UNASKED
+                    self.broker.turn.spend(FRAMES_PRICE)
+                    if position < limit and not self._pauses:
+                        self._wait_for_turn()
         except FrameError as error:
             log.warning(
                 "closing a connection that breaks the protocol",
@@ -179,7 +189,19 @@ class Connection:
             log.exception("closing a connection after an internal error", extra={"peer": self.address})
             self.close()
 
+    def _wait_for_turn(self) -> bool:
+        """Whether the rest of what was read waits for another turn of the loop."""
+        if self.broker.turn.admits(self):
+            return False
+        self.pause_reading()
+        return True
+
+    def go_on(self) -> None:
+        """Another turn has come."""
+        self.resume_reading()
+
     def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
+        """Handles what begins at ``position``; returns where it ends, ``position`` when it has to wait."""
         if not self.connected and kind != BaseCommand.CONNECT:
             raise FrameError(f"the first command is {kind}, not CONNECT")
         if kind == _SEND:
@@ -205,6 +227,9 @@ class Connection:
                 if consumer is not None:
                     consumer.subscription.flow(consumer, flow[1])
                 return frame_end(buffer, position)
+        if self._wait_for_turn():
+            return position
+        self.broker.turn.spend(REQUEST_PRICE)
         end = frame_end(buffer, position)
         command = decode_command(buffer, position)
         if not self.connected and command.type != BaseCommand.CONNECT:

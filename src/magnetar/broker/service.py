@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.policies.store import PolicyStore
@@ -83,6 +84,7 @@ class BrokerService:
         self.publish_limiter = publish_limiter(
             settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
         )
+        self.turn = LoopTurn(io.loop, io.clock)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
@@ -346,6 +348,7 @@ class BrokerService:
             self.io,
             self.wheel,
             self.settings.topic,
+            self.turn,
             policies,
             self._mark_busy,
             self.publish_latency.add,

@@ -14,6 +14,7 @@ from magnetar.broker.deduplication import Deduplication, DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import ExclusiveAccess
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import PublishRate
 from magnetar.broker.producer import Producer, Publish
@@ -68,6 +69,7 @@ class Topic:
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,
+        turn: LoopTurn,
         policies: EffectivePolicies,
         mark_busy: Callable[[Topic], None],
         record_latency: Callable[[float], None],
@@ -80,6 +82,7 @@ class Topic:
         self.clock = io.clock
         self.wheel = wheel
         self.settings = settings
+        self.turn = turn
         self.policies = policies
         self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
@@ -364,8 +367,7 @@ class Topic:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             self.check_open()
             cap = self.policies.max_subscriptions
-            others = sum(s.durable for s in self.subscriptions.values()) + len(self._making.keys() - {name})
-            if cap and durable and others >= cap:
+            if cap and durable and self._others(name) >= cap:
                 raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
             if name in self._making and not durable:
                 raise NotAllowed("Durable subscription with the same name is just being made.")
@@ -375,6 +377,11 @@ class Topic:
         elif durable and not known.durable:
             raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
         return known
+
+    def _others(self, name: str) -> int:
+        """How many durable subscriptions there are, or are just being made, besides one."""
+        made = sum(s.durable for s in self.subscriptions.values())
+        return made + len(self._making.keys() - {name})
 
     async def _make_subscription(
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
