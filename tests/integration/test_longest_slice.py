@@ -13,7 +13,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 TOPICS = 10_000
 AT_ONCE = 250
 LONGEST_SECONDS = 0.020
-TRIES = 8
+TRIES = 4
 
 
 def slices(server: Server) -> dict[str, float]:
@@ -80,7 +80,7 @@ def round_of_traffic(client: Client, producers: list[int], sequence_id: int) -> 
 
 
 def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # type: ignore[no-untyped-def]
-    """A busy machine may stop the broker in the middle of a slice: one quiet window of several is enough."""
+    """Of the processor's time: on a busy machine a slice may have to wait for a processor in its middle."""
     server = start_server(
         statsUpdateFrequencyInSecs=2,
         retentionCheckIntervalInSeconds=2,
@@ -99,7 +99,7 @@ def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # typ
         time.sleep(0 if number < 1 else 4.5)
         slices(server)
         seen.append(slices(server))
-        if len(seen) > 1 and seen[-1].get("seconds", 1.0) < LONGEST_SECONDS:
+        if len(seen) > 1 and seen[-1]["processor_seconds"] < LONGEST_SECONDS:
             break
     assert {"statistics_seconds", "retention_seconds", "metrics_seconds", "http_seconds"} <= seen[-1].keys()
-    assert min(each["seconds"] for each in seen) < LONGEST_SECONDS, seen
+    assert min(each["processor_seconds"] for each in seen) < LONGEST_SECONDS, seen

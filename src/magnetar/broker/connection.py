@@ -17,6 +17,7 @@ from magnetar.broker.keep_alive import KeepAlive
 from magnetar.broker.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.producer import Opening, Producer, Publish
+from magnetar.broker.publish_rates import PublishLimiter
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.wire_ids import unsigned
@@ -292,7 +293,12 @@ class Connection:
             messages,
             self.broker.io.clock.monotonic(),
         )
-        self.submit(producer, publish, buffer, starts, ends)
+        checks = producer.topic.admission
+        if checks is None:
+            self.submit(producer, publish, buffer, starts, ends)
+        else:
+            numbers = sends.num_messages[:count]
+            checks.publish(publish, numbers, buffer, starts, ends, chunked=sends.chunks > 0)
 
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
@@ -312,11 +318,23 @@ class Connection:
         producer.rate_in.messages += publish.messages
         producer.rate_in.bytes += size
         producer.pending += count
+        producer.submitted += count
         self.pending_publishes += count
         if not self._paused_by_own and self.pending_publishes >= self.broker.max_pending_publishes:
             self._paused_by_own = True
             self.pause_reading()
         self.broker.publish_buffer.grew(self, size)
+        if producer.topic.publish_limiter is not None:
+            self._slow_down(producer.topic.publish_limiter, publish.messages, size)
+        if self.broker.publish_limiter is not None:
+            self._slow_down(self.broker.publish_limiter, publish.messages, size)
+
+    def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:
+        """Reads on only when what was published is within its rate again."""
+        wait = limiter.take(messages, size, self.broker.io.clock.monotonic())
+        if wait > 0:
+            self.pause_reading()
+            self.broker.wheel.schedule(wait, self.resume_reading)
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
         """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
@@ -347,6 +365,8 @@ class Connection:
     def _settled(self, producer: Producer, count: int, size: int) -> None:
         """So many publishes less are in flight."""
         producer.pending -= count
+        if producer.held_receipts:
+            self._release_receipts(producer)
         self.pending_publishes -= count
         self.broker.publish_buffer.shrank(size)
         if self._paused_by_own and self.pending_publishes <= self.broker.max_pending_publishes // 2:
@@ -377,6 +397,21 @@ class Connection:
                 )
             )
         self._settled(producer, count, size)
+
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+        """Says that an entry is stored already, after the receipts of everything before it."""
+        ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
+        receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
+        if producer.pending:
+            # Clients take receipts in order only.
+            producer.held_receipts.append((producer.submitted, bytes(receipt)))
+        else:
+            self.queue(receipt)
+
+    def _release_receipts(self, producer: Producer) -> None:
+        settled = producer.submitted - producer.pending
+        while producer.held_receipts and producer.held_receipts[0][0] <= settled:
+            self.queue(producer.held_receipts.popleft()[1])
 
     def publish_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError

@@ -12,6 +12,7 @@ from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.publish_rates import publish_limiter
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
@@ -87,6 +88,9 @@ class BrokerService:
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)
+        self.publish_limiter = publish_limiter(
+            settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
+        )
         self.turn = LoopTurn(io.loop, io.clock)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
@@ -125,6 +129,7 @@ class BrokerService:
         self._timers = [
             self.wheel.schedule(self.settings.stats_seconds, self._tick),
             self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping),
+            self.wheel.schedule(self.settings.deduplication_check_seconds, self._save_sequence_ids),
         ]
         return self._listener
 
@@ -356,10 +361,16 @@ class BrokerService:
             self._mark_busy,
             self.publish_latency.add,
         )
+        try:
+            await topic.prepare()
+        except (LedgerError, ManagedLedgerError, MetadataError):
+            await self.managed_ledgers.close(ledger)
+            raise
         self.topics[topic.full_name] = topic
         latest = await self.policies.of_topic(name)
         if latest is not policies:
             topic.apply_policies(latest)
+            await topic.prepare()
         self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
 
@@ -383,6 +394,7 @@ class BrokerService:
             name = live.name
             if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
                 live.apply_policies(await self.policies.of_topic(name))
+                await live.prepare()
 
     async def unload_topic(self, topic: Topic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
@@ -444,6 +456,12 @@ class BrokerService:
     def _housekeeping(self) -> None:
         self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)
         self._start_task("retention", list(self.managed_ledgers.opened.values()), self._keep_house)
+
+    def _save_sequence_ids(self) -> None:
+        self._timers[2] = self.wheel.schedule(
+            self.settings.deduplication_check_seconds, self._save_sequence_ids
+        )
+        self._start_task("deduplication", list(self.topics.values()), Topic.save_sequence_ids)
 
     @staticmethod
     def _keep_house(ledger: ManagedLedger) -> None:

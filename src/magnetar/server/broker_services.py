@@ -192,6 +192,7 @@ class Services:
         for partition_topic in loaded:
             await self._delete(partition_topic, force=True)
         await self._broker.namespaces.delete_partitioned(name)
+        await self._broker.schemas.delete(name.schema_path)
 
     async def metrics(self) -> MetricsSnapshot:
         return await take_snapshot(self._broker)

@@ -9,7 +9,13 @@ from magnetar.broker.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
 from magnetar.broker.schemas.topic_schemas import for_producer
 from magnetar.broker.wire_ids import signed
-from magnetar.errors import BrokerError, InvalidRequest, NotAllowed, ServiceNotReady
+from magnetar.errors import (
+    BrokerError,
+    EncryptionRequired,
+    InvalidRequest,
+    NotAllowed,
+    ServiceNotReady,
+)
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 
@@ -45,6 +51,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     topic = await broker.topic(name, create=True)
+    if topic.policies.encryption_required and not request.encrypted:
+        raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
     if request.initial_subscription_name:
@@ -90,7 +98,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
     success = answer.producer_success
     success.request_id = request_id
     success.producer_name = producer.name
-    success.last_sequence_id = -1
+    success.last_sequence_id = producer.topic.last_sequence_id(producer.name)
     success.schema_version = producer.schema_version
     if producer.topic_epoch is not None and producer.access_mode is not AccessMode.Shared:
         success.topic_epoch = producer.topic_epoch

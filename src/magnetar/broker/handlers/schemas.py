@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.connection import Connection
-from magnetar.broker.schemas.data import fill_wire, from_wire, version_bytes, version_from_bytes
+from magnetar.broker.schemas.data import SchemaType, fill_wire, from_wire, version_bytes, version_from_bytes
 from magnetar.broker.schemas.topic_schemas import for_producer
 from magnetar.errors import TopicNotFound
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandGetOrCreateSchema, CommandGetSchema
@@ -39,7 +39,9 @@ async def get_or_create_schema(connection: Connection, request: CommandGetOrCrea
     broker = connection.broker
     try:
         topic = await broker.topic(broker.parse_topic(request.topic), create=False)
-        response.schema_version = await for_producer(broker.schemas, topic, from_wire(request.schema))
+        schema = from_wire(request.schema)
+        declared = schema if schema.type is not SchemaType.NONE else None
+        response.schema_version = await for_producer(broker.schemas, topic, declared)
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = broker.told(error)
         response.error_code = int(told.code)  # type: ignore[assignment]

@@ -36,13 +36,29 @@ def parse(schema: SchemaData) -> Any:
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
-    """Whether both definitions say the same, however they are written.
+    """Whether both definitions say the same, however they are written; what only explains does not count.
 
     :raises InvalidSchemaData: one of them is no Avro schema
     """
     if one.data == other.data:
         return True
-    return bool(parse(one).to_json() == parse(other).to_json())
+    try:
+        return bool(_essence(parse(one).to_json()) == _essence(parse(other).to_json()))
+    except RecursionError as error:
+        raise InvalidSchemaData(f"{one.type.name} schema is nested too deep") from error
+
+
+def _essence(definition: Any) -> Any:
+    """A definition without documentation and other names, which Java's library does not compare either."""
+    if isinstance(definition, list):
+        return [_essence(each) for each in definition]
+    if not isinstance(definition, dict):
+        return definition
+    return {
+        key: value if key == "default" else _essence(value)
+        for key, value in definition.items()
+        if key not in ("doc", "aliases")
+    }
 
 
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
