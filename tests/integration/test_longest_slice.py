@@ -81,7 +81,7 @@ def round_of_traffic(client: Client, producers: list[int], sequence_id: int) -> 
 
 
 def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # type: ignore[no-untyped-def]
-    """A busy machine may stop the broker in the middle of a slice: one quiet window for each kind is enough."""
+    """A busy machine may stop the broker in the middle of a slice: a quiet window for each kind is enough."""
     server = start_server(
         statsUpdateFrequencyInSecs=2,
         retentionCheckIntervalInSeconds=2,
@@ -105,4 +105,4 @@ def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # typ
             longest = {kind: min(each.get(kind, 1.0) for each in seen) for kind in KINDS}
             if max(longest.values()) < LONGEST_SECONDS:
                 break
-    assert longest and max(longest.values()) < LONGEST_SECONDS, seen
+    assert max(longest.values()) < LONGEST_SECONDS, seen
