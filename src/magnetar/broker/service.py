@@ -10,6 +10,7 @@ from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
@@ -19,6 +20,7 @@ from magnetar.errors import (
     AlreadyExists,
     BrokerError,
     InvalidTopicName,
+    NamespaceNotFound,
     NotAllowed,
     ServiceNotReady,
     TooManyRequests,
@@ -211,14 +213,22 @@ class BrokerService:
             self.lookups_pending -= 1
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
 
-    async def topic_names(self, namespace: str) -> list[str]:
-        """Full names of the namespace's persistent topics, system topics left out, sorted."""
+    async def topic_names(
+        self, namespace: str, *, mode: str = "PERSISTENT", system: bool = False
+    ) -> list[str]:
+        """Full names of the namespace's topics, sorted.
+
+        :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
+        :param system: the system's own ones too
+        """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
+        if mode == "NON_PERSISTENT":
+            return []
         found: list[str] = []
 
         def take(name: str) -> None:
-            if not TopicName.parse(name).reserved:
+            if system or not TopicName.parse(name).reserved:
                 found.append(name)
 
         names = await self.namespaces.persistent_topics(parsed)
@@ -327,13 +337,13 @@ class BrokerService:
         await self.namespaces.check(name.namespace_name)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
+        policies = await self.policies.of_topic(name)
         if create and unasked and not await self.managed_ledgers.exists(name.path):
-            create = await self._may_create(name)
+            create = await self._may_create(name, policies)
         try:
             ledger = await self.managed_ledgers.open(name.path, create=create)
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
-        policies = await self.policies.of_topic(name)
         topic = Topic(
             name,
             ledger,
@@ -352,10 +362,9 @@ class BrokerService:
         self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
 
-    async def _may_create(self, name: TopicName) -> bool:
+    async def _may_create(self, name: TopicName, policies: EffectivePolicies) -> bool:
         """Whether a missing topic is made on use: by the settings, or because it is a partition of one that
         exists."""
-        policies = await self.policies.of_topic(name)
         cap = policies.max_topics
         if cap and not name.reserved:
             known = await self.namespaces.persistent_topics(name.namespace_name)
@@ -371,7 +380,11 @@ class BrokerService:
         for live in list(self.topics.values()):
             name = live.name
             if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
-                live.apply_policies(await self.policies.of_topic(name))
+                try:
+                    live.apply_policies(await self.policies.of_topic(name))
+                except NamespaceNotFound:
+                    # It is being deleted, and its topics with it.
+                    return
 
     async def unload_topic(self, topic: Topic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
@@ -389,6 +402,34 @@ class BrokerService:
         if topic.closing:
             raise ServiceNotReady("Topic is temporarily unavailable")
         await self._start_removing(topic, topic.delete())
+
+    async def delete_stored_topic(self, name: TopicName) -> None:
+        """Removes a topic with everything it stored, whether it is loaded or not."""
+        live = self.topics.get(str(name))
+        if live is not None and not live.closing:
+            await self.delete_topic(live)
+            return
+        going = self._unloading.get(str(name))
+        if going is not None:
+            await going
+        try:
+            ledger = await self.managed_ledgers.open(name.path, create=False)
+        except ManagedLedgerNotFound:
+            return
+        await self.managed_ledgers.delete(ledger)
+
+    def loading_in(self, namespace: NamespaceName) -> list[Any]:
+        """Loads in progress of topics of a namespace."""
+        return [
+            loading
+            for name, loading in self._loading.items()
+            if TopicName.parse(name).namespace_name == namespace
+        ]
+
+    async def forget_policies(self, name: TopicName) -> None:
+        """Removes the own policies of a topic that was deleted."""
+        if self.policies.topics is not None:
+            await self.policies.topics.delete(name)
 
     def _start_removing(self, topic: Topic, work: Any) -> Any:
         removing = self.io.loop.create_task(self._remove(topic, work))

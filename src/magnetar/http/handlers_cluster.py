@@ -8,7 +8,7 @@ from magnetar.errors import BrokerError
 from magnetar.http import exposition
 from magnetar.http.message import Request, Response, error_response, json_response, text_response
 from magnetar.http.metrics import render
-from magnetar.http.names import cluster_of, namespace_of, tenant_of, topic_of
+from magnetar.http.names import cluster_of, tenant_of, topic_of
 from magnetar.http.routing import Application
 
 
@@ -55,14 +55,6 @@ async def list_tenants(application: Application, request: Request) -> Response:
 
 async def get_tenant(application: Application, request: Request) -> Response:
     return json_response(await application.broker.tenant(tenant_of(request.variables)))
-
-
-async def list_namespaces(application: Application, request: Request) -> Response:
-    return json_response(list(await application.broker.namespaces(tenant_of(request.variables))))
-
-
-async def get_namespace(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.namespace_policies(namespace_of(request.variables)))
 
 
 async def lookup(application: Application, request: Request) -> Response:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from magnetar.broker.admin.all import Admin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_stats import internal_stats, topic_stats
 from magnetar.errors import (
     AlreadyExists,
-    InUse,
     MetadataFailure,
     NotAllowed,
-    PartitionCountRefused,
     PersistenceFailure,
     ServiceNotReady,
     TopicNotFound,
@@ -35,7 +33,12 @@ class Services:
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
+        self._admin = Admin(broker)
         self._health = HealthCheck(broker)
+
+    @property
+    def admin(self) -> Admin:
+        return self._admin
 
     def is_ready(self) -> bool:
         return self._broker.ready
@@ -71,11 +74,8 @@ class Services:
     async def namespaces(self, tenant: str) -> Sequence[str]:
         return await self._broker.policies.namespaces.of_tenant(tenant)
 
-    async def namespace_policies(self, namespace: str) -> Json:
-        return await self._broker.policies.namespaces.get(self._broker.parse_namespace(namespace))
-
-    async def topics(self, namespace: str) -> Sequence[str]:
-        return await self._broker.topic_names(namespace)
+    async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
+        return await self._broker.topic_names(namespace, mode=mode, system=system)
 
     async def partitioned_topics(self, namespace: str) -> Sequence[str]:
         name = self._broker.parse_namespace(namespace)
@@ -110,22 +110,6 @@ class Services:
             name.path
         ):
             raise AlreadyExists("This topic already exists")
-
-    async def create_partitioned_topic(
-        self, topic: str, partitions: int, properties: Mapping[str, str]
-    ) -> None:
-        name = self._broker.parse_topic(topic)
-        cap = self._broker.settings.max_partitions
-        if partitions < 1:
-            raise PartitionCountRefused("Number of partitions should be more than 0")
-        if partitions > _MOST_PARTITIONS:
-            raise PartitionCountRefused(f"{partitions} partitions are more than a client can be told of")
-        if cap and partitions > cap:
-            raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
-        await self._check_free(name)
-        await self._broker.namespaces.create_partitioned(name, partitions, properties)
-        for index in range(partitions):
-            await self._broker.create_topic(name.partition(index))
 
     async def _existing(self, topic: str) -> Topic:
         name = self._broker.parse_topic(topic)
@@ -164,34 +148,6 @@ class Services:
             raise NotAllowed("Termination of a partitioned topic is not allowed")
         position = await (await self._existing(topic)).terminate()
         return MessageIdAnswer(position[0], position[1], name.partition_index)
-
-    async def delete_topic(self, topic: str, *, force: bool) -> None:
-        found = await self._existing(topic)
-        await self._delete(found, force=force)
-
-    async def _delete(self, topic: Topic, *, force: bool) -> None:
-        if not force:
-            if topic.producers or topic.consumer_count():
-                raise InUse("Topic has active producers/subscriptions")
-            if any(s.durable for s in topic.subscriptions.values()):
-                raise InUse("Topic has subscriptions")
-        await self._broker.delete_topic(topic)
-
-    async def delete_partitioned_topic(self, topic: str, *, force: bool) -> None:
-        name = self._broker.parse_topic(topic)
-        count = await self._broker.namespaces.partitions(name)
-        if not count:
-            raise TopicNotFound(f"Partitioned topic {name} not found")
-        loaded: list[Any] = []
-        for index in range(count):
-            partition = name.partition(index)
-            if await self._broker.managed_ledgers.exists(partition.path):
-                loaded.append(await self._broker.topic(partition, create=False))
-        if not force and any(t.producers or t.subscriptions for t in loaded):
-            raise InUse("Topic has active producers/subscriptions")
-        for partition_topic in loaded:
-            await self._delete(partition_topic, force=True)
-        await self._broker.namespaces.delete_partitioned(name)
 
     async def metrics(self) -> MetricsSnapshot:
         return await take_snapshot(self._broker)
