@@ -12,6 +12,7 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
@@ -73,6 +74,8 @@ class BrokerService:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
+        if settings.topic_policies:
+            self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
@@ -356,6 +359,8 @@ class BrokerService:
             self.publish_latency.add,
         )
         self.topics[topic.full_name] = topic
+        if name.local == CHANGE_EVENTS and self.policies.topics is not None:
+            self.policies.topics.appeared(name.namespace_name)
         latest = await self.policies.of_topic(name)
         if latest is not policies:
             topic.apply_policies(latest)

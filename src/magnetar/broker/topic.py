@@ -95,6 +95,8 @@ class Topic:
         self.created_ms = io.clock.wall_ms()
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
+        self.follower: Callable[[], None] | None = None
+        """Called when entries were stored; the broker reads some topics itself."""
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
@@ -237,6 +239,8 @@ class Topic:
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
+        if self.follower is not None:
+            self.follower()
         if self._drain_waiters:
             self._wake_drained()
 

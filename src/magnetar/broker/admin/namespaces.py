@@ -116,6 +116,8 @@ class NamespaceAdmin:
         for topic in await self._broker.namespaces.partitioned_topics(name):
             await self._broker.namespaces.delete_partitioned(TopicName.parse(topic))
         await self._records.delete(name)
+        if self._policies.topics is not None:
+            self._policies.topics.forget(name)
 
     # Policies
 

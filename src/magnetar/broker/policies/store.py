@@ -48,6 +48,14 @@ class TopicPolicies(Protocol):
         """Removes all of them."""
         ...
 
+    def appeared(self, namespace: NamespaceName) -> None:
+        """Where they are kept was made."""
+        ...
+
+    def forget(self, namespace: NamespaceName) -> None:
+        """The namespace is gone."""
+        ...
+
 
 class PolicyStore:
     """Answers from memory where it can: what it knows is dropped when the metadata changes."""
