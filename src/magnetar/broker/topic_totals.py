@@ -17,6 +17,9 @@ _LARGEST = frozenset(
         "lastCompactionDurationTimeInMills",
         "oldestBacklogMessageAgeSeconds",
         "topicEpoch",
+        "backlogQuotaLimitSize",
+        "backlogQuotaLimitTime",
+        "earliestMsgPublishTimeInBacklogs",
     )
 )
 _LEFT_OUT = frozenset(("ownerBroker", "deduplicationStatus"))

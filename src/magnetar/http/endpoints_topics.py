@@ -41,6 +41,9 @@ _ROWS = (
     ("GET", "/{topic}/properties", topics.properties, "properties of a topic"),
     ("PUT", "/{topic}/properties", topics.set_properties, "add properties"),
     ("DELETE", "/{topic}/properties", topics.remove_property, "remove a property"),
+    ("GET", "/{topic}/permissions", topics.permissions, "who may do what"),
+    ("POST", "/{topic}/permissions/{role}", topics.grant, "allow a role something"),
+    ("DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing"),
     ("GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message"),
     ("GET", "/{topic}/messageid/{timestamp}", topics.message_id_at, "first message published since"),
     ("PUT", "/{topic}/backlogSize", topics.backlog_size, "bytes behind a message"),
@@ -78,7 +81,8 @@ def _endpoints() -> Sequence[Endpoint]:
             f"/admin/v2/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
         )
         for method, rest, handler, description in _ROWS:
-            aliases = tuple(path + rest for path in legacy)
+            # What follows a topic would be a legacy topic of its own: there the old prefix alone has it.
+            aliases = tuple(path + rest for path in (legacy[:1] if rest == "/{topic}" else legacy))
             found.append(Endpoint(method, new + rest, handler, description, aliases, {"domain": domain}))
     return found
 

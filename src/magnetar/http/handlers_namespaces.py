@@ -9,9 +9,7 @@ from magnetar.http.message import Request, Response, json_response, nothing
 from magnetar.http.names import namespace_of, new_namespace_of, tenant_of
 from magnetar.http.policy_shapes import quota, quota_type
 from magnetar.http.routing import Application
-from magnetar.http.shapes import body, choice, choices, string_list, text_map
-
-_ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
+from magnetar.http.shapes import ACTIONS, body, choice, choices, string_list, text_map
 
 
 async def list_namespaces(application: Application, request: Request) -> Response:
@@ -187,7 +185,7 @@ async def permissions(application: Application, request: Request) -> Response:
 
 
 async def grant(application: Application, request: Request) -> Response:
-    actions = body(choices(*_ACTIONS), "actions")(request)
+    actions = body(choices(*ACTIONS), "actions")(request)
     change = {request.variables["role"]: actions}
     await _change(application, request, "auth_policies", change, "namespace_auth")
     return nothing()

@@ -9,7 +9,7 @@ from magnetar.http.message import Request, Response, json_response, nothing
 from magnetar.http.names import namespace_of, partition_of, partitioned_topic_of, topic_of
 from magnetar.http.routing import Application
 from magnetar.http.services import StatsOptions
-from magnetar.http.shapes import body, message_position, text_map, whole
+from magnetar.http.shapes import ACTIONS, body, choices, message_position, text_map, whole
 
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 
@@ -106,7 +106,7 @@ def _message_id(position: tuple[int, int], partition: int = -1) -> dict[str, int
 
 async def terminate_partitions(application: Application, request: Request) -> Response:
     ends = await application.broker.admin.partitions.terminate(topic_of(request.variables))
-    return json_response({str(index): _message_id(end, index) for index, end in ends.items()})
+    return json_response({str(index): _message_id(end) for index, end in ends.items()})
 
 
 async def update_partitions(application: Application, request: Request) -> Response:
@@ -153,6 +153,26 @@ async def remove_property(application: Application, request: Request) -> Respons
     if key is None:
         raise InvalidRequest("key says which property is to be removed")
     await application.broker.admin.topics.set_properties(topic_of(request.variables), {key: None})
+    return nothing()
+
+
+async def permissions(application: Application, request: Request) -> Response:
+    found = await application.broker.admin.topics.permissions(topic_of(request.variables))
+    return json_response({role: list(actions) for role, actions in found.items()})
+
+
+async def grant(application: Application, request: Request) -> Response:
+    actions = body(choices(*ACTIONS), "actions")(request)
+    await application.broker.admin.topics.set_permissions(
+        topic_of(request.variables), request.variables["role"], actions
+    )
+    return nothing()
+
+
+async def revoke(application: Application, request: Request) -> Response:
+    await application.broker.admin.topics.set_permissions(
+        topic_of(request.variables), request.variables["role"], None
+    )
     return nothing()
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from magnetar.errors import InvalidRequest, PreconditionFailed
 from magnetar.http.message import Request
 
+ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
+"""What a role may be allowed."""
+
 EMPTY = "The request entity cannot be empty."
 
 Shape = Callable[[Request], Any]

@@ -13,6 +13,7 @@ from magnetar.errors import (
     MetadataFailure,
     NotAllowed,
     PersistenceFailure,
+    PreconditionFailed,
     ServiceNotReady,
     TopicNotFound,
 )
@@ -100,6 +101,11 @@ class Services:
     async def create_topic(self, topic: str, properties: Mapping[str, str]) -> None:
         name = self._broker.parse_topic(topic)
         await self._check_free(name)
+        if name.partition_index >= 0 and not await self._broker.namespaces.partitions(name.base):
+            raise PreconditionFailed(
+                f'Can\'t create topic {name.local} with "-partition-" followed by numeric value if there '
+                f"isn't a partitioned topic {name.base.local} created."
+            )
         made = await self._broker.create_topic(name)
         if properties:
             await made.managed_ledger.set_properties(dict(properties))
@@ -113,6 +119,9 @@ class Services:
 
     async def _existing(self, topic: str) -> Topic:
         name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name):
+            raise TopicNotFound(f"Topic {name} not found")
         return await self._broker.topic(name, create=False)
 
     async def topic_stats(self, topic: str, options: StatsOptions) -> Json:

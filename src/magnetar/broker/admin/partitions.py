@@ -117,9 +117,9 @@ class PartitionAdmin:
     async def delete(self, topic: str, *, force: bool) -> None:
         """Deletes a partitioned topic and all partitions.
 
-        :param force: also with producers or subscriptions
+        :param force: also with producers or consumers
         :raises TopicNotFound: no such topic
-        :raises InUse: it has producers or subscriptions
+        :raises InUse: it has producers or consumers
         """
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} not found.")
@@ -128,8 +128,6 @@ class PartitionAdmin:
         topics = [await self._broker.topic(partition, create=False) for partition in existing]
         if not force and any(t.producers or t.consumer_count() for t in topics):
             raise InUse("Topic has active producers/subscriptions")
-        if not force and any(s.durable for t in topics for s in t.subscriptions.values()):
-            raise InUse("Topic has subscriptions")
         for found in topics:
             await self._broker.delete_topic(found)
         await self._namespaces.delete_partitioned(name)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_stats import internal_stats, topic_stats
@@ -25,7 +26,11 @@ class TopicAdmin:
 
     async def existing(self, topic: str) -> Topic:
         """:raises TopicNotFound: no such topic"""
-        return await self._broker.topic(self._broker.parse_topic(topic), create=False)
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name):
+            raise TopicNotFound(f"Topic {name} not found")
+        return await self._broker.topic(name, create=False)
 
     async def parts(self, topic: str) -> Sequence[TopicName]:
         """The partitions of a topic, or the topic itself. :raises NamespaceNotFound: no such namespace"""
@@ -38,7 +43,7 @@ class TopicAdmin:
         """:raises TopicNotFound: no such topic
 
         :raises Conflict: it is partitioned
-        :raises InUse: it has producers or subscriptions and ``force`` is false
+        :raises InUse: it has producers or consumers and ``force`` is false
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -48,11 +53,8 @@ class TopicAdmin:
                 "please call delete-partitioned-topic."
             )
         found = await self._broker.topic(name, create=False)
-        if not force:
-            if found.producers or found.consumer_count():
-                raise InUse("Topic has active producers/subscriptions")
-            if any(s.durable for s in found.subscriptions.values()):
-                raise InUse("Topic has subscriptions")
+        if not force and (found.producers or found.consumer_count()):
+            raise InUse("Topic has active producers/subscriptions")
         await self._broker.delete_topic(found)
         if name.partition_index < 0:
             await self._broker.forget_policies(name)
@@ -75,6 +77,42 @@ class TopicAdmin:
             await self._broker.namespaces.change_partitioned(name, properties=properties)
             return
         await (await self.existing(topic)).managed_ledger.set_properties(properties)
+
+    # Permissions
+
+    async def permissions(self, topic: str) -> Mapping[str, Sequence[str]]:
+        """Who may do what with a topic: what its namespace grants and what it grants itself.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_topic(topic)
+        grants = (await self._broker.policies.namespaces.get(name.namespace_name)).get("auth_policies") or {}
+        found = {role: list(actions) for role, actions in (grants.get("namespace_auth") or {}).items()}
+        own = (grants.get("destination_auth") or {}).get(str(name)) or {}
+        for role, actions in own.items():
+            found[role] = list(dict.fromkeys([*found.get(role, ()), *actions]))
+        return found
+
+    async def set_permissions(self, topic: str, role: str, actions: Sequence[str] | None) -> None:
+        """What a role may do with a topic, besides what its namespace says; None: nothing.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_topic(topic)
+
+        def work(record: Record) -> None:
+            grants = dict(record.get("auth_policies") or {})
+            topics = dict(grants.get("destination_auth") or {})
+            roles = dict(topics.get(str(name)) or {})
+            roles.pop(role, None)
+            if actions is not None:
+                roles[role] = list(actions)
+            topics.pop(str(name), None)
+            if roles:
+                topics[str(name)] = roles
+            record["auth_policies"] = {**grants, "destination_auth": topics}
+
+        await self._broker.policies.change_namespace(name.namespace_name, work)
 
     # Positions
 
