@@ -127,6 +127,13 @@ ENDPOINTS: Sequence[Endpoint] = (
             "/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}",
         ),
     ),
+    Endpoint(
+        "GET",
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
+        cluster.bundle,
+        "which bundle a topic lies in",
+        ("/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}/bundle",),
+    ),
     *NAMESPACES,
     *TOPICS,
     *TOPIC_POLICIES,

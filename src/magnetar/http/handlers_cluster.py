@@ -78,6 +78,10 @@ async def lookup(application: Application, request: Request) -> Response:
     return json_response({name: value for name, value in answer.items() if value is not None})
 
 
+async def bundle(application: Application, request: Request) -> Response:
+    return text_response(await application.broker.bundle(topic_of(request.variables)))
+
+
 async def metrics(application: Application, request: Request) -> Response:
     snapshot = await application.broker.metrics()
     pieces = render(snapshot, application.metrics)

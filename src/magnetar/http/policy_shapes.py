@@ -10,6 +10,7 @@ from magnetar.http.shapes import (
     Check,
     Field,
     Shape,
+    bare_text,
     body,
     choice,
     choices,
@@ -194,7 +195,7 @@ def entry_filters(request: Request) -> Any:
 
 def anti_affinity(request: Request) -> Any:
     """:raises PreconditionFailed: no group is named"""
-    group = optional(text, "antiAffinityGroup")(request)
+    group = bare_text(request, "antiAffinityGroup")
     if not group:
         raise PreconditionFailed("antiAffinityGroup can't be empty")
     return group

@@ -316,6 +316,13 @@ class BrokerServices(Protocol):
         """
         ...
 
+    async def bundle(self, topic: str) -> str:
+        """The bundle in which a topic lies, ``0xSTART_0xEND``; it need not exist.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        ...
+
     async def partitions(self, topic: str, *, create: bool) -> int:
         """The number of partitions, 0 for a topic without.
 

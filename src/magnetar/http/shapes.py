@@ -132,6 +132,15 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
     return shape
 
 
+def bare_text(request: Request, name: str) -> str:
+    """A text, as JSON or bare, as Pulsar's clients send some. :raises InvalidRequest: it is no text"""
+    try:
+        given = request.body.decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{name}: a text is wanted") from error
+    return text(name, request.json()) if given.startswith('"') else given
+
+
 def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
     """A number that is not below ``lowest``; else refused with ``reason``."""
 

@@ -21,6 +21,7 @@ from magnetar.http.services import Json, LookupAnswer, MessageIdAnswer, MetricsS
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
+from magnetar.naming.bundles import Bundles
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.broker_metrics import take_snapshot
 from magnetar.server.health import HealthCheck
@@ -87,6 +88,11 @@ class Services:
         name = self._broker.parse_topic(topic)
         await self._broker.check_lookup(name)
         return LookupAnswer(self._broker.settings.service_url, self._broker.settings.http_url)
+
+    async def bundle(self, topic: str) -> str:
+        name = self._broker.parse_topic(topic)
+        division = (await self._broker.policies.namespaces.get(name.namespace_name))["bundles"]
+        return str(Bundles.parse(division["boundaries"]).of_topic(str(name)))
 
     async def partitions(self, topic: str, *, create: bool) -> int:
         name = self._broker.parse_topic(topic)

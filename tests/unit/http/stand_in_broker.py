@@ -80,6 +80,9 @@ class StandInBroker:
             return LookupAnswer("pulsar://other:6650", "http://other:8080", redirect=True)
         return LookupAnswer("pulsar://127.0.0.1:6650", "http://127.0.0.1:8080")
 
+    async def bundle(self, topic: str) -> str:
+        return "0x00000000_0x40000000"
+
     async def partitions(self, topic: str, *, create: bool) -> int:
         self.need(topic)
         return 3 if create else 0
