@@ -131,6 +131,10 @@ class TooManyRequests(BrokerError):
     """A cap on requests in progress is reached; later it may work."""
 
 
+class EncryptionRequired(BrokerError):
+    """Policies want messages that are encrypted."""
+
+
 class TopicTerminated(BrokerError):
     """The topic is terminated: nothing can be published to it any more."""
 
@@ -237,6 +241,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     ServiceNotReady: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     QuotaExceededHold: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR, 409),
     QuotaExceeded: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION, 409),
+    EncryptionRequired: Translation(ServerErrorCode.METADATA, 412),
     ChecksumMismatch: Translation(ServerErrorCode.CHECKSUM, 400),
     UnsupportedVersion: Translation(ServerErrorCode.UNSUPPORTED_VERSION, 400),
     TopicNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),

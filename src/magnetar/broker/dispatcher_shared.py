@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings, bits_left
+from magnetar.broker.loop_turn import READ_PRICE
 from magnetar.broker.replay import ReplayPositions
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
@@ -24,6 +25,7 @@ class SharedDispatcher:
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
         self.consumers: list[AnyConsumer] = []
+        self._budget = subscription.topic.turn
         self._turn = 0
         self.replay = ReplayPositions()
         self.redelivery_counts: dict[Position, int] = {}
@@ -103,8 +105,11 @@ class SharedDispatcher:
         for step in range(count):
             index = (self._turn + step) % count
             consumer = consumers[index]
-            if consumer.ready and (best is None or consumer.priority < best.priority):
+            if (best is None or consumer.priority < best.priority) and consumer.ready:
                 best, best_index = consumer, index
+                if consumer.priority == consumers[0].priority:
+                    # They are sorted: nobody has a better one.
+                    break
         if best is not None:
             self._turn = (best_index + 1) % count
         return best
@@ -112,8 +117,12 @@ class SharedDispatcher:
     def read_more(self) -> None:
         """Sends what can be sent now."""
         while self._reading is None and not self.blocked:
+            turn = self._turn
             consumer = self._next_consumer()
             if consumer is None:
+                return
+            if not self._budget.admits(self._subscription):
+                self._turn = turn
                 return
             limit = min(consumer.permits, self._settings.round_robin_entries)
             if self.replay:
@@ -142,6 +151,7 @@ class SharedDispatcher:
         if self._retry is not None:
             reading.close()
             return
+        self._budget.spend(READ_PRICE)
         self._reading = self._subscription.topic.loop.create_task(reading)
         consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 

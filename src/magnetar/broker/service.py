@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
-from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
+from magnetar.broker.publish_rates import publish_limiter
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import (
-    AlreadyExists,
     BrokerError,
     InvalidTopicName,
     NamespaceNotFound,
@@ -74,6 +75,7 @@ class BrokerService:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
+        self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers)
         if settings.topic_policies:
             self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
         self.max_message_size = settings.max_message_size
@@ -84,6 +86,10 @@ class BrokerService:
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)
+        self.publish_limiter = publish_limiter(
+            settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
+        )
+        self.turn = LoopTurn(io.loop, io.clock)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
@@ -121,6 +127,7 @@ class BrokerService:
         self._timers = [
             self.wheel.schedule(self.settings.stats_seconds, self._tick),
             self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping),
+            self.wheel.schedule(self.settings.deduplication_check_seconds, self._save_sequence_ids),
         ]
         return self._listener
 
@@ -238,30 +245,6 @@ class BrokerService:
         await each(self.io, "listing", names, take)
         return found
 
-    async def partitions_or_create(self, name: TopicName) -> int:
-        """The number of partitions; a topic that is missing is made with partitions where the settings say
-        so.
-
-        :raises TopicNotFound: it is missing and topics are not made on use
-        """
-        await self.namespaces.check(name.namespace_name)
-        count = await self.namespaces.partitions(name)
-        if count or name.partition_index >= 0 or name.reserved:
-            return count
-        rule = (await self.policies.of_namespace(name.namespace_name)).auto_topics
-        if rule.allowed and not rule.partitions:
-            return 0
-        if await self.managed_ledgers.exists(name.path):
-            return 0
-        if not rule.allowed:
-            raise TopicNotFound(f"Topic {name} not found")
-        try:
-            await self.namespaces.create_partitioned(name, rule.partitions, {})
-        except AlreadyExists:
-            log.debug("made by somebody else at the same time", extra={"topic": name})
-            return await self.namespaces.partitions(name)
-        return rule.partitions
-
     # Topics
 
     async def topic(self, name: TopicName, *, create: bool) -> Topic:
@@ -342,7 +325,7 @@ class BrokerService:
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
         if create and unasked and not await self.managed_ledgers.exists(name.path):
-            create = await self._may_create(name, policies)
+            create = await self.creation.may_create(name, policies)
         try:
             ledger = await self.managed_ledgers.open(name.path, create=create)
         except ManagedLedgerNotFound as error:
@@ -354,31 +337,25 @@ class BrokerService:
             self.io,
             self.wheel,
             self.settings.topic,
+            self.turn,
             policies,
             self._mark_busy,
             self.publish_latency.add,
         )
+        try:
+            await topic.prepare()
+        except (LedgerError, ManagedLedgerError, MetadataError):
+            await self.managed_ledgers.close(ledger)
+            raise
         self.topics[topic.full_name] = topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)
         latest = await self.policies.of_topic(name)
         if latest is not policies:
             topic.apply_policies(latest)
+            await topic.prepare()
         self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
-
-    async def _may_create(self, name: TopicName, policies: EffectivePolicies) -> bool:
-        """Whether a missing topic is made on use: by the settings, or because it is a partition of one that
-        exists."""
-        cap = policies.max_topics
-        if cap and not name.reserved:
-            known = await self.namespaces.persistent_topics(name.namespace_name)
-            if sum(not TopicName.parse(other).reserved for other in known) >= cap:
-                raise NotAllowed("Exceed maximum number of topics in namespace.")
-        if policies.auto_topics.allowed:
-            return True
-        index = name.partition_index
-        return index >= 0 and index < await self.namespaces.partitions(name.base)
 
     async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
         """Live topics go by what counts now."""
@@ -387,6 +364,7 @@ class BrokerService:
             if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
                 try:
                     live.apply_policies(await self.policies.of_topic(name))
+                    await live.prepare()
                 except NamespaceNotFound:
                     # It is being deleted, and its topics with it.
                     return
@@ -476,6 +454,12 @@ class BrokerService:
     def _housekeeping(self) -> None:
         self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)
         self._start_task("retention", list(self.managed_ledgers.opened.values()), self._keep_house)
+
+    def _save_sequence_ids(self) -> None:
+        self._timers[2] = self.wheel.schedule(
+            self.settings.deduplication_check_seconds, self._save_sequence_ids
+        )
+        self._start_task("deduplication", list(self.topics.values()), Topic.save_sequence_ids)
 
     @staticmethod
     def _keep_house(ledger: ManagedLedger) -> None:

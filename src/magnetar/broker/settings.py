@@ -21,6 +21,9 @@ class BrokerSettings:
     max_publish_buffer: int = 64 * 1024 * 1024
     max_partial_frames: int = 64 * 1024 * 1024
     max_pending_publishes: int = 1_000
+    max_publish_messages: int = 0
+    """A second, over all topics; 0 for any number. So is the next, in bytes."""
+    max_publish_bytes: int = 0
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
@@ -39,5 +42,6 @@ class BrokerSettings:
     max_connections_per_address: int = 0
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
+    deduplication_check_seconds: float = 120.0
     runtime: dict[str, str] = field(default_factory=dict)
     """Every setting in effect by Pulsar's name, as text."""

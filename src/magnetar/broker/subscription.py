@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
+from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
 from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
@@ -63,6 +64,7 @@ class SubscribedTopic(Protocol):
     managed_ledger: ManagedLedger
     dispatch_settings: DispatchSettings
     batch_index_acks: bool
+    turn: LoopTurn
 
     @property
     def terminated(self) -> bool: ...
@@ -174,8 +176,13 @@ class Subscription:
         if self.dispatcher is not None and not self.closing:
             self.dispatcher.read_more()
 
+    def go_on(self) -> None:
+        """Its dispatcher was turned away in an earlier turn of the loop."""
+        self.read_more()
+
     def sent(self, messages: int, size: int) -> int:
         """A consumer was sent so much; returns the time."""
+        self.topic.turn.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
         self.rate_out.bytes += size

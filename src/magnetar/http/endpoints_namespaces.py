@@ -130,7 +130,7 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "encryptionRequired",
         "encryption_required",
-        shapes.only(False, truth, "encryptionRequired", "Requiring encryption"),
+        body(truth, "encryptionRequired"),
         unset=False,
         removable=False,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magnetar.broker.admin.all import Admin
+from magnetar.broker.admin.partitions import check_room
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_stats import internal_stats, topic_stats
@@ -97,7 +98,7 @@ class Services:
     async def partitions(self, topic: str, *, create: bool) -> int:
         name = self._broker.parse_topic(topic)
         if create:
-            return await self._broker.partitions_or_create(name)
+            return await self._broker.creation.partitions_or_create(name)
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
         if not count and not await self._broker.managed_ledgers.exists(name.path):
@@ -112,6 +113,7 @@ class Services:
                 f'Can\'t create topic {name.local} with "-partition-" followed by numeric value if there '
                 f"isn't a partitioned topic {name.base.local} created."
             )
+        await check_room(self._broker, name, 1)
         made = await self._broker.create_topic(name)
         if properties:
             await made.managed_ledger.set_properties(dict(properties))

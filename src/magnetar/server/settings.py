@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.broker.deduplication import DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics, Persistence, Retention
@@ -82,6 +83,8 @@ def broker_settings(
         max_pending_publishes=settings.max_pending_publish_requests_per_connection,
         keep_alive_seconds=settings.keep_alive_interval_seconds,
         liveness_seconds=settings.connection_liveness_check_timeout_millis / 1000,
+        max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
+        max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
         policies=broker_policies(settings),
         topic_policies=settings.system_topic_enabled and settings.topic_level_policies_enabled,
         force_delete_tenants=settings.force_delete_tenant_allowed,
@@ -95,6 +98,7 @@ def broker_settings(
         max_connections_per_address=settings.broker_max_connections_per_ip,
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
+        deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         runtime=dict(runtime),
     )
 
@@ -106,7 +110,13 @@ def topic_settings(settings: Settings) -> TopicSettings:
         round_robin_entries=settings.dispatcher_max_round_robin_batch_size,
     )
     return TopicSettings(
-        dispatch=dispatch, batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled
+        dispatch=dispatch,
+        batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
+        deduplication=DeduplicationSettings(
+            snapshot_entries=settings.broker_deduplication_entries_interval,
+            max_producers=settings.broker_deduplication_max_number_of_producers,
+            inactivity_seconds=settings.broker_deduplication_producer_inactivity_timeout_minutes * 60.0,
+        ),
     )
 
 
@@ -117,6 +127,8 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         retention=Retention(
             settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
         ),
+        deduplication=settings.broker_deduplication_enabled,
+        deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,
         max_producers=settings.max_producers_per_topic,
         max_consumers=settings.max_consumers_per_topic,
         max_consumers_per_subscription=settings.max_consumers_per_subscription,

@@ -12,6 +12,7 @@ from magnetar.errors import (
     InUse,
     NotAllowed,
     PartitionCountRefused,
+    PreconditionFailed,
     TopicNotFound,
     Unprocessable,
 )
@@ -19,6 +20,14 @@ from magnetar.naming.topic_name import TopicName
 
 _MOST_PARTITIONS = 2**31 - 1
 """What Pulsar's records and clients have room for."""
+
+
+async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
+    """:raises PreconditionFailed: the namespace would have more topics than it may"""
+    try:
+        await broker.creation.check_room(name, more)
+    except NotAllowed as error:
+        raise PreconditionFailed(str(error)) from error
 
 
 class PartitionAdmin:
@@ -40,6 +49,7 @@ class PartitionAdmin:
         await self._namespaces.check(name.namespace_name)
         if await self._namespaces.partitions(name) or await self._broker.managed_ledgers.exists(name.path):
             raise AlreadyExists("This topic already exists")
+        await check_room(self._broker, name, partitions)
         await self._namespaces.create_partitioned(name, partitions, properties)
         await self._make(name, range(partitions))
 
@@ -93,6 +103,7 @@ class PartitionAdmin:
                         f"Already have partition {name.partition(index)} that is beyond the present "
                         f"{count} partitions"
                     )
+        await check_room(self._broker, name, partitions - count)
         await self._namespaces.change_partitioned(name, partitions=partitions)
         await self._make(name, range(count, partitions))
 

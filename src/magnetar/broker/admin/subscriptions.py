@@ -66,7 +66,7 @@ class SubscriptionAdmin:
         """
         name = self._broker.parse_topic(topic)
         position = _start(start)
-        count = await self._broker.partitions_or_create(name)
+        count = await self._broker.creation.partitions_or_create(name)
         if count and position not in (EARLIEST, LATEST):
             raise NotAllowed("Create subscription at a position is not allowed for a partitioned topic")
         names = [name.partition(index) for index in range(count)] if count else [name]
