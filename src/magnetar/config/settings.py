@@ -79,6 +79,10 @@ class Settings:
     max_message_size: int
     max_message_publish_buffer_size_in_mb: int
     retention_check_interval_in_seconds: int
+    force_delete_tenant_allowed: bool
+    force_delete_namespace_allowed: bool
+    system_topic_enabled: bool
+    topic_level_policies_enabled: bool
     max_num_partitions_per_partitioned_topic: int
     http_max_request_size: int
     http_max_request_header_size: int

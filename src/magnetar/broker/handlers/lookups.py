@@ -29,7 +29,7 @@ async def _partitioned_metadata(connection: Connection, topic: str, request_id: 
     try:
         broker = connection.broker
         name = broker.parse_topic(topic)
-        response.partitions = await broker.partitions_or_create(name)
+        response.partitions = await broker.creation.partitions_or_create(name)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = connection.broker.told(error)

@@ -73,3 +73,37 @@ def _properties(schema: SchemaData, side: str) -> dict[str, str]:
     if not isinstance(found, dict):
         raise _invalid(f"the properties of the {side} are no object")
     return {str(name): str(value) for name, value in found.items()}
+
+
+def to_text(data: bytes) -> str:
+    """Both definitions as the HTTP interface shows them: an object with ``key`` and ``value``.
+
+    :raises InvalidSchemaData: the data is not both of them
+    """
+    return json.dumps({side: _shown(part) for side, part in zip(("key", "value"), split(data), strict=True)})
+
+
+def _shown(part: bytes) -> object:
+    text = part.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        # That of a primitive type is empty.
+        return text
+
+
+def from_text(text: str) -> bytes:
+    """The inverse of :func:`to_text`.
+
+    :raises InvalidSchemaData: it is no object with ``key`` and ``value``
+    """
+    try:
+        found = json.loads(text)
+        key, value = found["key"], found["value"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _invalid("an object with key and value is wanted") from error
+    return join(_definition(key), _definition(value))
+
+
+def _definition(part: object) -> bytes:
+    return part.encode() if isinstance(part, str) else json.dumps(part, separators=(",", ":")).encode()
