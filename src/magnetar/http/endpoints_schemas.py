@@ -8,10 +8,7 @@ from magnetar.http import handlers_schemas as schemas
 from magnetar.http.routing import Endpoint
 
 _PATH = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-_LEGACY = (
-    "/admin/schemas/{tenant}/{cluster}/{namespace}/{topic}",
-    "/admin/v2/schemas/{tenant}/{cluster}/{namespace}/{topic}",
-)
+_LEGACY = "/admin/schemas/{tenant}/{cluster}/{namespace}/{topic}"
 
 _ROWS = (
     ("GET", "/schema", schemas.get_schema, "the latest version"),
@@ -25,6 +22,6 @@ _ROWS = (
 )
 
 SCHEMAS: Sequence[Endpoint] = [
-    Endpoint(method, _PATH + rest, handler, description, tuple(path + rest for path in _LEGACY))
+    Endpoint(method, _PATH + rest, handler, description, (_LEGACY + rest,))
     for method, rest, handler, description in _ROWS
 ]
