@@ -11,7 +11,6 @@ from server import MINIATURE, Server
 CASES = conversations()
 
 LATER = {
-    "failover: active consumer change": "failover subscriptions",
     "key_shared: two consumers": "key_shared subscriptions",
     "schemas: json, then an incompatible one": "schemas",
     "non-persistent topic": "non-persistent topics",

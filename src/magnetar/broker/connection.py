@@ -45,6 +45,7 @@ _FLOW = BaseCommand.FLOW
 _CHECKSUM_MISMATCH = 1
 _NOT_PLAIN = 2
 _CLOSED_IDS_KEPT = 1000
+_ACTIVE_CONSUMER_VERSION = 12
 
 
 class Connection:
@@ -436,6 +437,15 @@ class Connection:
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
         command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
         command.reachedEndOfTopic.consumer_id = unsigned(consumer.consumer_id)
+        self.send(command)
+
+    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
+        """Tells a consumer of a Failover subscription whether messages go to it; old clients do not know it."""
+        if self.protocol_version < _ACTIVE_CONSUMER_VERSION:
+            return
+        command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
+        command.active_consumer_change.consumer_id = unsigned(consumer.consumer_id)
+        command.active_consumer_change.is_active = active
         self.send(command)
 
     def close(self) -> None:

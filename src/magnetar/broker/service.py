@@ -74,6 +74,7 @@ class BrokerService:
         self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
         self.auto_subscriptions = settings.auto_subscriptions
         self.subscription_types = settings.subscription_types
+        self.key_shared_enabled = settings.key_shared_enabled
         self.service_url = settings.service_url
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)

@@ -26,7 +26,8 @@ class BrokerSettings:
     auto_topic_partitions: int = 0
     """Partitions of topics made on use; 0 makes them without."""
     auto_subscriptions: bool = True
-    subscription_types: tuple[str, ...] = ("Exclusive", "Shared")
+    subscription_types: tuple[str, ...] = ("Exclusive", "Shared", "Failover", "Key_Shared")
+    key_shared_enabled: bool = True
     max_partitions: int = 0
     max_topics_per_namespace: int = 0
     max_topic_loads: int = 5_000

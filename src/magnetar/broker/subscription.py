@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
 from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
+from magnetar.broker.dispatcher_failover import FailoverDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.rates import Rate
@@ -50,6 +51,13 @@ class BatchAck:
 
 
 Dispatcher = SingleConsumerDispatcher | SharedDispatcher
+
+
+_DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
+    SubscriptionType.Exclusive: SingleConsumerDispatcher,
+    SubscriptionType.Failover: FailoverDispatcher,
+    SubscriptionType.Shared: SharedDispatcher,
+}
 
 
 class SubscribedTopic(Protocol):
@@ -135,12 +143,7 @@ class Subscription:
         if self.dispatcher is None or self.type is not kind:
             if self.dispatcher is not None:
                 self.dispatcher.close()
-            if kind is SubscriptionType.Exclusive:
-                self.dispatcher = SingleConsumerDispatcher(self)
-            elif kind is SubscriptionType.Shared:
-                self.dispatcher = SharedDispatcher(self)
-            else:
-                raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+            self.dispatcher = _DISPATCHERS[kind](self)
             self.type = kind
         self.dispatcher.add(consumer)
         self.topic.managed_ledger.set_active(self.cursor, True)

@@ -13,7 +13,6 @@ from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSe
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
-_SERVED_SUBSCRIPTION_TYPES = ("Exclusive", "Shared")
 _NO_LIMIT = 1 << 62
 
 
@@ -85,9 +84,8 @@ def broker_settings(
         auto_topics=settings.allow_auto_topic_creation,
         auto_topic_partitions=settings.default_num_partitions if partitioned else 0,
         auto_subscriptions=settings.allow_auto_subscription_creation,
-        subscription_types=tuple(
-            kind for kind in _SERVED_SUBSCRIPTION_TYPES if kind in settings.subscription_types_enabled
-        ),
+        subscription_types=settings.subscription_types_enabled,
+        key_shared_enabled=settings.subscription_key_shared_enable,
         max_partitions=settings.max_num_partitions_per_partitioned_topic,
         max_topics_per_namespace=settings.max_topics_per_namespace,
         max_topic_loads=settings.max_concurrent_topic_load_request,
@@ -108,6 +106,15 @@ def topic_settings(settings: Settings) -> TopicSettings:
         round_robin_entries=settings.dispatcher_max_round_robin_batch_size,
         max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
         max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
+        failover_delay_seconds=settings.active_consumer_failover_delay_time_millis / 1000,
+        failover_consistent_hashing=settings.active_consumer_failover_consistent_hashing,
+        key_shared_points=(
+            settings.subscription_key_shared_consistent_hashing_replica_points
+            if settings.subscription_key_shared_use_consistent_hashing
+            else 0
+        ),
+        look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
+        look_ahead_per_subscription=settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
     )
     return TopicSettings(
         dispatch=dispatch,

@@ -86,7 +86,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if known is not None:
         known.check_type(kind)
         await _check_taken(known, kind)
-    _check_allowed(kind, broker.subscription_types)
+    _check_allowed(kind, broker.subscription_types, key_shared=broker.key_shared_enabled)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
@@ -125,9 +125,9 @@ def _may_create(connection: Connection, request: CommandSubscribe) -> bool:
     return not request.durable or connection.broker.auto_subscriptions
 
 
-def _check_allowed(kind: SubscriptionType, enabled: Sequence[str]) -> None:
-    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Shared):
-        raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared: bool) -> None:
+    if kind is SubscriptionType.Key_Shared and not key_shared:
+        raise NotAllowed("Key_Shared subscription is disabled by subscriptionKeySharedEnable")
     if kind.name not in enabled:
         raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
 
