@@ -440,7 +440,7 @@ class Connection:
         self.send(command)
 
     def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
-        """Tells a consumer of a Failover subscription whether messages go to it; old clients do not know it."""
+        """Tells a Failover consumer whether messages go to it; old clients do not know it."""
         if self.protocol_version < _ACTIVE_CONSUMER_VERSION:
             return
         command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)

@@ -243,5 +243,9 @@ class Consumer(Generic[S]):
         self.unacked -= messages
         return messages
 
+    def messages_held(self, ledger_id: int, entry_id: int) -> int:
+        """Messages of an entry that it has not acknowledged; 0 when it does not hold it."""
+        return self.pending.get(ledger_id, {}).get(entry_id, 0)
+
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0

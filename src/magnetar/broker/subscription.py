@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings
 from magnetar.broker.dispatcher_failover import FailoverDispatcher
+from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
+from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.rates import Rate
@@ -50,13 +52,14 @@ class BatchAck:
     """0 where the client did not say."""
 
 
-Dispatcher = SingleConsumerDispatcher | SharedDispatcher
+Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
 
 
-_DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
+_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatcher]] = {
     SubscriptionType.Exclusive: SingleConsumerDispatcher,
     SubscriptionType.Failover: FailoverDispatcher,
     SubscriptionType.Shared: SharedDispatcher,
+    SubscriptionType.Key_Shared: KeySharedDispatcher,
 }
 
 
@@ -201,13 +204,15 @@ class Subscription:
         """Whole entries, one by one."""
         dispatcher = self.dispatcher
         before = self.cursor.mark_delete
-        if isinstance(dispatcher, SharedDispatcher):
+        if isinstance(dispatcher, ManyConsumersDispatcher):
             self._let_go_run(dispatcher, consumer, run)
         self.cursor.delete_run(run.ledger_ids, run.entry_ids, run.count)
         self._acked(consumer, run.count)
         self._after_ack(before)
 
-    def _let_go_run(self, dispatcher: SharedDispatcher, consumer: AnyConsumer, run: AckRun) -> None:
+    def _let_go_run(
+        self, dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, run: AckRun
+    ) -> None:
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released = 0
         tracked = bool(dispatcher.redelivery_counts) or bool(dispatcher.replay)
@@ -219,8 +224,10 @@ class Subscription:
         dispatcher.acknowledged(released)
 
     @staticmethod
-    def _let_go(dispatcher: SharedDispatcher, consumer: AnyConsumer, ledger_id: int, entry_id: int) -> int:
-        messages = consumer.let_go(ledger_id, entry_id)
+    def _let_go(
+        dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, ledger_id: int, entry_id: int
+    ) -> int:
+        messages: int | None = consumer.let_go(ledger_id, entry_id)
         if messages is not None:
             return messages
         for other in dispatcher.consumers:
@@ -249,14 +256,14 @@ class Subscription:
 
     def _acknowledge_batch(self, consumer: AnyConsumer, ack: BatchAck) -> None:
         ledger_id, entry_id = ack.position
-        held = consumer.pending.get(ledger_id, {}).get(entry_id, 0)
+        held = consumer.messages_held(ledger_id, entry_id)
         known = self.cursor.remaining_bits(ledger_id, entry_id)
         # What was delivered is known better than what a client says.
         size = (held if known is None else 0) or ack.batch_size
         if size > MAX_BATCH:
             return
         cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
-        if isinstance(self.dispatcher, SharedDispatcher):
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
             if whole:
                 self.dispatcher.acknowledged(self._let_go(self.dispatcher, consumer, ledger_id, entry_id))
                 self.dispatcher.consumed(ledger_id, entry_id)

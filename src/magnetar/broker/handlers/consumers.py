@@ -9,6 +9,8 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
 from magnetar.broker.handlers.producers import check_schema
+from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
+from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.broker.wire_ids import signed, unsigned
@@ -27,6 +29,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandAck,
     CommandSeek,
     CommandSubscribe,
+    KeySharedMeta,
     MessageIdData,
 )
 
@@ -98,17 +101,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         create=_may_create(connection, request),
     )
     topic.check_open()
-    consumer = Consumer(
-        subscription,
-        connection,
-        signed(request.consumer_id),
-        request.consumer_name,
-        priority=request.priority_level,
-        epoch=signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
-        metadata={pair.key: pair.value for pair in request.metadata},
-        connected_ms=broker.io.clock.wall_ms(),
-        partition=topic.name.partition_index,
-    )
+    consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         if not subscription.durable and not subscription.consumers:
@@ -119,6 +112,36 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     connection.send_success(request.request_id)
     if topic.terminated:
         subscription.check_end_of_topic()
+
+
+def _make_consumer(
+    connection: Connection,
+    request: CommandSubscribe,
+    kind: SubscriptionType,
+    subscription: Subscription,
+    partition: int,
+) -> Consumer[Subscription]:
+    of_all: dict[str, Any] = {
+        "priority": request.priority_level,
+        "epoch": signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
+        "metadata": {pair.key: pair.value for pair in request.metadata},
+        "connected_ms": connection.broker.io.clock.wall_ms(),
+        "partition": partition,
+    }
+    consumer_id, name = signed(request.consumer_id), request.consumer_name
+    if kind is SubscriptionType.Key_Shared:
+        policy = _key_shared_policy(request.keySharedMeta)
+        return KeyedConsumer(policy, subscription, connection, consumer_id, name, **of_all)
+    return Consumer(subscription, connection, consumer_id, name, **of_all)
+
+
+def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
+    """Without one, slots are split among all."""
+    return KeySharedPolicy(
+        KeySharedMode(asked.keySharedMode),
+        tuple((each.start, each.end) for each in asked.hashRanges),
+        asked.allowOutOfOrderDelivery,
+    )
 
 
 def _may_create(connection: Connection, request: CommandSubscribe) -> bool:
