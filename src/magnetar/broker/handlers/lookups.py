@@ -13,6 +13,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandGetTopicsOfNamespace,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
+    Schema,
     ServerError,
 )
 
@@ -100,10 +101,15 @@ def get_schema(connection: Connection, command: BaseCommand) -> None:
 
 
 def get_or_create_schema(connection: Connection, command: BaseCommand) -> None:
-    told = _no_schemas()
     answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     response = answer.getOrCreateSchemaResponse
     response.request_id = command.getOrCreateSchema.request_id
+    if command.getOrCreateSchema.schema.type == Schema.NoSchema:
+        # Bytes: what Java's producers of retry and dead letters ask for. It has the empty version.
+        response.schema_version = b""
+        connection.send(answer)
+        return
+    told = _no_schemas()
     response.error_code = int(told.code)  # type: ignore[assignment]
     response.error_message = str(told)
     connection.send(answer)
