@@ -127,6 +127,10 @@ class TooManyRequests(BrokerError):
     """A cap on requests in progress is reached; later it may work."""
 
 
+class EncryptionRequired(BrokerError):
+    """Policies want messages that are encrypted."""
+
+
 class TopicTerminated(BrokerError):
     """The topic is terminated: nothing can be published to it any more."""
 
@@ -183,6 +187,22 @@ class InUse(BrokerError):
     """What is to be deleted has producers, consumers, subscriptions or children."""
 
 
+class HasChildren(BrokerError):
+    """What is to be deleted has something below it."""
+
+
+class PreconditionFailed(BrokerError):
+    """The state of things, or another policy, forbids what is asked."""
+
+
+class ConcurrentModification(BrokerError):
+    """Somebody else changed the same at the same time; trying again helps."""
+
+
+class NotSupported(BrokerError):
+    """This release cannot do what is asked, or it is switched off."""
+
+
 class InvalidRequest(BrokerError):
     """A value in the request is missing, malformed or out of range."""
 
@@ -209,6 +229,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     ServiceNotReady: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     QuotaExceededHold: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR, 409),
     QuotaExceeded: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION, 409),
+    EncryptionRequired: Translation(ServerErrorCode.METADATA, 412),
     ChecksumMismatch: Translation(ServerErrorCode.CHECKSUM, 400),
     UnsupportedVersion: Translation(ServerErrorCode.UNSUPPORTED_VERSION, 400),
     TopicNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),
@@ -232,6 +253,10 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     NotAllowed: Translation(ServerErrorCode.NOT_ALLOWED, 405),
     AlreadyExists: Translation(ServerErrorCode.UNKNOWN, 409),
     InUse: Translation(ServerErrorCode.CONSUMER_BUSY, 412),
+    HasChildren: Translation(ServerErrorCode.NOT_ALLOWED, 409),
+    PreconditionFailed: Translation(ServerErrorCode.NOT_ALLOWED, 412),
+    ConcurrentModification: Translation(ServerErrorCode.METADATA, 409),
+    NotSupported: Translation(ServerErrorCode.NOT_ALLOWED, 501),
     InvalidRequest: Translation(ServerErrorCode.NOT_ALLOWED, 400),
     PartitionCountRefused: Translation(ServerErrorCode.NOT_ALLOWED, 406),
 }

@@ -17,6 +17,7 @@ from fuzz_wire import EDGES, TEXTS
 
 from magnetar.broker.bootstrap import bootstrap
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.policies.store import PolicyStore
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
@@ -88,14 +89,15 @@ async def _each(
     found: list[str], io: Io, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, entries: Entries
 ) -> None:
     namespaces = Namespaces(io, metadata)
+    policies = PolicyStore(io, metadata, "standalone")
     default = NamespaceName("public", None, "default")
     parts = TopicName.parse("persistent://public/default/parts")
     steps: list[Callable[[], Awaitable[Any]]] = [
         lambda: bootstrap(metadata, "standalone", "http://h:1", "pulsar://h:2", 4),
-        namespaces.clusters,
-        lambda: namespaces.cluster("standalone"),
-        lambda: namespaces.tenant("public"),
-        lambda: namespaces.policies(default),
+        policies.clusters.names,
+        lambda: policies.clusters.get("standalone"),
+        lambda: policies.tenants.get("public"),
+        lambda: policies.of_namespace(default),
         lambda: namespaces.partitioned_topics(default),
         lambda: namespaces.persistent_topics(default),
         lambda: namespaces.partitions(parts),

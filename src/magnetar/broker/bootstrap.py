@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged
-from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
 
 
@@ -24,11 +24,10 @@ async def bootstrap(
     for name in ("public", "sample"):
         await _put_new(metadata, f"/admin/policies/{name}", tenant)
     for namespace in (NamespaceName("public", None, "default"), NamespaceName("sample", cluster, "ns1")):
-        boundaries = Bundles.even(bundles).texts()
-        divided = {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
-        local = {"bundles": divided, "migrated": False}
+        division = divided(bundles)
+        local = {"bundles": division, "migrated": False}
         await _put_new(metadata, f"/admin/local-policies/{namespace.path}", local)
-        await _put_new(metadata, f"/admin/policies/{namespace.path}", new_policies(cluster, divided))
+        await _put_new(metadata, f"/admin/policies/{namespace.path}", new_policies([cluster], division))
 
 
 async def _put_cluster(metadata: MetadataStore, cluster: str, http_url: str, broker_url: str) -> None:
@@ -58,35 +57,6 @@ def _new_cluster() -> dict[str, Any]:
         "brokerClientTlsEnabled": False,
         "tlsAllowInsecureConnection": False,
         "brokerClientTlsEnabledWithKeyStore": False,
-    }
-
-
-def new_policies(cluster: str, bundles: Mapping[str, Any]) -> dict[str, Any]:
-    """Policies of a namespace nobody has set anything for."""
-    return {
-        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
-        "replication_clusters": [cluster],
-        "allowed_clusters": [],
-        "bundles": dict(bundles),
-        "backlog_quota_map": {},
-        "clusterDispatchRate": {},
-        "topicDispatchRate": {},
-        "subscriptionDispatchRate": {},
-        "replicatorDispatchRate": {},
-        "clusterSubscribeRate": {},
-        "publishMaxMessageRate": {},
-        "latency_stats_sample_rate": {},
-        "deleted": False,
-        "encryption_required": False,
-        "subscription_auth_mode": "None",
-        "offload_threshold": -1,
-        "offload_threshold_in_seconds": -1,
-        "schema_compatibility_strategy": "UNDEFINED",
-        "is_allow_auto_update_schema": True,
-        "schema_validation_enforced": False,
-        "subscription_types_enabled": [],
-        "properties": {},
-        "migrated": False,
     }
 
 

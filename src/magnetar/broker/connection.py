@@ -14,8 +14,10 @@ from typing import Any
 
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.keep_alive import KeepAlive
+from magnetar.broker.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.producer import Opening, Producer, Publish
+from magnetar.broker.publish_rates import PublishLimiter
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.wire_ids import unsigned
@@ -46,6 +48,8 @@ _CHECKSUM_MISMATCH = 1
 _NOT_PLAIN = 2
 _CLOSED_IDS_KEPT = 1000
 _ACTIVE_CONSUMER_VERSION = 12
+_FRAMES_UNASKED = 32
+"""Runs of frames that are handled before it is asked whether the turn has time for more."""
 
 
 class Connection:
@@ -158,6 +162,7 @@ class Connection:
     def _parse(self, buffer: bytes, position: int) -> None:
         limit = len(buffer)
         max_frame = self.broker.max_frame
+        unasked = _FRAMES_UNASKED
         try:
             while position < limit and not self.closed:
                 if self._pauses:
@@ -168,6 +173,12 @@ class Connection:
                     self._keep_partial(buffer, position)
                     return
                 position = self._take(kind, buffer, position, limit, max_frame)
+                unasked -= 1
+                if not unasked:
+                    unasked = _FRAMES_UNASKED
+                    self.broker.turn.spend(FRAMES_PRICE)
+                    if position < limit and not self._pauses:
+                        self._wait_for_turn()
         except FrameError as error:
             log.warning(
                 "closing a connection that breaks the protocol",
@@ -179,7 +190,19 @@ class Connection:
             log.exception("closing a connection after an internal error", extra={"peer": self.address})
             self.close()
 
+    def _wait_for_turn(self) -> bool:
+        """Whether the rest of what was read waits for another turn of the loop."""
+        if self.broker.turn.admits(self):
+            return False
+        self.pause_reading()
+        return True
+
+    def go_on(self) -> None:
+        """Another turn has come."""
+        self.resume_reading()
+
     def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
+        """Handles what begins at ``position``; returns where it ends, ``position`` when it has to wait."""
         if not self.connected and kind != BaseCommand.CONNECT:
             raise FrameError(f"the first command is {kind}, not CONNECT")
         if kind == _SEND:
@@ -205,6 +228,9 @@ class Connection:
                 if consumer is not None:
                     consumer.subscription.flow(consumer, flow[1])
                 return frame_end(buffer, position)
+        if self._wait_for_turn():
+            return position
+        self.broker.turn.spend(REQUEST_PRICE)
         end = frame_end(buffer, position)
         command = decode_command(buffer, position)
         if not self.connected and command.type != BaseCommand.CONNECT:
@@ -268,7 +294,12 @@ class Connection:
             messages,
             self.broker.io.clock.monotonic(),
         )
-        self.submit(producer, publish, buffer, starts, ends)
+        checks = producer.topic.admission
+        if checks is None:
+            self.submit(producer, publish, buffer, starts, ends)
+        else:
+            numbers = sends.num_messages[:count]
+            checks.publish(publish, numbers, buffer, starts, ends, chunked=sends.chunks > 0)
 
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
@@ -288,11 +319,23 @@ class Connection:
         producer.rate_in.messages += publish.messages
         producer.rate_in.bytes += size
         producer.pending += count
+        producer.submitted += count
         self.pending_publishes += count
         if not self._paused_by_own and self.pending_publishes >= self.broker.max_pending_publishes:
             self._paused_by_own = True
             self.pause_reading()
         self.broker.publish_buffer.grew(self, size)
+        if producer.topic.publish_limiter is not None:
+            self._slow_down(producer.topic.publish_limiter, publish.messages, size)
+        if self.broker.publish_limiter is not None:
+            self._slow_down(self.broker.publish_limiter, publish.messages, size)
+
+    def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:
+        """Reads on only when what was published is within its rate again."""
+        wait = limiter.take(messages, size, self.broker.io.clock.monotonic())
+        if wait > 0:
+            self.pause_reading()
+            self.broker.wheel.schedule(wait, self.resume_reading)
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
         """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
@@ -323,6 +366,8 @@ class Connection:
     def _settled(self, producer: Producer, count: int, size: int) -> None:
         """So many publishes less are in flight."""
         producer.pending -= count
+        if producer.held_receipts:
+            self._release_receipts(producer)
         self.pending_publishes -= count
         self.broker.publish_buffer.shrank(size)
         if self._paused_by_own and self.pending_publishes <= self.broker.max_pending_publishes // 2:
@@ -353,6 +398,21 @@ class Connection:
                 )
             )
         self._settled(producer, count, size)
+
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+        """Says that an entry is stored already, after the receipts of everything before it."""
+        ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
+        receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
+        if producer.pending:
+            # Clients take receipts in order only.
+            producer.held_receipts.append((producer.submitted, bytes(receipt)))
+        else:
+            self.queue(receipt)
+
+    def _release_receipts(self, producer: Producer) -> None:
+        settled = producer.submitted - producer.pending
+        while producer.held_receipts and producer.held_receipts[0][0] <= settled:
+            self.queue(producer.held_receipts.popleft()[1])
 
     def publish_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from magnetar.broker.consumer import Consumer
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.io.interfaces import Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.cursor import Cursor
@@ -53,6 +54,7 @@ class DispatchTopic(Protocol):
     wheel: TimerWheel
     dispatch_settings: DispatchSettings
     managed_ledger: ManagedLedger
+    turn: LoopTurn
 
 
 class DispatchedSubscription(Protocol):
@@ -62,6 +64,10 @@ class DispatchedSubscription(Protocol):
 
     @property
     def topic(self) -> DispatchTopic: ...
+
+    def go_on(self) -> None:
+        """Dispatching goes on in this turn of the loop, after the last one had enough."""
+        ...
 
     def read_failed(self, error: Exception) -> None:
         """Entries cannot be read now; the dispatcher tries again."""

@@ -123,10 +123,16 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         while self._reading is None and not self.blocked:
             if self.draining.drained:
                 self._go_on_with_drained()
+            if not self._has_work() or not self._budget.admits(self._subscription):
+                return
             if self._send_waiting():
                 continue
             if self._reading is not None or not self._send_new():
                 return
+
+    def _has_work(self) -> bool:
+        """Whether anybody takes anything, waiting or new."""
+        return self._left is not None or any(consumer.ready for consumer in self.consumers)
 
     def _go_on_with_drained(self) -> None:
         for slot in self.draining.drained:

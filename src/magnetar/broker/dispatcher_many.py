@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings, bits_left
+from magnetar.broker.loop_turn import READ_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -33,6 +34,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
+        self._budget = subscription.topic.turn
         self.consumers: list[C] = []
         self.replay = replay
         self.redelivery_counts: dict[Position, int] = {}
@@ -42,6 +44,18 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._retry: Any = None
         self._left: tuple[EntryRun, int, int] | None = None
         self._sizes = array("i", bytes(4 * 256))
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on; what blocks only by the former ones goes on."""
+        self._settings = settings
+        cap = settings.max_unacked_per_consumer
+        for consumer in self.consumers:
+            if consumer.blocked and (not cap or consumer.unacked < cap):
+                consumer.blocked = False
+        cap = settings.max_unacked_per_subscription
+        if self.blocked and (not cap or self.unacked < cap):
+            self.blocked = False
+        self.read_more()
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -89,6 +103,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if self._retry is not None:
             reading.close()
             return
+        self._budget.spend(READ_PRICE)
         self._reading = self._subscription.topic.loop.create_task(reading)
         consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 

@@ -54,16 +54,23 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         for step in range(count):
             index = (self._turn + step) % count
             consumer = consumers[index]
-            if consumer.ready and (best is None or consumer.priority < best.priority):
+            if (best is None or consumer.priority < best.priority) and consumer.ready:
                 best, best_index = consumer, index
+                if consumer.priority == consumers[0].priority:
+                    # They are sorted: nobody has a better one.
+                    break
         if best is not None:
             self._turn = (best_index + 1) % count
         return best
 
     def read_more(self) -> None:
         while self._reading is None and not self.blocked:
+            turn = self._turn
             consumer = self._next_consumer()
             if consumer is None:
+                return
+            if not self._budget.admits(self._subscription):
+                self._turn = turn
                 return
             limit = min(consumer.permits, self._settings.round_robin_entries)
             if self.replay:

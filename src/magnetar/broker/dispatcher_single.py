@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, bits_left
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings, bits_left
+from magnetar.broker.loop_turn import READ_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -23,6 +24,7 @@ class SingleConsumerDispatcher:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
+        self._turn = subscription.topic.turn
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
         """Who gets messages now."""
@@ -31,6 +33,10 @@ class SingleConsumerDispatcher:
         self._retry: Any = None
         self._left: EntryRun | None = None
         """Read, and not sent because permits or room ended."""
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on."""
+        self._settings = settings
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -63,13 +69,12 @@ class SingleConsumerDispatcher:
         """Sends what can be sent now."""
         while self._reading is None:
             consumer = self._served
-            if consumer is None or not consumer.ready:
+            if consumer is None or not consumer.ready or not self._turn.admits(self._subscription):
                 return
             run, self._left = self._left, None
             if run is None:
-                run = self._cursor.read_cached(
-                    consumer.permits, consumer.read_bytes(self._settings.max_read_bytes)
-                )
+                max_bytes = consumer.read_bytes(min(self._turn.step_bytes, self._settings.max_read_bytes))
+                run = self._cursor.read_cached(consumer.permits, max_bytes)
             if run is None:
                 if self._cursor.has_more():
                     self._start_read(consumer)
@@ -78,6 +83,7 @@ class SingleConsumerDispatcher:
 
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:
+            self._turn.spend(READ_PRICE)
             entries = min(consumer.permits, self._settings.max_read_entries)
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             reading = self._subscription.topic.loop.create_task(self._read(entries, max_bytes))

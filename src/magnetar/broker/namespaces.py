@@ -1,40 +1,24 @@
-"""Tenants, namespaces and partitioned topics as the metadata store has them."""
+"""Which namespaces, topics and partitioned topics there are, as the metadata store has them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from magnetar.errors import (
-    AlreadyExists,
-    ClusterNotFound,
-    MetadataFailure,
-    NamespaceNotFound,
-    TenantNotFound,
-)
+from magnetar.broker.policies.records import decode
+from magnetar.errors import AlreadyExists, MetadataFailure, NamespaceNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
 from magnetar.managed_ledger.opening import ROOT as MANAGED_LEDGERS
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, Change, MetadataStore, Node, NodeMissing
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, Change, MetadataStore, NodeMissing
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
 _POLICIES = "/admin/policies"
-_CLUSTERS = "/admin/clusters"
 _PARTITIONED = "/admin/partitioned-topics"
 _MAX_KNOWN = 100_000
-
-
-def _json(node: Node) -> dict[str, Any]:
-    try:
-        value = json.loads(node.value or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise MetadataFailure(f"{node.path}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise MetadataFailure(f"{node.path}: not an object but {type(value).__name__}")
-    return value
 
 
 class Namespaces:
@@ -62,47 +46,6 @@ class Namespaces:
             raise NamespaceNotFound("Namespace not found")
         self._known.add(path)
 
-    async def policies(self, namespace: NamespaceName) -> Mapping[str, Any]:
-        """:raises NamespaceNotFound: there is no such namespace"""
-        node = await self._metadata.get(f"{_POLICIES}/{namespace.path}")
-        if node is None:
-            raise NamespaceNotFound("Namespace does not exist")
-        return _json(node)
-
-    async def clusters(self) -> Sequence[str]:
-        return [name for name in await self._metadata.children(_CLUSTERS) if name != "global"]
-
-    async def cluster(self, name: str) -> Mapping[str, Any]:
-        """:raises ClusterNotFound: there is no such cluster"""
-        node = await self._metadata.get(f"{_CLUSTERS}/{name}")
-        if node is None:
-            raise ClusterNotFound("Cluster does not exist")
-        return {key: value for key, value in _json(node).items() if value is not None}
-
-    async def tenants(self) -> Sequence[str]:
-        return await self._metadata.children(_POLICIES)
-
-    async def tenant(self, name: str) -> Mapping[str, Any]:
-        """:raises TenantNotFound: there is no such tenant"""
-        node = await self._metadata.get(f"{_POLICIES}/{name}")
-        if node is None:
-            raise TenantNotFound("Tenant does not exist")
-        return _json(node)
-
-    async def of_tenant(self, tenant: str) -> Sequence[str]:
-        """:raises TenantNotFound: there is no such tenant"""
-        await self.tenant(tenant)
-        names = []
-        for child in await self._metadata.children(f"{_POLICIES}/{tenant}"):
-            node = await self._metadata.get(f"{_POLICIES}/{tenant}/{child}")
-            if node is not None and node.value and _json(node):
-                names.append(f"{tenant}/{child}")
-            names.extend(
-                f"{tenant}/{child}/{below}"
-                for below in await self._metadata.children(f"{_POLICIES}/{tenant}/{child}")
-            )
-        return sorted(names)
-
     # Partitioned topics
 
     async def partitions(self, topic: TopicName) -> int:
@@ -114,7 +57,7 @@ class Namespaces:
         node = await self._metadata.get(path)
         count = 0
         if node is not None:
-            count = _json(node).get("partitions", 0)
+            count = decode(node).get("partitions", 0)
             if type(count) is not int or not 0 <= count < 2**31:
                 raise MetadataFailure(f"{path}: partitions is {count!r}")
         if len(self._partitions) >= _MAX_KNOWN:

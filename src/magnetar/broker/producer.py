@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from magnetar.broker.publish_rates import PublishLimiter
 from magnetar.broker.rates import Rate
 from magnetar.errors import BrokerError
 
@@ -54,9 +56,52 @@ class ProducerConnection(Protocol):
         """They will never be stored: the client is told, and sends again when its producer was closed."""
         ...
 
+    def submit(
+        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
+    ) -> None:
+        """Hands entries to the topic; what it refuses is told to the client."""
+        ...
+
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+        """Says that an entry is stored already, after the receipts of everything before it."""
+        ...
+
+    def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None: ...
+
+
+class EntryChecks(Protocol):
+    """What a topic looks at in each entry."""
+
+    def publish(
+        self,
+        publish: Publish,
+        numbers: array[int],
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        *,
+        chunked: bool,
+    ) -> None:
+        """Submits what may be stored and tells the client of the rest.
+
+        :param numbers: messages of each entry
+        :param chunked: whether there are chunks among the entries
+        """
+        ...
+
 
 class ProducerTopic(Protocol):
     """What a producer's topic does for it."""
+
+    @property
+    def admission(self) -> EntryChecks | None:
+        """What is looked at in each entry; None: nothing."""
+        ...
+
+    @property
+    def publish_limiter(self) -> PublishLimiter | None:
+        """The bound on what is published here in a second."""
+        ...
 
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
@@ -69,6 +114,10 @@ class ProducerTopic(Protocol):
 
     def remove_producer(self, producer: Producer) -> None: ...
 
+    def last_sequence_id(self, name: str) -> int:
+        """Of what is durable of a producer; -1 when it is not known."""
+        ...
+
     async def drained(self, producers: Sequence[Producer]) -> None:
         """Returns when everything these producers published is durable or has failed."""
         ...
@@ -77,7 +126,15 @@ class ProducerTopic(Protocol):
 class Publish:
     """The SENDs that one read brought from one producer, on their way to the disk."""
 
-    __slots__ = ("highest_sequence_ids", "left", "messages", "producer", "sequence_ids", "started")
+    __slots__ = (
+        "completes",
+        "highest_sequence_ids",
+        "left",
+        "messages",
+        "producer",
+        "sequence_ids",
+        "started",
+    )
 
     def __init__(
         self,
@@ -93,6 +150,8 @@ class Publish:
         self.messages = messages
         self.left = len(sequence_ids)
         self.started = started
+        self.completes = True
+        """False: chunks that further chunks of their message follow."""
 
 
 class Producer:
@@ -108,12 +167,14 @@ class Producer:
         "connection",
         "epoch",
         "fenced",
+        "held_receipts",
         "metadata",
         "name",
         "partial_producer",
         "pending",
         "producer_id",
         "rate_in",
+        "submitted",
         "topic",
         "topic_epoch",
         "user_provided_name",
@@ -150,6 +211,10 @@ class Producer:
         self.chunks = Rate()
         self.pending = 0
         """Entries that are not durable yet."""
+        self.submitted = 0
+        """Entries handed to the topic so far."""
+        self.held_receipts: deque[tuple[int, bytes]] = deque()
+        """Receipts of entries that were not stored again, each with how many were submitted before it."""
         self.closed = False
         self.fenced = False
 

@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
+from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.publish_rates import publish_limiter
 from magnetar.broker.rates import Rate, Timings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
@@ -68,17 +71,21 @@ class BrokerService:
         self.settings = settings
         self.managed_ledgers = managed_ledgers
         self.namespaces = Namespaces(io, metadata)
+        self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
+        self.policies.listen(self._policies_changed)
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
         self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
-        self.auto_subscriptions = settings.auto_subscriptions
-        self.subscription_types = settings.subscription_types
         self.key_shared_enabled = settings.key_shared_enabled
         self.service_url = settings.service_url
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)
+        self.publish_limiter = publish_limiter(
+            settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
+        )
+        self.turn = LoopTurn(io.loop, io.clock)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
@@ -116,6 +123,7 @@ class BrokerService:
         self._timers = [
             self.wheel.schedule(self.settings.stats_seconds, self._tick),
             self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping),
+            self.wheel.schedule(self.settings.deduplication_check_seconds, self._save_sequence_ids),
         ]
         return self._listener
 
@@ -235,19 +243,19 @@ class BrokerService:
         count = await self.namespaces.partitions(name)
         if count or name.partition_index >= 0 or name.reserved:
             return count
-        settings = self.settings
-        if settings.auto_topics and not settings.auto_topic_partitions:
+        rule = (await self.policies.of_namespace(name.namespace_name)).auto_topics
+        if rule.allowed and not rule.partitions:
             return 0
         if await self.managed_ledgers.exists(name.path):
             return 0
-        if not settings.auto_topics:
+        if not rule.allowed:
             raise TopicNotFound(f"Topic {name} not found")
         try:
-            await self.namespaces.create_partitioned(name, settings.auto_topic_partitions, {})
+            await self.namespaces.create_partitioned(name, rule.partitions, {})
         except AlreadyExists:
             log.debug("made by somebody else at the same time", extra={"topic": name})
             return await self.namespaces.partitions(name)
-        return settings.auto_topic_partitions
+        return rule.partitions
 
     # Topics
 
@@ -333,6 +341,7 @@ class BrokerService:
             ledger = await self.managed_ledgers.open(name.path, create=create)
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
+        policies = await self.policies.of_topic(name)
         topic = Topic(
             name,
             ledger,
@@ -340,25 +349,45 @@ class BrokerService:
             self.io,
             self.wheel,
             self.settings.topic,
+            self.turn,
+            policies,
             self._mark_busy,
             self.publish_latency.add,
         )
+        try:
+            await topic.prepare()
+        except (LedgerError, ManagedLedgerError, MetadataError):
+            await self.managed_ledgers.close(ledger)
+            raise
         self.topics[topic.full_name] = topic
+        latest = await self.policies.of_topic(name)
+        if latest is not policies:
+            topic.apply_policies(latest)
+            await topic.prepare()
         self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
 
     async def _may_create(self, name: TopicName) -> bool:
         """Whether a missing topic is made on use: by the settings, or because it is a partition of one that
         exists."""
-        cap = self.settings.max_topics_per_namespace
+        policies = await self.policies.of_topic(name)
+        cap = policies.max_topics
         if cap and not name.reserved:
             known = await self.namespaces.persistent_topics(name.namespace_name)
             if sum(not TopicName.parse(other).reserved for other in known) >= cap:
                 raise NotAllowed("Exceed maximum number of topics in namespace.")
-        if self.settings.auto_topics:
+        if policies.auto_topics.allowed:
             return True
         index = name.partition_index
         return index >= 0 and index < await self.namespaces.partitions(name.base)
+
+    async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+        """Live topics go by what counts now."""
+        for live in list(self.topics.values()):
+            name = live.name
+            if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
+                live.apply_policies(await self.policies.of_topic(name))
+                await live.prepare()
 
     async def unload_topic(self, topic: Topic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
@@ -417,6 +446,12 @@ class BrokerService:
     def _housekeeping(self) -> None:
         self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)
         self._start_task("retention", list(self.managed_ledgers.opened.values()), self._keep_house)
+
+    def _save_sequence_ids(self) -> None:
+        self._timers[2] = self.wheel.schedule(
+            self.settings.deduplication_check_seconds, self._save_sequence_ids
+        )
+        self._start_task("deduplication", list(self.topics.values()), Topic.save_sequence_ids)
 
     @staticmethod
     def _keep_house(ledger: ManagedLedger) -> None:

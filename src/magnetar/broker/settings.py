@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topic import TopicSettings
 
 
@@ -20,16 +21,17 @@ class BrokerSettings:
     max_publish_buffer: int = 64 * 1024 * 1024
     max_partial_frames: int = 64 * 1024 * 1024
     max_pending_publishes: int = 1_000
+    max_publish_messages: int = 0
+    """A second, over all topics; 0 for any number. So is the next, in bytes."""
+    max_publish_bytes: int = 0
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
-    auto_topics: bool = True
-    auto_topic_partitions: int = 0
-    """Partitions of topics made on use; 0 makes them without."""
-    auto_subscriptions: bool = True
-    subscription_types: tuple[str, ...] = ("Exclusive", "Shared", "Failover", "Key_Shared")
     key_shared_enabled: bool = True
+    policies: EffectivePolicies = field(default_factory=EffectivePolicies)
+    """What counts where neither topic nor namespace says anything."""
+    default_bundles: int = 4
+    """Bundles of a new namespace, 1 … 65536."""
     max_partitions: int = 0
-    max_topics_per_namespace: int = 0
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0
     max_lookups: int = 50_000
@@ -37,5 +39,6 @@ class BrokerSettings:
     max_connections_per_address: int = 0
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
+    deduplication_check_seconds: float = 120.0
     runtime: dict[str, str] = field(default_factory=dict)
     """Every setting in effect by Pulsar's name, as text."""

@@ -15,6 +15,7 @@ from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
+from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
 from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
@@ -74,6 +75,7 @@ class SubscribedTopic(Protocol):
     managed_ledger: ManagedLedger
     dispatch_settings: DispatchSettings
     batch_index_acks: bool
+    turn: LoopTurn
 
     @property
     def terminated(self) -> bool: ...
@@ -162,6 +164,11 @@ class Subscription:
             if not self.durable and not self.closing and self.awaiting_return is None:
                 self.topic.forget_subscription(self)
 
+    def policies_changed(self) -> None:
+        """The topic has other settings of dispatch now."""
+        if self.dispatcher is not None:
+            self.dispatcher.use(self.topic.dispatch_settings)
+
     # Delivery
 
     def flow(self, consumer: AnyConsumer, permits: int) -> None:
@@ -175,8 +182,13 @@ class Subscription:
         if self.dispatcher is not None and not self.closing:
             self.dispatcher.read_more()
 
+    def go_on(self) -> None:
+        """Its dispatcher was turned away in an earlier turn of the loop."""
+        self.read_more()
+
     def sent(self, messages: int, size: int) -> int:
         """A consumer was sent so much; returns the time."""
+        self.topic.turn.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
         self.rate_out.bytes += size

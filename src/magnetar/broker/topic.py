@@ -5,13 +5,20 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from magnetar.broker.admission import Admission
+from magnetar.broker.deduplication import CURSOR as DEDUPLICATION_CURSOR
+from magnetar.broker.deduplication import Deduplication, DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import ExclusiveAccess
+from magnetar.broker.loop_turn import LoopTurn
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import PublishRate
 from magnetar.broker.producer import Producer, Publish
+from magnetar.broker.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
 from magnetar.errors import (
@@ -23,6 +30,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.io.interfaces import Io
+from magnetar.io.turns import Turns
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
@@ -31,7 +39,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.position import LATEST, Position
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
 
@@ -43,14 +51,11 @@ SEEK_RETURN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Caps are 0 for none."""
+    """What is the same for all topics; what differs are policies."""
 
     dispatch: DispatchSettings
     batch_index_acks: bool = False
-    max_producers: int = 0
-    max_consumers: int = 0
-    max_consumers_per_subscription: int = 0
-    max_subscriptions: int = 0
+    deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
 
 
 class Topic:
@@ -64,6 +69,8 @@ class Topic:
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,
+        turn: LoopTurn,
+        policies: EffectivePolicies,
         mark_busy: Callable[[Topic], None],
         record_latency: Callable[[float], None],
     ) -> None:
@@ -75,7 +82,9 @@ class Topic:
         self.clock = io.clock
         self.wheel = wheel
         self.settings = settings
-        self.dispatch_settings = settings.dispatch
+        self.turn = turn
+        self.policies = policies
+        self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
         self._record_latency = record_latency
@@ -83,6 +92,9 @@ class Topic:
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.access = ExclusiveAccess(self)
+        self.deduplication: Deduplication | None = None
+        self.admission: Admission | None = None
+        self.publish_limiter: PublishLimiter | None = None
         self.closing = False
         self.fenced = False
         self.rate_in = Rate()
@@ -96,10 +108,66 @@ class Topic:
         self.created_ms = io.clock.wall_ms()
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
+        self._preparing = Turns(io.loop)
+        self._publish_rate = PublishRate()
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
+            if cursor.name == DEDUPLICATION_CURSOR:
+                continue
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
             self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        """Goes by these from now on; who is connected already stays."""
+        self.policies = policies
+        self.dispatch_settings = self._dispatch_settings()
+        self._use_publish_policies()
+        for subscription in self.subscriptions.values():
+            subscription.policies_changed()
+
+    def _use_publish_policies(self) -> None:
+        policies, known = self.policies, self.deduplication
+        if known is not None or policies.encryption_required or policies.max_message_size > 0:
+            self.admission = Admission(
+                known, encrypted=policies.encryption_required, max_size=policies.max_message_size
+            )
+        else:
+            self.admission = None
+        rate = policies.publish_rate
+        if rate != self._publish_rate:
+            self._publish_rate = rate
+            self.publish_limiter = publish_limiter(rate.messages, rate.size, self.clock.monotonic())
+
+    async def prepare(self) -> None:
+        """Goes by the policies on publishing; before anybody publishes, and when they have changed.
+
+        :raises LedgerError: what was published last cannot be read
+        """
+        async with self._preparing:
+            wanted = self.policies.deduplication and not self.terminated
+            if wanted and self.deduplication is None:
+                await self._deduplicate()
+            elif not wanted and DEDUPLICATION_CURSOR in self.managed_ledger.cursors:
+                self.deduplication = None
+                await self.managed_ledger.delete_cursor(DEDUPLICATION_CURSOR)
+            self._use_publish_policies()
+
+    async def _deduplicate(self) -> None:
+        cursor = await self._managed_ledgers.open_cursor(
+            self.managed_ledger, DEDUPLICATION_CURSOR, LATEST, {}
+        )
+        known = Deduplication(self.managed_ledger, cursor, self.settings.deduplication)
+        await known.replay(self.clock.monotonic())
+        for name in self.producers:
+            known.came(name)
+        self.deduplication = known
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        return replace(
+            self.settings.dispatch,
+            max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
+            max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+        )
 
     @property
     def terminated(self) -> bool:
@@ -131,13 +199,15 @@ class Topic:
         self.check_open()
         if self.terminated:
             raise TopicTerminated("Topic was already terminated")
-        cap = self.settings.max_producers
+        cap = self.policies.max_producers
         if cap and len(self.producers) >= cap and producer.name not in self.producers:
             raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
         while (known := self.producers.get(producer.name)) is not None:
             await self._replace(known, producer)
             self.check_open()
         turn = await self.access.enter(producer)
+        if self.deduplication is not None:
+            self.deduplication.came(producer.name)
         if self.closing or self.fenced:
             self.access.leave(producer)
             self.check_open()
@@ -162,6 +232,12 @@ class Topic:
         producer.closed = True
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            if self.deduplication is not None:
+                self.deduplication.left(producer.name, self.clock.monotonic())
+
+    def last_sequence_id(self, name: str) -> int:
+        """Of what is durable of a producer; -1 when it is not known."""
+        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
 
     def admit(self, producer: Producer) -> None:
         """A producer that waited for exclusive access has it now."""
@@ -216,6 +292,8 @@ class Topic:
                 operation.count,
                 operation.size,
             )
+            if self.deduplication is not None:
+                self._stored(self.deduplication, publish, operation)
             milliseconds = (now - publish.started) * 1000.0
             self.write_latency.add(milliseconds, operation.count)
             self._record_latency(milliseconds)
@@ -226,6 +304,22 @@ class Topic:
                 subscription.read_more()
         if self._drain_waiters:
             self._wake_drained()
+
+    def _stored(self, known: Deduplication, publish: Publish, operation: Append) -> None:
+        last = operation.first + operation.count - 1
+        if publish.completes:
+            sequence_id, highest = publish.sequence_ids[last], publish.highest_sequence_ids[last]
+            known.stored(publish.producer.name, sequence_id, highest, operation.count)
+        else:
+            known.counted(operation.count)
+        if known.full():
+            known.snapshot(self.clock.monotonic())
+
+    def save_sequence_ids(self) -> None:
+        """Takes a snapshot of what deduplication knows, if it is time."""
+        known, now = self.deduplication, self.clock.monotonic()
+        if known is not None and known.due(now, self.policies.deduplication_snapshot_seconds):
+            known.snapshot(now)
 
     def _wake_drained(self) -> None:
         waiters, self._drain_waiters = self._drain_waiters, []
@@ -242,6 +336,8 @@ class Topic:
                 publish.producer.connection.publish_failed(
                     publish.producer, publish, operation.first, operation.count, operation.size, reason
                 )
+        if self.deduplication is not None:
+            self.deduplication.failed()
         self.disconnect_producers()
         self._wake_drained()
 
@@ -270,9 +366,8 @@ class Topic:
             if not create:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
             self.check_open()
-            cap = self.settings.max_subscriptions
-            others = sum(s.durable for s in self.subscriptions.values()) + len(self._making.keys() - {name})
-            if cap and durable and others >= cap:
+            cap = self.policies.max_subscriptions
+            if cap and durable and self._others(name) >= cap:
                 raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
             if name in self._making and not durable:
                 raise NotAllowed("Durable subscription with the same name is just being made.")
@@ -282,6 +377,11 @@ class Topic:
         elif durable and not known.durable:
             raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
         return known
+
+    def _others(self, name: str) -> int:
+        """How many durable subscriptions there are, or are just being made, besides one."""
+        made = sum(s.durable for s in self.subscriptions.values())
+        return made + len(self._making.keys() - {name})
 
     async def _make_subscription(
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
@@ -416,6 +516,8 @@ class Topic:
         await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
         self._disconnect()
+        if self.deduplication is not None:
+            self.deduplication.snapshot(self.clock.monotonic())
         await self._managed_ledgers.close(self.managed_ledger)
 
     async def delete(self) -> None:

@@ -50,7 +50,6 @@ _TOPIC_ZEROES: Json = {
     "backlogQuotaLimitSize": -1,
     "backlogQuotaLimitTime": -1,
     "oldestBacklogMessageAgeSeconds": -1,
-    "publishRateLimitedTimes": 0,
     "earliestMsgPublishTimeInBacklogs": 0,
     "offloadedStorageSize": 0,
     "lastOffloadLedgerId": 0,
@@ -60,7 +59,6 @@ _TOPIC_ZEROES: Json = {
     "abortedTxnCount": 0,
     "committedTxnCount": 0,
     "replication": {},
-    "deduplicationStatus": "Disabled",
     "delayedMessageIndexSizeInBytes": 0,
     "compaction": {
         "lastCompactionRemovedEventCount": 0,
@@ -184,6 +182,8 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         "backlogSize": max(durable, default=0),
         "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
         "waitingPublishers": topic.access.waiting,
+        "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
+        "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         "subscriptions": subscriptions,
         "nonContiguousDeletedMessagesRanges": sum(
             s["nonContiguousDeletedMessagesRanges"] for s in subscriptions.values()

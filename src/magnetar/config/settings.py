@@ -60,6 +60,14 @@ class Settings:
     subscription_key_shared_consistent_hashing_replica_points: int
     default_number_of_namespace_bundles: int
     max_topics_per_namespace: int
+    broker_deduplication_enabled: bool
+    broker_deduplication_max_number_of_producers: int
+    broker_deduplication_snapshot_frequency_in_seconds: int
+    broker_deduplication_snapshot_interval_seconds: int | None
+    broker_deduplication_entries_interval: int
+    broker_deduplication_producer_inactivity_timeout_minutes: int
+    broker_publisher_throttling_max_message_rate: int
+    broker_publisher_throttling_max_byte_rate: int
     broker_max_connections: int
     broker_max_connections_per_ip: int
     max_unacked_messages_per_consumer: int

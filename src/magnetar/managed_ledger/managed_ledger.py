@@ -45,6 +45,9 @@ from magnetar.metadata.interface import MetadataError, MetadataStore
 
 log = logging.getLogger(__name__)
 
+_CURSORS_LOOKED_AT = 16
+"""At how many read positions it looks, on average, when one of many has moved."""
+
 
 class State(Enum):
     OPEN = "LedgerOpened"
@@ -84,7 +87,9 @@ class ManagedLedger:
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
         self._cursors: dict[str, Cursor] = {}
-        self._active: list[Cursor] = []
+        self._active: dict[Cursor, None] = {}
+        self._moved_unseen = 0
+        """Moves of read positions since the cache was last told what may go."""
         self.listener: AppendListener | None = None
         self._writer: LedgerWriter | None = None
         self._current: LedgerSummary | None = None
@@ -401,7 +406,10 @@ class ManagedLedger:
     def set_active(self, cursor: Cursor, active: bool) -> None:
         """An active cursor has consumers: what it will read soon is kept in memory."""
         cursor.active = active
-        self._active = [c for c in self.cursors.values() if c.active]
+        if active and self.cursors.get(cursor.name) is cursor:
+            self._active[cursor] = None
+        else:
+            self._active.pop(cursor, None)
 
     def add_cursor(self, cursor: Cursor) -> None:
         self._cursors[cursor.name] = cursor
@@ -426,7 +434,11 @@ class ManagedLedger:
             active = self._active
             if len(active) == 1:
                 self.cache.drop_before(cursor.read_position)
-            elif active:
+                return
+            # To look at all of them costs as much as they are many: so not for every move of each.
+            self._moved_unseen += _CURSORS_LOOKED_AT
+            if active and self._moved_unseen >= len(active):
+                self._moved_unseen = 0
                 self.cache.drop_before(min(c.read_position for c in active))
 
     def mark_delete_moved(self, cursor: Cursor) -> None:

@@ -57,22 +57,22 @@ class Services:
         return self._broker.settings.runtime
 
     async def clusters(self) -> Sequence[str]:
-        return await self._broker.namespaces.clusters()
+        return await self._broker.policies.clusters.names()
 
     async def cluster(self, name: str) -> Json:
-        return await self._broker.namespaces.cluster(name)
+        return await self._broker.policies.clusters.get(name)
 
     async def tenants(self) -> Sequence[str]:
-        return await self._broker.namespaces.tenants()
+        return await self._broker.policies.tenants.names()
 
     async def tenant(self, name: str) -> Json:
-        return await self._broker.namespaces.tenant(name)
+        return await self._broker.policies.tenants.get(name)
 
     async def namespaces(self, tenant: str) -> Sequence[str]:
-        return await self._broker.namespaces.of_tenant(tenant)
+        return await self._broker.policies.namespaces.of_tenant(tenant)
 
     async def namespace_policies(self, namespace: str) -> Json:
-        return await self._broker.namespaces.policies(self._broker.parse_namespace(namespace))
+        return await self._broker.policies.namespaces.get(self._broker.parse_namespace(namespace))
 
     async def topics(self, namespace: str) -> Sequence[str]:
         return await self._broker.topic_names(namespace)

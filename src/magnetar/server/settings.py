@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.broker.deduplication import DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import AutoTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import TopicSettings
 from magnetar.config.settings import Settings
@@ -69,7 +72,6 @@ def broker_settings(
     settings: Settings, host: str, binary_port: int, http_port: int, runtime: Mapping[str, str]
 ) -> BrokerSettings:
     """:param host: as clients are told; the ports are the real ones"""
-    partitioned = settings.allow_auto_topic_creation_type == "partitioned"
     return BrokerSettings(
         cluster=settings.cluster_name,
         service_url=f"pulsar://{host}:{binary_port}",
@@ -81,13 +83,12 @@ def broker_settings(
         max_pending_publishes=settings.max_pending_publish_requests_per_connection,
         keep_alive_seconds=settings.keep_alive_interval_seconds,
         liveness_seconds=settings.connection_liveness_check_timeout_millis / 1000,
-        auto_topics=settings.allow_auto_topic_creation,
-        auto_topic_partitions=settings.default_num_partitions if partitioned else 0,
-        auto_subscriptions=settings.allow_auto_subscription_creation,
-        subscription_types=settings.subscription_types_enabled,
         key_shared_enabled=settings.subscription_key_shared_enable,
+        max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
+        max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
+        policies=broker_policies(settings),
+        default_bundles=settings.default_number_of_namespace_bundles,
         max_partitions=settings.max_num_partitions_per_partitioned_topic,
-        max_topics_per_namespace=settings.max_topics_per_namespace,
         max_topic_loads=settings.max_concurrent_topic_load_request,
         topic_load_timeout_seconds=settings.topic_load_timeout_seconds,
         max_lookups=settings.max_concurrent_lookup_request,
@@ -95,6 +96,7 @@ def broker_settings(
         max_connections_per_address=settings.broker_max_connections_per_ip,
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
+        deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         runtime=dict(runtime),
     )
 
@@ -104,8 +106,6 @@ def topic_settings(settings: Settings) -> TopicSettings:
         max_read_entries=settings.dispatcher_max_read_batch_size,
         max_read_bytes=settings.dispatcher_max_read_size_bytes,
         round_robin_entries=settings.dispatcher_max_round_robin_batch_size,
-        max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
-        max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
         failover_delay_seconds=settings.active_consumer_failover_delay_time_millis / 1000,
         failover_consistent_hashing=settings.active_consumer_failover_consistent_hashing,
         key_shared_points=(
@@ -119,8 +119,34 @@ def topic_settings(settings: Settings) -> TopicSettings:
     return TopicSettings(
         dispatch=dispatch,
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
+        deduplication=DeduplicationSettings(
+            snapshot_entries=settings.broker_deduplication_entries_interval,
+            max_producers=settings.broker_deduplication_max_number_of_producers,
+            inactivity_seconds=settings.broker_deduplication_producer_inactivity_timeout_minutes * 60.0,
+        ),
+    )
+
+
+def broker_policies(settings: Settings) -> EffectivePolicies:
+    """What counts where neither topic nor namespace says anything."""
+    partitioned = settings.allow_auto_topic_creation_type == "partitioned"
+    return EffectivePolicies(
+        retention=Retention(
+            settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
+        ),
+        deduplication=settings.broker_deduplication_enabled,
+        deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,
         max_producers=settings.max_producers_per_topic,
         max_consumers=settings.max_consumers_per_topic,
         max_consumers_per_subscription=settings.max_consumers_per_subscription,
         max_subscriptions=settings.max_subscriptions_per_topic,
+        max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
+        max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
+        subscription_types=settings.subscription_types_enabled,
+        auto_topics=AutoTopics(
+            settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0
+        ),
+        auto_subscriptions=settings.allow_auto_subscription_creation,
+        persistence=Persistence(mark_delete_rate=settings.managed_ledger_default_mark_delete_rate_limit),
+        max_topics=settings.max_topics_per_namespace,
     )

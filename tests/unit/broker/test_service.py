@@ -7,6 +7,8 @@ from world import World
 
 from magnetar.broker.bootstrap import bootstrap
 from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import AutoTopics
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic, TopicSettings
@@ -20,12 +22,13 @@ NAME = TopicName.parse("persistent://public/default/t")
 class Brokers:
     """One broker over the stores of a world."""
 
-    def __init__(self, **settings: bool) -> None:
+    def __init__(self, policies: EffectivePolicies = EffectivePolicies()) -> None:  # noqa: B008 - frozen
         self.world = World()
         io = self.world.simulation.io
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
-        known = BrokerSettings("standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), **settings)
+        topic = TopicSettings(DispatchSettings())
+        known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies)
         wheel = TimerWheel(io.loop)
         self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
 
@@ -51,7 +54,7 @@ def test_who_wants_a_topic_made_does_not_fail_with_who_does_not() -> None:
 
 
 def test_an_operator_makes_what_clients_may_not() -> None:
-    brokers = Brokers(auto_topics=False)
+    brokers = Brokers(EffectivePolicies(auto_topics=AutoTopics(allowed=False)))
     with pytest.raises(TopicNotFound):
         brokers.topic()
     made = brokers.world.run(brokers.broker.create_topic(NAME))

@@ -133,7 +133,6 @@ GUARDED = [
     ("brokerServicePortTls", "6651"),
     ("tlsCertificateFilePath", "/cert"),
     ("encryptionRequireOnProducer", "true"),
-    ("brokerDeduplicationEnabled", "true"),
     ("backlogQuotaDefaultLimitBytes", "1000"),
     ("maxPublishRatePerTopicInMessages", "10"),
     ("managedLedgerDigestType", "MAC"),

@@ -82,14 +82,14 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         check_schema(request.schema)
     topic = await broker.topic(name, create=request.force_topic_creation)
     topic.check_open()
-    cap = topic.settings.max_consumers
+    cap = topic.policies.max_consumers
     if cap and topic.consumer_count() >= cap:
         raise ConsumerBusy("Topic reached max consumers limit")
     known = topic.subscriptions.get(request.subscription)
     if known is not None:
         known.check_type(kind)
         await _check_taken(known, kind)
-    _check_allowed(kind, broker.subscription_types, key_shared=broker.key_shared_enabled)
+    _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
@@ -98,7 +98,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         start,
         properties,
         durable=request.durable,
-        create=_may_create(connection, request),
+        create=_may_create(topic, request),
     )
     topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
@@ -107,7 +107,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         if not subscription.durable and not subscription.consumers:
             topic.forget_subscription(subscription)
         return
-    subscription.add(consumer, kind, topic.settings.max_consumers_per_subscription)
+    subscription.add(consumer, kind, topic.policies.max_consumers_per_subscription)
     connection.consumers[consumer.consumer_id] = consumer
     connection.send_success(request.request_id)
     if topic.terminated:
@@ -144,8 +144,8 @@ def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
     )
 
 
-def _may_create(connection: Connection, request: CommandSubscribe) -> bool:
-    return not request.durable or connection.broker.auto_subscriptions
+def _may_create(topic: Topic, request: CommandSubscribe) -> bool:
+    return not request.durable or topic.policies.auto_subscriptions
 
 
 def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared: bool) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 from magnetar.broker.connection import Connection
 from magnetar.broker.producer import AccessMode, Opening, Producer
 from magnetar.broker.wire_ids import signed
-from magnetar.errors import BrokerError, IncompatibleSchema, InvalidRequest, NotAllowed, ServiceNotReady
+from magnetar.errors import (
+    BrokerError,
+    EncryptionRequired,
+    IncompatibleSchema,
+    InvalidRequest,
+    NotAllowed,
+    ServiceNotReady,
+)
 from magnetar.managed_ledger.position import LATEST
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer, Schema
 
@@ -56,9 +63,15 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     topic = await broker.topic(name, create=True)
+    if topic.policies.encryption_required and not request.encrypted:
+        raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
     if request.initial_subscription_name:
         await topic.subscribe(
-            request.initial_subscription_name, LATEST, {}, durable=True, create=broker.auto_subscriptions
+            request.initial_subscription_name,
+            LATEST,
+            {},
+            durable=True,
+            create=topic.policies.auto_subscriptions,
         )
     if not _is_wanted(connection, producer_id, opening):
         return
@@ -94,7 +107,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
     success = answer.producer_success
     success.request_id = request_id
     success.producer_name = producer.name
-    success.last_sequence_id = -1
+    success.last_sequence_id = producer.topic.last_sequence_id(producer.name)
     success.schema_version = b""
     if producer.topic_epoch is not None and producer.access_mode is not AccessMode.Shared:
         success.topic_epoch = producer.topic_epoch

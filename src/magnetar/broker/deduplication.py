@@ -1,0 +1,158 @@
+"""Which messages a topic has already: the highest sequence id of each producer (PIP-6)."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import parse_entry
+
+CURSOR = "pulsar.dedup"
+"""Its properties are the highest sequence ids as of its mark-delete position."""
+
+FRESH, DUPLICATE, UNDECIDED = range(3)
+
+_READ_ENTRIES = 1_000
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class DeduplicationSettings:
+    snapshot_entries: int = 1_000
+    """A snapshot after so many entries; what came after the last one is read when the topic is opened."""
+    max_producers: int = 10_000
+    """Remembered in a snapshot."""
+    inactivity_seconds: float = 360 * 60.0
+    """So long a producer that has gone is remembered."""
+
+
+class Deduplication:
+    """Marks for each producer's name: what is on its way to the disk, and what is durable.
+
+    Monotonic seconds are handed in. The cursor is the topic's and is moved by snapshots only.
+    """
+
+    def __init__(self, ledger: ManagedLedger, cursor: Cursor, settings: DeduplicationSettings) -> None:
+        self._ledger = ledger
+        self.cursor = cursor
+        self._settings = settings
+        self._persisted: dict[str, int] = dict(cursor.describe_properties())
+        self._pushed: dict[str, int] = {}
+        self._left: dict[str, float] = {}
+        self._unsaved = 0
+        self._saved_at = 0.0
+
+    async def replay(self, now: float) -> None:
+        """Reads what was published after the last snapshot.
+
+        :raises LedgerError: it cannot be read
+        """
+        cursor = self.cursor
+        cursor.rewind()
+        while cursor.has_more():
+            run = await cursor.read(_READ_ENTRIES, _READ_BYTES)
+            if run is not None:
+                self._learn(run)
+        self._pushed = dict(self._persisted)
+        self._left = dict.fromkeys(self._persisted, now)
+        self._saved_at = now
+
+    def _learn(self, run: EntryRun) -> None:
+        for index in range(run.count):
+            self._unsaved += 1
+            try:
+                metadata = parse_entry(run.entry(index), verify_checksum=False).metadata
+            except EntryError:
+                # Stored as it came: what its producer wrote into it says nothing here.
+                continue
+            if metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1:
+                continue
+            highest = max(metadata.sequence_id, metadata.highest_sequence_id)
+            if highest > self._persisted.get(metadata.producer_name, -1):
+                self._persisted[metadata.producer_name] = highest
+
+    def last_sequence_id(self, name: str) -> int:
+        """The highest durable one; -1 when there is none."""
+        return self._persisted.get(name, -1)
+
+    # Publishing
+
+    def admit_all(self, name: str, first: array[int], highest: array[int], count: int) -> bool:
+        """Takes slots [0, count) as on their way if all of them are new; else changes nothing."""
+        mark = self._pushed.get(name, -1)
+        for index in range(count):
+            if first[index] <= mark:
+                return False
+            mark = max(first[index], highest[index])
+        self._pushed[name] = mark
+        return True
+
+    def admit(self, name: str, first: int, highest: int) -> int:
+        """Takes one entry as on its way if it is FRESH.
+
+        A batch is judged by its first sequence id and moves the mark to its highest.
+        DUPLICATE: it is durable already; UNDECIDED: a former one is still on its way.
+        """
+        if first > self._pushed.get(name, -1):
+            self._pushed[name] = max(first, highest)
+            return FRESH
+        return DUPLICATE if first <= self._persisted.get(name, -1) else UNDECIDED
+
+    def stored(self, name: str, sequence_id: int, highest: int, entries: int) -> None:
+        """Entries up to this one, the last of them, are durable."""
+        mark = max(sequence_id, highest)
+        if mark > self._persisted.get(name, -1):
+            self._persisted[name] = mark
+            if mark > self._pushed.get(name, -1):
+                # It was on its way before deduplication was switched on.
+                self._pushed[name] = mark
+        self.counted(entries)
+
+    def counted(self, entries: int) -> None:
+        """Entries that say nothing of sequence ids are durable."""
+        self._unsaved += entries
+
+    def failed(self) -> None:
+        """What was on its way will not become durable."""
+        self._pushed = dict(self._persisted)
+
+    # Producers that come and go
+
+    def came(self, name: str) -> None:
+        self._left.pop(name, None)
+
+    def left(self, name: str, now: float) -> None:
+        if name in self._persisted:
+            self._left[name] = now
+
+    # Snapshots
+
+    def full(self) -> bool:
+        """Whether enough was stored for a snapshot."""
+        return self._unsaved >= self._settings.snapshot_entries
+
+    def due(self, now: float, interval: float) -> bool:
+        """Whether something was stored and the last snapshot is older than ``interval`` seconds."""
+        return self._unsaved > 0 and now - self._saved_at >= interval
+
+    def snapshot(self, now: float) -> None:
+        """Moves the cursor to the end, with what is known; written like any cursor."""
+        self._forget(now)
+        storage = self.cursor.storage
+        if storage is not None:
+            known = list(self._persisted.items())[-self._settings.max_producers :]
+            storage.properties = dict(known)
+        self._unsaved = 0
+        self._saved_at = now
+        self.cursor.mark_delete_to(self._ledger.last_confirmed)
+
+    def _forget(self, now: float) -> None:
+        limit = now - self._settings.inactivity_seconds
+        for name in [name for name, left in self._left.items() if left < limit]:
+            del self._left[name]
+            self._persisted.pop(name, None)
+            self._pushed.pop(name, None)

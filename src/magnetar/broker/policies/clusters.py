@@ -1,0 +1,61 @@
+"""Clusters as the metadata store has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.policies.records import Record, change, create, read
+from magnetar.errors import AlreadyExists, ClusterNotFound, PreconditionFailed
+from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
+
+_CLUSTERS = "/admin/clusters"
+_TENANTS = "/admin/policies"
+
+
+def _missing() -> ClusterNotFound:
+    return ClusterNotFound("Cluster does not exist")
+
+
+class Clusters:
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+
+    async def names(self) -> Sequence[str]:
+        """Sorted; ``global``, which is none, is left out."""
+        return [name for name in await self._metadata.children(_CLUSTERS) if name != "global"]
+
+    async def exists(self, name: str) -> bool:
+        return await self._metadata.exists(f"{_CLUSTERS}/{name}")
+
+    async def get(self, name: str) -> Mapping[str, Any]:
+        """:raises ClusterNotFound: there is no such cluster"""
+        found = await read(self._metadata, f"{_CLUSTERS}/{name}")
+        if found is None:
+            raise _missing()
+        return {key: value for key, value in found.items() if value is not None}
+
+    async def create(self, name: str, value: Mapping[str, Any]) -> None:
+        """:raises AlreadyExists: there is one"""
+        if not await create(self._metadata, f"{_CLUSTERS}/{name}", value):
+            raise AlreadyExists("Cluster already exists")
+
+    async def change(self, name: str, work: Callable[[Record], None]) -> None:
+        """:raises ClusterNotFound: there is no such cluster"""
+        await change(self._metadata, f"{_CLUSTERS}/{name}", work, _missing())
+
+    async def delete(self, name: str) -> None:
+        """:raises ClusterNotFound: there is no such cluster
+
+        :raises PreconditionFailed: a tenant may use it, or it has policies below it
+        """
+        for tenant in await self._metadata.children(_TENANTS):
+            record = await read(self._metadata, f"{_TENANTS}/{tenant}") or {}
+            if name in (record.get("allowedClusters") or ()):
+                raise PreconditionFailed("Cluster not empty")
+        try:
+            await self._metadata.delete(f"{_CLUSTERS}/{name}")
+        except NodeMissing as error:
+            raise _missing() from error
+        except NodeNotEmpty as error:
+            raise PreconditionFailed("Cluster not empty") from error

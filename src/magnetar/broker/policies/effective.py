@@ -1,0 +1,280 @@
+"""What counts for a topic: what is set for it, else for its namespace, else for the broker. Nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from magnetar.broker.policies.values import (
+    AGE_QUOTA,
+    STORAGE_QUOTA,
+    AutoTopics,
+    BacklogQuota,
+    DelayedDelivery,
+    DispatchRate,
+    InactiveTopics,
+    Json,
+    Persistence,
+    PublishRate,
+    Retention,
+    SubscribeRate,
+    fields,
+    number,
+    text,
+    texts,
+    truth,
+    whole,
+)
+from magnetar.errors import MetadataFailure
+
+SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicies:
+    """Everything that policies say of one topic; caps are 0 for none. The defaults are Pulsar's."""
+
+    retention: Retention = field(default_factory=Retention)
+    message_ttl_seconds: int = 0
+    """0 for never."""
+    subscription_expiration_minutes: int = 0
+    """0 for never."""
+    storage_quota: BacklogQuota = field(default_factory=BacklogQuota)
+    age_quota: BacklogQuota = field(default_factory=BacklogQuota)
+    deduplication: bool = False
+    deduplication_snapshot_seconds: int = 120
+    max_producers: int = 0
+    max_consumers: int = 0
+    max_consumers_per_subscription: int = 0
+    max_subscriptions: int = 0
+    max_unacked_per_consumer: int = 50_000
+    max_unacked_per_subscription: int = 200_000
+    max_message_size: int = 0
+    """Bytes; 0: only the broker's own bound counts."""
+    publish_rate: PublishRate = field(default_factory=PublishRate)
+    dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
+    subscription_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
+    subscription_dispatch_rates: Mapping[str, DispatchRate] = field(default_factory=dict)
+    """Of single subscriptions, by name; they win over the one for all."""
+    replicator_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
+    subscribe_rate: SubscribeRate = field(default_factory=SubscribeRate)
+    inactive_topics: InactiveTopics = field(default_factory=InactiveTopics)
+    subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
+    auto_topics: AutoTopics = field(default_factory=AutoTopics)
+    auto_subscriptions: bool = True
+    schema_compatibility: str = "FULL"
+    schema_validation: bool = False
+    """Producers must have a schema."""
+    auto_update_schema: bool = True
+    """Producers may add versions of the schema."""
+    delayed_delivery: DelayedDelivery = field(default_factory=DelayedDelivery)
+    encryption_required: bool = False
+    compaction_threshold: int = 0
+    """Bytes of backlog; 0: topics are not compacted by themselves."""
+    persistence: Persistence = field(default_factory=Persistence)
+    offload: Json | None = None
+    entry_filters: tuple[str, ...] = ()
+    pause_on_ack_state: bool = False
+    replication_clusters: tuple[str, ...] = ()
+    max_topics: int = 0
+    """Of the namespace."""
+
+    def dispatch_rate_of(self, subscription: str) -> DispatchRate:
+        """The bound on what one subscription is sent."""
+        return self.subscription_dispatch_rates.get(subscription, self.subscription_dispatch_rate)
+
+
+def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value == nothing else read(value)
+
+
+def _filters(value: Any) -> tuple[str, ...]:
+    names = text(fields(value).get("entryFilterNames", ""))
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _auto_subscriptions(value: Any) -> bool:
+    return truth(fields(value).get("allowAutoSubscriptionCreation", False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a value is written, in the JSON of a namespace and in that of a topic; None: it is not there."""
+
+    namespace: str | None
+    topic: str | None
+    read: Callable[[Any], Any]
+    per_cluster: bool = False
+    """The namespace has one for each cluster."""
+
+
+_SOURCES: dict[str, _Source] = {
+    "retention": _Source("retention_policies", "retentionPolicies", Retention.read),
+    "message_ttl_seconds": _Source("message_ttl_in_seconds", "messageTTLInSeconds", whole),
+    "subscription_expiration_minutes": _Source("subscription_expiration_time_minutes", None, whole),
+    "deduplication": _Source("deduplicationEnabled", "deduplicationEnabled", truth),
+    "deduplication_snapshot_seconds": _Source(
+        "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotIntervalSeconds", whole
+    ),
+    "max_producers": _Source("max_producers_per_topic", "maxProducerPerTopic", whole),
+    "max_consumers": _Source("max_consumers_per_topic", "maxConsumerPerTopic", whole),
+    "max_consumers_per_subscription": _Source(
+        "max_consumers_per_subscription", "maxConsumersPerSubscription", whole
+    ),
+    "max_subscriptions": _Source("max_subscriptions_per_topic", "maxSubscriptionsPerTopic", whole),
+    "max_unacked_per_consumer": _Source(
+        "max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer", whole
+    ),
+    "max_unacked_per_subscription": _Source(
+        "max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription", whole
+    ),
+    "max_message_size": _Source(None, "maxMessageSize", whole),
+    "publish_rate": _Source("publishMaxMessageRate", "publishRate", PublishRate.read, True),
+    "dispatch_rate": _Source("topicDispatchRate", "dispatchRate", DispatchRate.read, True),
+    "subscription_dispatch_rate": _Source(
+        "subscriptionDispatchRate", "subscriptionDispatchRate", DispatchRate.read, True
+    ),
+    "replicator_dispatch_rate": _Source(
+        "replicatorDispatchRate", "replicatorDispatchRate", DispatchRate.read, True
+    ),
+    "subscribe_rate": _Source("clusterSubscribeRate", "subscribeRate", SubscribeRate.read, True),
+    "inactive_topics": _Source("inactive_topic_policies", "inactiveTopicPolicies", InactiveTopics.read),
+    "subscription_types": _Source(
+        "subscription_types_enabled", "subscriptionTypesEnabled", _unless([], texts)
+    ),
+    "auto_topics": _Source("autoTopicCreationOverride", None, AutoTopics.read),
+    "auto_subscriptions": _Source(
+        "autoSubscriptionCreationOverride", "autoSubscriptionCreationOverride", _auto_subscriptions
+    ),
+    "schema_compatibility": _Source(
+        "schema_compatibility_strategy", "schemaCompatibilityStrategy", _unless("UNDEFINED", text)
+    ),
+    "schema_validation": _Source(
+        "schema_validation_enforced", "schemaValidationEnforced", _unless(False, truth)
+    ),
+    "auto_update_schema": _Source("is_allow_auto_update_schema", None, truth),
+    "delayed_delivery": _Source("delayed_delivery_policies", None, DelayedDelivery.read),
+    "encryption_required": _Source("encryption_required", None, _unless(False, truth)),
+    "compaction_threshold": _Source("compaction_threshold", "compactionThreshold", whole),
+    "persistence": _Source("persistence", "persistence", Persistence.read),
+    "offload": _Source("offload_policies", "offloadPolicies", fields),
+    "entry_filters": _Source("entryFilters", "entryFilters", _filters),
+    "pause_on_ack_state": _Source(
+        "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth
+    ),
+    "replication_clusters": _Source("replication_clusters", "replicationClusters", texts),
+    "max_topics": _Source("max_topics_per_namespace", None, whole),
+}
+
+_AUTO_UPDATE_STRATEGIES = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+"""The older form of the compatibility strategy; counts where the newer one is undefined."""
+
+
+def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> EffectivePolicies:
+    """What counts for topics of a namespace that have no policies of their own.
+
+    :raises MetadataFailure: a value is not what Pulsar writes; the text names it
+    """
+    found: dict[str, Any] = {}
+    for name, source in _SOURCES.items():
+        if source.namespace is None:
+            continue
+        value = policies.get(source.namespace)
+        if source.per_cluster and value is not None:
+            value = fields(value).get(cluster)
+        _take(found, name, source, value, source.namespace)
+    if "schema_compatibility" not in found:
+        former = _AUTO_UPDATE_STRATEGIES.get(policies.get("schema_auto_update_compatibility_strategy", ""))
+        if former is not None:
+            found["schema_compatibility"] = former
+    _take_quotas(found, policies.get("backlog_quota_map"))
+    return replace(defaults, **found)
+
+
+def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
+    """What counts for a topic.
+
+    :param policies: what its namespace says
+    :param own: its own policies
+    :raises MetadataFailure: a value is not what Pulsar writes; the text names it
+    """
+    found: dict[str, Any] = {}
+    for name, source in _SOURCES.items():
+        if source.topic is not None:
+            _take(found, name, source, own.get(source.topic), source.topic)
+    _take_quotas(found, own.get("backLogQuotaMap"))
+    delayed = _delayed(policies.delayed_delivery, own)
+    if delayed != policies.delayed_delivery:
+        found["delayed_delivery"] = delayed
+    rates = own.get("subscriptionPolicies")
+    if rates:
+        found["subscription_dispatch_rates"] = {
+            name: DispatchRate.read(value["dispatchRate"])
+            for name, value in fields(rates).items()
+            if fields(value).get("dispatchRate") is not None
+        }
+    return replace(policies, **found)
+
+
+def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
+    """The system's own topics keep everything and take whatever the system writes."""
+    return replace(
+        policies,
+        message_ttl_seconds=0,
+        storage_quota=BacklogQuota(),
+        age_quota=BacklogQuota(),
+        deduplication=False,
+        max_producers=0,
+        max_consumers=0,
+        max_consumers_per_subscription=0,
+        max_subscriptions=0,
+        publish_rate=PublishRate(),
+        inactive_topics=InactiveTopics(),
+        auto_topics=AutoTopics(),
+        auto_subscriptions=True,
+        subscription_types=SUBSCRIPTION_TYPES,
+        schema_compatibility="ALWAYS_COMPATIBLE",
+        schema_validation=False,
+        encryption_required=False,
+        delayed_delivery=replace(policies.delayed_delivery, active=False),
+    )
+
+
+def _take(found: dict[str, Any], name: str, source: _Source, value: Any, key: str) -> None:
+    if value is None:
+        return
+    try:
+        read = source.read(value)
+    except MetadataFailure as error:
+        raise MetadataFailure(f"{key}: {error}") from error
+    if read is not None:
+        found[name] = read
+
+
+def _take_quotas(found: dict[str, Any], quotas: Any) -> None:
+    for name, kind in (("storage_quota", STORAGE_QUOTA), ("age_quota", AGE_QUOTA)):
+        quota = fields(quotas or {}).get(kind)
+        if quota is not None:
+            found[name] = BacklogQuota.read(quota)
+
+
+def _delayed(above: DelayedDelivery, own: Json) -> DelayedDelivery:
+    """A topic's delayed delivery is three fields of their own."""
+    active = own.get("delayedDeliveryEnabled")
+    tick = own.get("delayedDeliveryTickTimeMillis")
+    longest = own.get("delayedDeliveryMaxDelayInMillis")
+    return DelayedDelivery(
+        above.active if active is None else truth(active),
+        above.tick_ms if tick is None else int(number(tick)),
+        above.max_delay_ms if longest is None else int(number(longest)),
+    )

@@ -1,0 +1,133 @@
+"""Namespaces as the metadata store has them: their policies and how they are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.policies.records import Record, change, create, read
+from magnetar.errors import AlreadyExists, NamespaceNotFound, PreconditionFailed, TenantNotFound
+from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
+from magnetar.naming.bundles import Bundles
+from magnetar.naming.namespace_name import NamespaceName
+
+_POLICIES = "/admin/policies"
+_LOCAL = "/admin/local-policies"
+
+
+def missing() -> NamespaceNotFound:
+    return NamespaceNotFound("Namespace does not exist")
+
+
+def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:
+    """Policies of a namespace nobody has set anything for."""
+    return {
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "replication_clusters": list(clusters),
+        "allowed_clusters": [],
+        "bundles": dict(bundles),
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "is_allow_auto_update_schema": True,
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": {},
+        "migrated": False,
+    }
+
+
+def divided(count: int) -> Record:
+    """``BundlesData`` of so many bundles of the same size.
+
+    :param count: 1 … 65536
+    """
+    boundaries = Bundles.even(count).texts()
+    return {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
+
+
+class NamespaceRecords:
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+
+    async def of_tenant(self, tenant: str) -> Sequence[str]:
+        """Full names, sorted.
+
+        :raises TenantNotFound: there is no such tenant
+        """
+        root = f"{_POLICIES}/{tenant}"
+        if not await self._metadata.exists(root):
+            raise TenantNotFound("Tenant does not exist")
+        names = []
+        for child in await self._metadata.children(root):
+            if await read(self._metadata, f"{root}/{child}") is not None:
+                names.append(f"{tenant}/{child}")
+            below = await self._metadata.children(f"{root}/{child}")
+            names.extend(f"{tenant}/{child}/{local}" for local in below)
+        return sorted(names)
+
+    async def exists(self, name: NamespaceName) -> bool:
+        return await read(self._metadata, f"{_POLICIES}/{name.path}") is not None
+
+    async def get(self, name: NamespaceName) -> Record:
+        """:raises NamespaceNotFound: there is no such namespace"""
+        found = await read(self._metadata, f"{_POLICIES}/{name.path}")
+        if found is None:
+            raise missing()
+        return found
+
+    async def local(self, name: NamespaceName) -> Record:
+        """``LocalPolicies``: what concerns this cluster alone; empty where nothing is written."""
+        return await read(self._metadata, f"{_LOCAL}/{name.path}") or {}
+
+    async def create(self, name: NamespaceName, policies: Mapping[str, Any]) -> None:
+        """:param policies: whole, with ``bundles``
+
+        :raises AlreadyExists: there is one
+        """
+        local = {"bundles": policies["bundles"], "migrated": False}
+        if await self.exists(name):
+            raise AlreadyExists("Namespace already exists")
+        await create(self._metadata, f"{_LOCAL}/{name.path}", local)
+        if not await create(self._metadata, f"{_POLICIES}/{name.path}", policies):
+            raise AlreadyExists("Namespace already exists")
+
+    async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
+        """:raises NamespaceNotFound: there is no such namespace"""
+        return await change(self._metadata, f"{_POLICIES}/{name.path}", work, missing())
+
+    async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
+        """:raises NamespaceNotFound: there is no such namespace"""
+        return await change(self._metadata, f"{_LOCAL}/{name.path}", work, missing())
+
+    async def delete(self, name: NamespaceName) -> None:
+        """Removes the records; topics are the caller's business.
+
+        :raises NamespaceNotFound: there is no such namespace
+        :raises PreconditionFailed: there are legacy namespaces below that name
+        """
+        try:
+            await self._metadata.delete(f"{_POLICIES}/{name.path}")
+        except NodeMissing as error:
+            raise missing() from error
+        except NodeNotEmpty as error:
+            raise PreconditionFailed(f"There are namespaces below {name}") from error
+        for root in (_LOCAL, "/namespace"):
+            await self._delete_quietly(f"{root}/{name.path}")
+
+    async def _delete_quietly(self, path: str) -> None:
+        for child in await self._metadata.children(path):
+            await self._delete_quietly(f"{path}/{child}")
+        if await self._metadata.exists(path):
+            await self._metadata.delete(path)

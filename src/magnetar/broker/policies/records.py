@@ -1,0 +1,80 @@
+"""Records of policies: JSON objects in the metadata store, changed under their version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magnetar.errors import BrokerError, ConcurrentModification, MetadataFailure
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, Node
+
+Record = dict[str, Any]
+
+_ATTEMPTS = 20
+"""How often a change is tried again because somebody else wrote in between."""
+
+
+def decode(node: Node) -> Record:
+    """:raises MetadataFailure: it is not a JSON object"""
+    try:
+        value = json.loads(node.value or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise MetadataFailure(f"{node.path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise MetadataFailure(f"{node.path}: not an object but {type(value).__name__}")
+    return value
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    """Null fields are left out, as Pulsar does."""
+    kept = {key: item for key, item in value.items() if item is not None}
+    return json.dumps(kept, separators=(",", ":")).encode()
+
+
+async def read(metadata: MetadataStore, path: str) -> Record | None:
+    """None when there is no such record, or only a parent of others.
+
+    :raises MetadataFailure: it is not a JSON object
+    """
+    node = await metadata.get(path)
+    if node is None or not node.value:
+        return None
+    return decode(node)
+
+
+async def create(metadata: MetadataStore, path: str, value: Mapping[str, Any]) -> bool:
+    """False when there is one already."""
+    node = await metadata.get(path)
+    if node is not None and node.value:
+        return False
+    try:
+        await metadata.put(path, encode(value), MUST_NOT_EXIST if node is None else node.version)
+    except BadVersion:
+        # Somebody else wrote it in between: theirs counts.
+        return False
+    return True
+
+
+async def change(
+    metadata: MetadataStore, path: str, work: Callable[[Record], None], missing: BrokerError
+) -> Record:
+    """Applies ``work`` to a record; again when somebody else wrote in between, so it must not add up.
+
+    :returns: the record as written
+    :param missing: raised when there is none
+    :raises ConcurrentModification: others write all the time
+    :raises MetadataFailure: what is there is not a JSON object
+    """
+    for _ in range(_ATTEMPTS):
+        node = await metadata.get(path)
+        if node is None or not node.value:
+            raise missing
+        value = decode(node)
+        work(value)
+        try:
+            await metadata.put(path, encode(value), node.version)
+        except BadVersion:
+            continue
+        return value
+    raise ConcurrentModification("Concurrent modification")

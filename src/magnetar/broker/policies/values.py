@@ -1,0 +1,269 @@
+"""Policies that are more than a number or a flag: typed, with Pulsar's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.errors import MetadataFailure
+
+Json = Mapping[str, Any]
+
+STORAGE_QUOTA = "destination_storage"
+AGE_QUOTA = "message_age"
+QUOTA_TYPES = (STORAGE_QUOTA, AGE_QUOTA)
+
+
+def whole(value: Any) -> int:
+    """:raises MetadataFailure: it is not a whole number"""
+    if type(value) is not int:
+        raise MetadataFailure(f"a whole number is wanted, not {value!r}")
+    return value
+
+
+def number(value: Any) -> float:
+    """:raises MetadataFailure: it is not a number"""
+    if type(value) not in (int, float):
+        raise MetadataFailure(f"a number is wanted, not {value!r}")
+    return float(value)
+
+
+def truth(value: Any) -> bool:
+    """:raises MetadataFailure: it is neither true nor false"""
+    if type(value) is not bool:
+        raise MetadataFailure(f"true or false is wanted, not {value!r}")
+    return value
+
+
+def text(value: Any) -> str:
+    """:raises MetadataFailure: it is not a text"""
+    if not isinstance(value, str):
+        raise MetadataFailure(f"a text is wanted, not {value!r}")
+    return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """:raises MetadataFailure: it is not a list of texts"""
+    if not isinstance(value, list):
+        raise MetadataFailure(f"a list is wanted, not {value!r}")
+    return tuple(text(item) for item in value)
+
+
+def fields(value: Any) -> Json:
+    """:raises MetadataFailure: it is not an object"""
+    if not isinstance(value, dict):
+        raise MetadataFailure(f"an object is wanted, not {value!r}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long acknowledged entries stay: 0 none, -1 without a bound; a single 0 switches it off."""
+
+    minutes: int = 0
+    megabytes: int = 0
+
+    @classmethod
+    def read(cls, value: Any) -> Retention:
+        given = fields(value)
+        minutes, megabytes = given.get("retentionTimeInMinutes", 0), given.get("retentionSizeInMB", 0)
+        return cls(whole(minutes), whole(megabytes))
+
+    def json(self) -> Json:
+        return {"retentionTimeInMinutes": self.minutes, "retentionSizeInMB": self.megabytes}
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuota:
+    """A bound on what is not acknowledged, and what happens at it; -1 for no bound."""
+
+    limit_bytes: int = -1
+    limit_seconds: int = -1
+    policy: str = "producer_request_hold"
+
+    @classmethod
+    def read(cls, value: Any) -> BacklogQuota:
+        given = fields(value)
+        size = given.get("limitSize")
+        if size is None or (size == 0 and given.get("limit")):
+            size = given.get("limit", -1)
+        policy = given.get("policy") or cls().policy
+        return cls(whole(size), whole(given.get("limitTime", -1)), text(policy))
+
+    def json(self) -> Json:
+        return {
+            "limit": self.limit_bytes,
+            "limitSize": self.limit_bytes,
+            "limitTime": self.limit_seconds,
+            "policy": self.policy,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRate:
+    """A bound on publishing, per second and topic; 0 or less for none."""
+
+    messages: int = -1
+    size: int = -1
+
+    @classmethod
+    def read(cls, value: Any) -> PublishRate:
+        given = fields(value)
+        messages = given.get("publishThrottlingRateInMsg", -1)
+        return cls(whole(messages), whole(given.get("publishThrottlingRateInByte", -1)))
+
+    def json(self) -> Json:
+        return {"publishThrottlingRateInMsg": self.messages, "publishThrottlingRateInByte": self.size}
+
+    @property
+    def limited(self) -> bool:
+        return self.messages > 0 or self.size > 0
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRate:
+    """A bound on dispatch, per period; 0 or less for none."""
+
+    messages: int = -1
+    size: int = -1
+    relative_to_publish: bool = False
+    period_seconds: int = 1
+
+    @classmethod
+    def read(cls, value: Any) -> DispatchRate:
+        given = fields(value)
+        return cls(
+            whole(given.get("dispatchThrottlingRateInMsg", 0)),
+            whole(given.get("dispatchThrottlingRateInByte", 0)),
+            truth(given.get("relativeToPublishRate", False)),
+            whole(given.get("ratePeriodInSecond", 0)),
+        )
+
+    def json(self) -> Json:
+        return {
+            "dispatchThrottlingRateInMsg": self.messages,
+            "dispatchThrottlingRateInByte": self.size,
+            "relativeToPublishRate": self.relative_to_publish,
+            "ratePeriodInSecond": self.period_seconds,
+        }
+
+    @property
+    def limited(self) -> bool:
+        return self.messages > 0 or self.size > 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRate:
+    """How often one consumer may subscribe in a period; 0 or less for no bound."""
+
+    per_consumer: int = -1
+    period_seconds: int = 30
+
+    @classmethod
+    def read(cls, value: Any) -> SubscribeRate:
+        given = fields(value)
+        rate = given.get("subscribeThrottlingRatePerConsumer", -1)
+        return cls(whole(rate), whole(given.get("ratePeriodInSecond", 30)))
+
+    def json(self) -> Json:
+        return {
+            "subscribeThrottlingRatePerConsumer": self.per_consumer,
+            "ratePeriodInSecond": self.period_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class InactiveTopics:
+    """Whether a topic that nobody uses is deleted, and after how many seconds."""
+
+    delete: bool = False
+    seconds: int = 60
+    mode: str = "delete_when_no_subscriptions"
+
+    @classmethod
+    def read(cls, value: Any) -> InactiveTopics:
+        given = fields(value)
+        return cls(
+            truth(given.get("deleteWhileInactive", False)),
+            whole(given.get("maxInactiveDurationSeconds", 0)),
+            text(given.get("inactiveTopicDeleteMode") or cls().mode),
+        )
+
+    def json(self) -> Json:
+        return {
+            "inactiveTopicDeleteMode": self.mode,
+            "maxInactiveDurationSeconds": self.seconds,
+            "deleteWhileInactive": self.delete,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AutoTopics:
+    """Whether a missing topic is made on use, and with how many partitions; 0 makes it without."""
+
+    allowed: bool = True
+    partitions: int = 0
+
+    @classmethod
+    def read(cls, value: Any) -> AutoTopics:
+        given = fields(value)
+        partitioned = given.get("topicType") == "partitioned"
+        count = given.get("defaultNumPartitions")
+        return cls(
+            truth(given.get("allowAutoTopicCreation", False)),
+            whole(1 if count is None else count) if partitioned else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedDelivery:
+    """Whether messages may ask to be delivered later, how exactly and how late at most (0: any time)."""
+
+    active: bool = True
+    tick_ms: int = 1000
+    max_delay_ms: int = 0
+
+    @classmethod
+    def read(cls, value: Any) -> DelayedDelivery:
+        given = fields(value)
+        return cls(
+            truth(given.get("active", False)),
+            whole(given.get("tickTime", 0)),
+            whole(given.get("maxDeliveryDelayInMillis", 0)),
+        )
+
+    def json(self) -> Json:
+        return {
+            "tickTime": self.tick_ms,
+            "active": self.active,
+            "maxDeliveryDelayInMillis": self.max_delay_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Persistence:
+    """Copies of each entry, and how often a cursor is written at most, per second."""
+
+    ensemble: int = 1
+    write_quorum: int = 1
+    ack_quorum: int = 1
+    mark_delete_rate: float = 1.0
+
+    @classmethod
+    def read(cls, value: Any) -> Persistence:
+        given = fields(value)
+        return cls(
+            whole(given.get("bookkeeperEnsemble", 2)),
+            whole(given.get("bookkeeperWriteQuorum", 2)),
+            whole(given.get("bookkeeperAckQuorum", 2)),
+            number(given.get("managedLedgerMaxMarkDeleteRate", 0.0)),
+        )
+
+    def json(self) -> Json:
+        return {
+            "bookkeeperEnsemble": self.ensemble,
+            "bookkeeperWriteQuorum": self.write_quorum,
+            "bookkeeperAckQuorum": self.ack_quorum,
+            "managedLedgerMaxMarkDeleteRate": self.mark_delete_rate,
+        }

@@ -1,0 +1,305 @@
+"""A broker with a thousand consumers, requests or subscriptions at once: each turn of its loop is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from world import World
+
+from magnetar.broker.bootstrap import bootstrap
+from magnetar.broker.connection import Connection
+from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.handlers import handle
+from magnetar.broker.loop_turn import REQUEST_PRICE, STEP_BYTES, TURN_BYTES
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topic import TopicSettings
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+TOPIC = "persistent://public/default/many"
+PAYLOAD = bytes(1000)
+
+
+class Peer:
+    """A client in this process: what it sends is there at once, what it is sent is kept."""
+
+    def __init__(self, world: Brokers) -> None:
+        self.world = world
+        self.size = 0
+        self._written = b""
+        self._commands: list[BaseCommand] = []
+        self.reading = True
+        self.connection = Connection(world.broker, handle)
+        self.connection.connection_made(self)
+        self.send(BaseCommand.CONNECT, "connect", client_version="test", protocol_version=21)
+
+    # The transport of its connection
+
+    def write(self, data: bytes | bytearray) -> None:
+        self.size += len(data)
+        self._written += data
+        self.world.written += len(data)
+
+    def get_extra_info(self, _name: str) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        assert high > low
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        raise AssertionError("the broker closed a connection")
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    # The client
+
+    def send(self, kind: BaseCommand.Type.ValueType, name: str, **fields: Any) -> None:
+        self.connection.data_received(frame(kind, name, **fields))
+
+    def received(self, kind: int) -> list[BaseCommand]:
+        data, self._written = self._written, b""
+        self._commands += [decode_command(data, start) for _, start, _ in split(data, 1 << 23)]
+        return [command for command in self._commands if command.type == kind]
+
+    def forget(self) -> None:
+        self.size = 0
+        self._written = b""
+        self._commands.clear()
+
+    def count(self, kind: int) -> int:
+        return len(self.received(kind))
+
+
+def frame(kind: BaseCommand.Type.ValueType, name: str, **fields: Any) -> bytes:
+    command = BaseCommand(type=kind)
+    getattr(command, name).SetInParent()
+    for field, value in fields.items():
+        setattr(getattr(command, name), field, value)
+    return encode_command(command)
+
+
+def subscribe_frame(number: int, subscription: str, kind: int, topic: str = TOPIC) -> bytes:
+    return frame(
+        BaseCommand.SUBSCRIBE,
+        "subscribe",
+        topic=topic,
+        subscription=subscription,
+        subType=kind,
+        consumer_id=number,
+        request_id=number,
+        consumer_name=f"c{number}",
+        initialPosition=1,
+    )
+
+
+def send_frame(sequence_id: int, payload: bytes = PAYLOAD) -> bytes:
+    command = BaseCommand(type=BaseCommand.SEND)
+    command.send.producer_id = 1
+    command.send.sequence_id = sequence_id
+    metadata = MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1)
+    return encode_with_payload(command, build_entry(metadata, payload))
+
+
+class Brokers:
+    def __init__(self) -> None:
+        self.written = 0
+        self.turns: list[int] = []
+        """Bytes written in each turn of the loop that is watched."""
+        self.world = World(settings=ManagedLedgerSettings())
+        self.loop = self.world.simulation.loop
+        io = self.world.simulation.io
+        urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
+        self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
+        known = BrokerSettings(
+            "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=1e6
+        )
+        self.broker = BrokerService(io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known)
+
+    def one_turn(self) -> None:
+        """Runs what is ready, and what that makes ready stays for the next turn."""
+        before = self.written
+        passed = self.loop.create_future()
+        self.loop.call_soon(passed.set_result, None)
+        self.loop.run_until(passed)
+        self.turns.append(self.written - before)
+
+    def until(self, done: Any, most: int = 5000) -> int:
+        """Runs turn by turn; how many it took."""
+        for turn in range(most):
+            if done():
+                return turn
+            self.one_turn()
+            if not self.loop.timeline.ready and not done():
+                self.loop.timeline.advance()
+        raise AssertionError("it never came to an end")
+
+    def publisher(self, topic: str = TOPIC) -> Peer:
+        peer = Peer(self)
+        peer.send(BaseCommand.PRODUCER, "producer", topic=topic, producer_id=1, request_id=1)
+        self.until(lambda: peer.count(BaseCommand.PRODUCER_SUCCESS))
+        return peer
+
+    def subscribed(self, subscription: str, kind: int = 0, topic: str = TOPIC, number: int = 1) -> Peer:
+        peer = Peer(self)
+        peer.connection.data_received(subscribe_frame(number, subscription, kind, topic))
+        self.until(lambda: peer.count(BaseCommand.SUCCESS))
+        return peer
+
+    def publish(self, peer: Peer, count: int, payload: bytes = PAYLOAD) -> None:
+        peer.forget()
+        peer.connection.data_received(b"".join(send_frame(n, payload) for n in range(count)))
+        self.until(lambda: peer.count(BaseCommand.SEND_RECEIPT) == count)
+
+
+@pytest.fixture
+def brokers() -> Iterator[Brokers]:
+    brokers = Brokers()
+    yield brokers
+    assert brokers.broker.turn.waiting == 0
+
+
+def positions(peer: Peer) -> list[tuple[int, int]]:
+    ids = [c.message.message_id for c in peer.received(BaseCommand.MESSAGE)]
+    return [(found.ledgerId, found.entryId) for found in ids]
+
+
+def test_consumers_that_all_start_on_a_backlog_share_turns(brokers: Brokers) -> None:
+    backlog, count = 200, 200
+    publisher = brokers.publisher()
+    consumers = [brokers.subscribed(f"s{n}") for n in range(count)]
+    brokers.publish(publisher, backlog)
+    good = brokers.subscribed("good", topic=TOPIC + "-of-another")
+    brokers.publish(brokers.publisher(TOPIC + "-of-another"), 1)
+    brokers.turns.clear()
+    brokers.written = 0
+    for consumer in consumers:
+        consumer.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1000)
+    total = count * backlog * len(PAYLOAD)
+    good.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1000)
+    brokers.until(lambda: good.count(BaseCommand.MESSAGE) == 1)
+    assert brokers.written < total / 4, "it came when the others had nearly all of theirs"
+    brokers.until(lambda: all(consumer.count(BaseCommand.MESSAGE) == backlog for consumer in consumers))
+    assert max(brokers.turns) <= TURN_BYTES + STEP_BYTES + 64 * 1024
+    wanted = positions(consumers[0])
+    assert len(wanted) == backlog
+    assert wanted == sorted(wanted)
+    assert all(positions(consumer) == wanted for consumer in consumers)
+
+
+def test_nobody_has_everything_while_another_has_nothing(brokers: Brokers) -> None:
+    publisher = brokers.publisher()
+    consumers = [brokers.subscribed(f"s{n}") for n in range(100)]
+    brokers.publish(publisher, 400)
+    for consumer in consumers:
+        consumer.forget()
+        consumer.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1000)
+    begun = brokers.broker.turn.waiting
+    assert begun > 50
+    brokers.until(lambda: all(consumer.size for consumer in consumers))
+    finished = sum(consumer.size >= 400 * len(PAYLOAD) for consumer in consumers)
+    assert finished <= 10
+    brokers.until(lambda: all(consumer.count(BaseCommand.MESSAGE) == 400 for consumer in consumers))
+
+
+def test_consumers_of_a_shared_subscription_share_turns(brokers: Brokers) -> None:
+    backlog, payload = 900, bytes(10_000)
+    publisher = brokers.publisher()
+    consumers = [brokers.subscribed("s", 1, number=n) for n in range(50)]
+    for consumer in consumers:
+        consumer.forget()
+    brokers.publish(publisher, backlog, payload)
+    brokers.turns.clear()
+    for number, consumer in enumerate(consumers):
+        consumer.send(BaseCommand.FLOW, "flow", consumer_id=number, messagePermits=1000)
+    brokers.until(lambda: sum(c.size for c in consumers) >= backlog * len(payload))
+    assert max(brokers.turns) <= TURN_BYTES + STEP_BYTES
+    found = [positions(consumer) for consumer in consumers]
+    assert len({one for many in found for one in many}) == sum(map(len, found)) == backlog
+
+
+def test_a_message_to_a_thousand_subscriptions_goes_out_over_several_turns(brokers: Brokers) -> None:
+    count = 1000
+    publisher = brokers.publisher()
+    consumers = []
+    peer = Peer(brokers)
+    for number in range(count):
+        if number % 10 == 0:
+            peer = Peer(brokers)
+            consumers.append(peer)
+        peer.connection.data_received(subscribe_frame(number, f"s{number}", 0))
+        peer.send(BaseCommand.FLOW, "flow", consumer_id=number, messagePermits=1000)
+    brokers.until(lambda: sum(c.count(BaseCommand.SUCCESS) for c in consumers) == count)
+    for number in range(count):
+        consumers[number // 10].send(BaseCommand.FLOW, "flow", consumer_id=number, messagePermits=1000)
+    brokers.turns.clear()
+    publisher.connection.data_received(send_frame(0) + send_frame(1))
+    brokers.until(lambda: sum(c.count(BaseCommand.MESSAGE) for c in consumers) == 2 * count)
+    assert sum(bool(size) for size in brokers.turns) > 3
+    for peer in consumers:
+        got: dict[int, list[int]] = {}
+        for found in peer.received(BaseCommand.MESSAGE):
+            got.setdefault(found.message.consumer_id, []).append(found.message.message_id.entryId)
+        assert len(got) == 10
+        assert all(entries == [0, 1] for entries in got.values())
+
+
+def test_requests_of_one_connection_are_handled_turn_by_turn(brokers: Brokers) -> None:
+    count = 500
+    brokers.publisher()
+    flood, other = Peer(brokers), Peer(brokers)
+    brokers.one_turn()
+    flood.connection.data_received(b"".join(subscribe_frame(n, f"s{n}", 0) for n in range(count)))
+    assert not flood.reading
+    assert len(flood.connection.opening_consumers) <= TURN_BYTES // REQUEST_PRICE
+    other.send(BaseCommand.PING, "ping")
+    brokers.until(lambda: other.count(BaseCommand.PONG))
+    assert flood.count(BaseCommand.SUCCESS) < count / 4
+    brokers.until(lambda: flood.count(BaseCommand.SUCCESS) == count)
+    answered = [answer.success.request_id for answer in flood.received(BaseCommand.SUCCESS)]
+    assert sorted(answered) == list(range(count))
+    assert flood.reading
+
+
+def test_frames_of_one_connection_are_handled_turn_by_turn(brokers: Brokers) -> None:
+    """FLOW frames, the cheapest of all, by the ten thousand in one read; none is lost, order is kept."""
+    count = 30_000
+    peer = brokers.subscribed("s")
+    one = frame(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1)
+    consumer = peer.connection.consumers[1]
+    peer.connection.data_received(one * count)
+    assert 0 < consumer.permits < count / 2
+    peer.connection.data_received(
+        frame(BaseCommand.CLOSE_CONSUMER, "close_consumer", consumer_id=1, request_id=2)
+    )
+    turns = brokers.until(lambda: peer.count(BaseCommand.SUCCESS) == 2)
+    assert turns > 2
+    assert consumer.permits == count
+    assert peer.reading
+
+
+def test_a_connection_that_goes_while_it_waits_is_forgotten(brokers: Brokers) -> None:
+    brokers.publisher()
+    flood = Peer(brokers)
+    flood.connection.data_received(b"".join(subscribe_frame(n, f"s{n}", 0) for n in range(200)))
+    assert brokers.broker.turn.waiting
+    flood.connection.connection_lost(None)
+    brokers.until(lambda: not brokers.broker.turn.waiting)
+    brokers.world.wait(1)
+    topic = brokers.broker.topics[TOPIC]
+    assert topic.consumer_count() == 0
