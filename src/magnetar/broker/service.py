@@ -233,6 +233,17 @@ class BrokerService:
         await each(self.io, "listing", names, take)
         return found
 
+    async def existing_partitions(self, name: TopicName) -> int:
+        """The number of partitions of a topic that is there; 0 when it has none.
+
+        :raises TopicNotFound: it is missing
+        """
+        await self.namespaces.check(name.namespace_name)
+        count = await self.namespaces.partitions(name)
+        if not count and not await self.managed_ledgers.exists(name.path):
+            raise TopicNotFound(f"Topic {name} not found")
+        return count
+
     async def partitions_or_create(self, name: TopicName) -> int:
         """The number of partitions; a topic that is missing is made with partitions where the settings say
         so.
