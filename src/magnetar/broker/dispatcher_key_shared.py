@@ -8,7 +8,6 @@ has changed hands and its former holder still has unacknowledged messages of it)
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.dispatch import DispatchedSubscription
@@ -17,14 +16,13 @@ from magnetar.broker.draining import DrainingSlots
 from magnetar.broker.key_ranges import KeySharedPolicy, Segments, key_ranges
 from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.keyed_replay import KeyedReplay
+from magnetar.broker.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.errors import ConsumerBusy
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, holder_of, key_slots
 
 AnyKeyed = KeyedConsumer[Any]
-
-_SHIFT = 32
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
@@ -184,11 +182,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         if len(self._sizes) < run.count:
             self._sizes = array("i", bytes(4 * run.count))
         batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
-        chosen = array("q", [position[1] - run.first_entry_id for position, _slot in taken])
-        sizes = array("i", [self._sizes[index] for index in chosen])
-        packed = array("q", [slot << _SHIFT | size for (_p, slot), size in zip(taken, sizes, strict=True)])
+        share = KeyedShare.of_positions(taken, run.first_entry_id, self._sizes)
         plain = not self.redelivery_counts and self._is_untouched(run, 0)
-        sent = self._deliver(consumer, run, chosen, sizes, packed, plain=plain)
+        sent = self._deliver(consumer, run, share, plain=plain)
         for position, slot in taken[sent:]:
             self.replay.add(position, slot, consumer, blocked=False)
 
@@ -201,7 +197,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             takers = [c for c in self.consumers if c.ready and not self.replay.waits_for(c)]
             if not takers:
                 return False
-            entries = min(sum(c.permits for c in takers), self._settings.max_read_entries)
+            entries = max(self._settings.max_read_entries, len(takers) * self._settings.round_robin_entries)
+            entries = min(entries, sum(c.permits for c in takers))
             max_bytes = takers[0].read_bytes(self._settings.max_read_bytes)
             run = self._cursor.read_cached(entries, max_bytes)
             if run is None:
@@ -233,90 +230,71 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         modulo = self._ranges.modulo
         key_slots(run.buffer, run.starts, run.ends, first, count, modulo, routing.slots)
         bounds = self._bounds
-        group_by_holder(routing, count, first, self._ends, self._holders, bounds)
+        group_by_holder(routing, count, first, run.first_entry_id, self._ends, self._holders, bounds)
         plain = self._is_untouched(run, first)
         for number in range(len(self.consumers) + 1):
             start, stop = bounds[number], bounds[number + 1]
             if start == stop:
                 continue
-            chosen, packed = routing.order[start:stop], routing.packed[start:stop]
-            sizes = routing.sorted_sizes[start:stop]
+            share = KeyedShare.of_group(routing, start, stop)
             if not plain:
-                chosen, sizes, packed = self._unconsumed(run, chosen, sizes, packed)
+                share = self._unconsumed(run, share)
             if self.draining.count:
-                chosen, sizes, packed = self._without_draining(run, chosen, sizes, packed)
+                share = self._without_draining(run, share)
             consumer = self.consumers[number - 1] if number else None
             sent = 0
             if consumer is not None and self._takes(consumer):
-                sent = self._deliver(consumer, run, chosen, sizes, packed, plain=plain)
-            for index in range(sent, len(chosen)):
-                position = (run.ledger_id, run.first_entry_id + chosen[index])
-                self.replay.add(position, packed[index] >> _SHIFT, consumer, blocked=False)
+                sent = self._deliver(consumer, run, share, plain=plain)
+            for place in range(sent, len(share)):
+                position = (run.ledger_id, share.ids[place])
+                self.replay.add(position, share.slot(place), consumer, blocked=False)
 
     def _takes(self, consumer: AnyKeyed) -> bool:
         """Whether something new may be sent to it: nothing waits for it that comes first."""
         return consumer.ready and not self.blocked and not self.replay.waits_for(consumer)
 
-    def _unconsumed(
-        self, run: EntryRun, chosen: array[int], sizes: array[int], packed: array[int]
-    ) -> tuple[array[int], array[int], array[int]]:
-        cursor, first = self._cursor, run.first_entry_id
-        keep = [i for i in range(len(chosen)) if not cursor.is_consumed(run.ledger_id, first + chosen[i])]
-        return _picked(keep, chosen, sizes, packed)
+    def _unconsumed(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
+        consumed = self._cursor.is_consumed
+        return share.only(
+            [p for p, entry_id in enumerate(share.ids) if not consumed(run.ledger_id, entry_id)]
+        )
 
-    def _without_draining(
-        self, run: EntryRun, chosen: array[int], sizes: array[int], packed: array[int]
-    ) -> tuple[array[int], array[int], array[int]]:
+    def _without_draining(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
         """Leaves out, and lets wait, what belongs to slots that drain."""
         keep = []
-        for index, each in enumerate(packed):
-            slot = each >> _SHIFT
+        for place, entry_id in enumerate(share.ids):
+            slot = share.slot(place)
             if self.draining.blocks(slot):
-                position = (run.ledger_id, run.first_entry_id + chosen[index])
-                self.replay.add(position, slot, None, blocked=True)
+                self.replay.add((run.ledger_id, entry_id), slot, None, blocked=True)
             else:
-                keep.append(index)
-        return _picked(keep, chosen, sizes, packed)
+                keep.append(place)
+        return share.only(keep)
 
-    def _deliver(
-        self,
-        consumer: AnyKeyed,
-        run: EntryRun,
-        chosen: array[int],
-        sizes: array[int],
-        packed: array[int],
-        *,
-        plain: bool,
-    ) -> int:
-        """Sends entries of a run as long as there are permits; returns how many of ``chosen`` that were.
+    def _deliver(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, *, plain: bool) -> int:
+        """Sends entries of a run as long as there are permits; returns how many of the share that were.
 
         :param plain: none was delivered before, is consumed, or is a batch in part
         """
-        count = consumer.entries_within_permits(sizes, len(chosen), self._allowance(consumer))
+        allowed = self._allowance(consumer)
+        count = consumer.entries_within_permits(share.sizes, len(share), allowed)
         if count and plain:
-            first = run.first_entry_id
-            ids = [first + index for index in chosen[:count]]
-            messages = sum(sizes[:count])
-            consumer.hold_packed(run.ledger_id, ids, packed[:count], messages)
-            consumer.send_chosen(run, chosen, count, messages)
-            self.unacked += messages
+            self.unacked += consumer.send_share(run, share, count)
         else:
-            for index in range(count):
-                self._deliver_one(consumer, run, chosen[index], packed[index])
+            for place in range(count):
+                self._deliver_one(consumer, run, share, place)
         self._check_limits(consumer)
         return count
 
-    def _deliver_one(self, consumer: AnyKeyed, run: EntryRun, index: int, packed: int) -> None:
-        entry_id = run.first_entry_id + index
-        slot, size = packed >> _SHIFT, packed & ((1 << _SHIFT) - 1)
-        found = self._remaining(run.ledger_id, entry_id, size)
+    def _deliver_one(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, place: int) -> None:
+        entry_id = share.ids[place]
+        found = self._remaining(run.ledger_id, entry_id, share.sizes[place])
         if found is None:
             return
         left, remaining = found
-        consumer.hold_packed(run.ledger_id, [entry_id], [slot << _SHIFT | left], left)
+        consumer.hold_packed(run.ledger_id, [entry_id], [share.slot(place) << SLOT_SHIFT | left], left)
         self.unacked += left
         redelivered = self.redelivery_counts.get((run.ledger_id, entry_id), 0)
-        consumer.send_again(run, index, left, redelivered, remaining)
+        consumer.send_again(run, share.chosen[place], left, redelivered, remaining)
 
     # Redelivery and acknowledgement
 
@@ -332,8 +310,3 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         super().acknowledged(messages)
         if self.draining.drained:
             self.read_more()
-
-
-def _picked(keep: Sequence[int], *arrays: array[int]) -> tuple[array[int], array[int], array[int]]:
-    first, second, third = (array(each.typecode, [each[index] for index in keep]) for each in arrays)
-    return first, second, third

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -12,12 +11,12 @@ from typing import Any
 from magnetar.broker.consumer import Consumer, ConsumerConnection, S
 from magnetar.broker.draining import DrainingSlots
 from magnetar.broker.key_ranges import KeySharedPolicy
+from magnetar.broker.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import encode_chosen
 
-_SHIFT = 32
-_MESSAGES = (1 << _SHIFT) - 1
+_MESSAGES = (1 << SLOT_SHIFT) - 1
 
 
 class KeyedConsumer(Consumer[S]):
@@ -60,7 +59,7 @@ class KeyedConsumer(Consumer[S]):
         messages = packed & _MESSAGES
         self.unacked -= messages
         if self.draining.count:
-            self.draining.released(self, packed >> _SHIFT)
+            self.draining.released(self, packed >> SLOT_SHIFT)
         return messages
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
@@ -79,27 +78,32 @@ class KeyedConsumer(Consumer[S]):
     def slot_held(self, ledger_id: int, entry_id: int) -> int | None:
         """The slot of a position it holds; None when it does not."""
         packed = self.pending.get(ledger_id, {}).get(entry_id)
-        return None if packed is None else packed >> _SHIFT
+        return None if packed is None else packed >> SLOT_SHIFT
 
     def slots(self) -> Counter[int]:
         """How many entries it holds of each slot."""
         found: Counter[int] = Counter()
         for held in self.pending.values():
-            found.update(map(rshift, held.values(), repeat(_SHIFT)))
+            found.update(map(rshift, held.values(), repeat(SLOT_SHIFT)))
         return found
 
     def held(self) -> Iterator[tuple[Position, int, int]]:
         """Every position it holds, with slot and messages."""
         for ledger_id, entries in self.pending.items():
             for entry_id, packed in entries.items():
-                yield (ledger_id, entry_id), packed >> _SHIFT, packed & _MESSAGES
+                yield (ledger_id, entry_id), packed >> SLOT_SHIFT, packed & _MESSAGES
 
-    def send_chosen(self, run: EntryRun, chosen: array[int], count: int, messages: int) -> None:
-        """Sends entries ``chosen[0:count]`` of a run for the first time; they cost ``messages`` permits."""
+    def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
+        """Sends the first ``count`` entries of a share for the first time, and holds them; their messages."""
+        everything = count == len(share)
+        sizes = share.sizes if everything else share.sizes[:count]
+        messages = sum(sizes)
+        ids, packed = (share.ids, share.packed) if everything else (share.ids[:count], share.packed[:count])
+        self.hold_packed(run.ledger_id, ids, packed, messages)
         if self.epoch:
-            for number, index in enumerate(chosen[:count], 1):
-                self._send_with_epoch(run, index, index + 1, messages if number == count else 0)
-            return
+            for place, index in enumerate(share.chosen[:count]):
+                self._send_with_epoch(run, index, index + 1, sizes[place])
+            return messages
         frames = encode_chosen(
             self.consumer_id,
             run.ledger_id,
@@ -107,9 +111,10 @@ class KeyedConsumer(Consumer[S]):
             run.buffer,
             run.starts,
             run.ends,
-            chosen,
+            share.chosen,
             count,
             self.partition,
         )
         self.connection.queue(frames)
         self._sent(count, messages, len(frames))
+        return messages

@@ -1,7 +1,7 @@
 # C types of hot_keys.py, for the compiled form; signatures only.
 cimport cython
 
-cdef unsigned long long _MASK
+cdef unsigned long long _MASK, _FIRST, _SECOND, _ADDED, _LAST_1, _LAST_2
 
 cdef class KeyRouting:
     cdef public Py_ssize_t capacity
@@ -9,15 +9,17 @@ cdef class KeyRouting:
     cdef public object sizes
     cdef public object order
     cdef public object packed
+    cdef public object entry_ids
     cdef public object sorted_sizes
     cdef int[::1] _slots
     cdef int[::1] _sizes
     cdef long long[::1] _order
     cdef long long[::1] _packed
+    cdef long long[::1] _ids
     cdef int[::1] _sorted
 
-@cython.locals(slots='int[::1]', sizes='int[::1]', order='long long[::1]', packed='long long[::1]', sorted_sizes='int[::1]', groups='Py_ssize_t', index='Py_ssize_t', holder='Py_ssize_t', entry='Py_ssize_t', slot='long long')
-cpdef group_by_holder(KeyRouting routing, Py_ssize_t count, Py_ssize_t first, int[::1] segments, int[::1] holders, int[::1] bounds)
+@cython.locals(slots='int[::1]', sizes='int[::1]', order='long long[::1]', packed='long long[::1]', ids='long long[::1]', sorted_sizes='int[::1]', groups='Py_ssize_t', index='Py_ssize_t', holder='Py_ssize_t', entry='Py_ssize_t', slot='long long')
+cpdef group_by_holder(KeyRouting routing, Py_ssize_t count, Py_ssize_t first, long long first_entry_id, int[::1] segments, int[::1] holders, int[::1] bounds)
 
 @cython.locals(low='Py_ssize_t', high='Py_ssize_t', middle='Py_ssize_t')
 cdef Py_ssize_t _segment(int[::1] segments, int slot) except -1

@@ -17,15 +17,21 @@ RANGE_SLOTS = 65536
 NO_KEY = b"NONE_KEY"
 """Stands for the key of an entry whose metadata cannot be read."""
 
+# Names, because larger literals would be objects in the compiled form.
 _MASK = 0xFFFFFFFF
+_FIRST = 0xCC9E2D51
+_SECOND = 0x1B873593
+_ADDED = 0xE6546B64
+_LAST_1 = 0x85EBCA6B
+_LAST_2 = 0xC2B2AE35
 
 
 class KeyRouting:
     """Entries of one run, grouped by consumer; reused from run to run.
 
     Group k is ``[bounds[k], bounds[k + 1])`` of ``order`` (indexes of entries, ascending within a group),
-    ``sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 is what belongs to nobody, group
-    k + 1 what belongs to consumer k.
+    ``entry_ids``, ``sorted_sizes`` (messages) and ``packed`` (``slot << 32 | messages``). Group 0 is what
+    belongs to nobody, group k + 1 what belongs to consumer k.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -34,11 +40,13 @@ class KeyRouting:
         self.sizes = array("i", bytes(4 * capacity))
         self.order = array("q", bytes(8 * capacity))
         self.packed = array("q", bytes(8 * capacity))
+        self.entry_ids = array("q", bytes(8 * capacity))
         self.sorted_sizes = array("i", bytes(4 * capacity))
         self._slots = self.slots
         self._sizes = self.sizes
         self._order = self.order
         self._packed = self.packed
+        self._ids = self.entry_ids
         self._sorted = self.sorted_sizes
 
 
@@ -46,13 +54,15 @@ def group_by_holder(
     routing: KeyRouting,
     count: int,
     first: int,
+    first_entry_id: int,
     segments: array[int],
     holders: array[int],
     bounds: array[int],
 ) -> None:
-    """Fills ``order``, ``packed``, ``sorted_sizes`` and ``bounds`` from the first ``count`` slots and sizes.
+    """Fills ``bounds`` and all arrays but ``slots`` and ``sizes``, from the first ``count`` of these.
 
     :param first: the index of the first entry, added to what ``order`` gets
+    :param first_entry_id: of the entry with index 0
     :param segments: the last slot of each segment, ascending; the last one is not below any slot
     :param holders: who holds each segment: a consumer's number, or -1
     :param bounds: two more places than there are consumers
@@ -61,6 +71,7 @@ def group_by_holder(
     sizes = routing._sizes
     order = routing._order
     packed = routing._packed
+    ids = routing._ids
     sorted_sizes = routing._sorted
     groups = len(bounds) - 1
     index = 0
@@ -96,6 +107,7 @@ def group_by_holder(
         packed[index] = (slot << 32) | sizes[entry]
         sorted_sizes[index] = sizes[entry]
         order[index] = first + entry
+        ids[index] = first_entry_id + first + entry
         index += 1
 
 
@@ -230,7 +242,7 @@ def _murmur3(data: bytes, size: int) -> int:
         block = (block << 8) | data[position]
         value ^= _scrambled(block)
         value = ((value << 13) | (value >> 19)) & _MASK
-        value = (value * 5 + 0xE6546B64) & _MASK
+        value = (value * 5 + _ADDED) & _MASK
         position += 4
     if whole < size:
         block = 0
@@ -240,15 +252,15 @@ def _murmur3(data: bytes, size: int) -> int:
             block = (block << 8) | data[position]
         value ^= _scrambled(block)
     value ^= size
-    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & _MASK
-    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & _MASK
+    value = ((value ^ (value >> 16)) * _LAST_1) & _MASK
+    value = ((value ^ (value >> 13)) * _LAST_2) & _MASK
     return value ^ (value >> 16)
 
 
 def _scrambled(block: int) -> int:
-    block = (block * 0xCC9E2D51) & _MASK
+    block = (block * _FIRST) & _MASK
     block = ((block << 15) | (block >> 17)) & _MASK
-    return (block * 0x1B873593) & _MASK
+    return (block * _SECOND) & _MASK
 
 
 def _size_at(buffer: bytes, position: int) -> int:

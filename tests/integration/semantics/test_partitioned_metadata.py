@@ -1,4 +1,4 @@
-"""Looking for a topic without making it (PIP-344): Java's clients do so for topics of retry and dead letters."""
+"""Looking for a topic without making it (PIP-344), as Java does for topics of retry and dead letters."""
 
 from __future__ import annotations
 

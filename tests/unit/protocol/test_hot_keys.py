@@ -89,7 +89,7 @@ def test_groups(
     for index, (slot, size) in enumerate(entries):
         routing.slots[index], routing.sizes[index] = slot, size
     bounds = array("i", bytes(4 * (consumers + 2)))
-    codec.group_by_holder(routing, len(entries), 100, segments, holders, bounds)
+    codec.group_by_holder(routing, len(entries), 100, 2**40, segments, holders, bounds)
     assert (bounds[0], bounds[consumers + 1]) == (0, len(entries))
     for holder in range(-1, consumers):
         group = slice(bounds[holder + 1], bounds[holder + 2])
@@ -98,6 +98,7 @@ def test_groups(
             if holders[next(i for i, end in enumerate(segments) if end >= slot)] == holder
         ]  # fmt: skip
         assert list(routing.order[group]) == [100 + index for index in wanted]
+        assert list(routing.entry_ids[group]) == [2**40 + 100 + index for index in wanted]
         assert list(routing.sorted_sizes[group]) == [entries[index][1] for index in wanted]
         assert list(routing.packed[group]) == [entries[i][0] << 32 | entries[i][1] for i in wanted]
         for index in wanted:
