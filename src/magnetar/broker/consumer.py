@@ -32,6 +32,7 @@ class ConsumerConnection(Protocol):
         ...
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
+    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None: ...
 
 
 class ConsumerSubscription(Protocol):
@@ -89,7 +90,6 @@ class Consumer(Generic[S]):
         metadata: Mapping[str, str],
         connected_ms: int,
         partition: int,
-        takes_any_schema: bool = False,
     ) -> None:
         self.subscription = subscription
         self.connection = connection
@@ -102,7 +102,8 @@ class Consumer(Generic[S]):
         self.address = connection.address
         self.client_version = connection.client_version
         self.partition = partition
-        self.takes_any_schema = takes_any_schema
+        self.takes_any_schema = False
+        """Whether it declared AUTO_CONSUME."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0
@@ -244,6 +245,10 @@ class Consumer(Generic[S]):
         held[entry_id] -= messages
         self.unacked -= messages
         return messages
+
+    def messages_held(self, ledger_id: int, entry_id: int) -> int:
+        """Messages of an entry that it has not acknowledged; 0 when it does not hold it."""
+        return self.pending.get(ledger_id, {}).get(entry_id, 0)
 
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0

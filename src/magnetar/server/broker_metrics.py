@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
@@ -35,7 +35,7 @@ def _histogram(distribution: Distribution, scale: float) -> Histogram:
 
 def _subscription(subscription: Subscription) -> SubscriptionMetrics:
     dispatcher = subscription.dispatcher
-    shared = dispatcher if isinstance(dispatcher, SharedDispatcher) else None
+    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     backlog = subscription.cursor.backlog()
     consumers = [
         ConsumerMetrics(
