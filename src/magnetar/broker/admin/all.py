@@ -5,6 +5,7 @@ from __future__ import annotations
 from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin
 from magnetar.broker.admin.tenants import TenantAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
@@ -21,3 +22,4 @@ class Admin:
         self.topics = TopicAdmin(broker, self.partitions)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.topic_policies = TopicPolicyAdmin(broker)
+        self.schemas = SchemaAdmin(broker)
