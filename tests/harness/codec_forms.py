@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from magnetar.hot import forms
 from magnetar.protocol import hot_codec
 
-_PARTS = ("magnetar.protocol.hot_decode", "magnetar.protocol.hot_encode")
+_PARTS = ("magnetar.protocol.hot_decode", "magnetar.protocol.hot_encode", "magnetar.protocol.hot_keys")
 
 
 def _interpreted(name: str) -> ModuleType:

@@ -51,16 +51,6 @@ def topics_of(client: Client, namespace: str = "public/default", **fields: objec
 # Later features
 
 
-@pytest.mark.parametrize("kind", [CommandSubscribe.Failover, CommandSubscribe.Key_Shared])
-def test_subscription_types_of_later(
-    client: Client, topic: str, kind: CommandSubscribe.SubType.ValueType
-) -> None:
-    with pytest.raises(Refused, match=CommandSubscribe.SubType.Name(kind)) as refused:
-        client.subscribe(topic, "s", kind)
-    assert refused.value.code == NOT_ALLOWED
-    client.subscribe(topic, "s")
-
-
 def test_non_persistent_topics(client: Client) -> None:
     topic = "non-persistent://public/default/t"
     for attempt in (lambda: client.produce(topic), lambda: client.subscribe(topic, "s")):

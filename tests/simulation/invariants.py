@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.topic import Topic
 from simulation.broker import BrokerProcess
 from simulation.limits import Limits
@@ -94,11 +94,13 @@ class Invariants:
         for consumer in subscription.consumers:
             if consumer.permits < -self._largest_batch:
                 raise Violation(f"{consumer.name}: {consumer.permits} permits")
-            held = sum(sum(entries.values()) for entries in consumer.pending.values())
+            held = sum(
+                sum(consumer.messages_held(i, e) for e in held) for i, held in consumer.pending.items()
+            )
             if consumer.unacked != held:
                 raise Violation(f"{consumer.name}: {consumer.unacked} unacknowledged, holds {held}")
             unacked += held
-        if isinstance(dispatcher, SharedDispatcher) and dispatcher.unacked != unacked:
+        if isinstance(dispatcher, ManyConsumersDispatcher) and dispatcher.unacked != unacked:
             raise Violation(
                 f"{subscription.name}: {dispatcher.unacked} unacknowledged, its consumers hold {unacked}"
             )

@@ -47,6 +47,7 @@ _FLOW = BaseCommand.FLOW
 _CHECKSUM_MISMATCH = 1
 _NOT_PLAIN = 2
 _CLOSED_IDS_KEPT = 1000
+_ACTIVE_CONSUMER_VERSION = 12
 _FRAMES_UNASKED = 32
 """Runs of frames that are handled before it is asked whether the turn has time for more."""
 
@@ -496,6 +497,15 @@ class Connection:
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
         command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
         command.reachedEndOfTopic.consumer_id = unsigned(consumer.consumer_id)
+        self.send(command)
+
+    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
+        """Tells a Failover consumer whether messages go to it; old clients do not know it."""
+        if self.protocol_version < _ACTIVE_CONSUMER_VERSION:
+            return
+        command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
+        command.active_consumer_change.consumer_id = unsigned(consumer.consumer_id)
+        command.active_consumer_change.is_active = active
         self.send(command)
 
     def close(self) -> None:

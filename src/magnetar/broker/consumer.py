@@ -32,6 +32,7 @@ class ConsumerConnection(Protocol):
         ...
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
+    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None: ...
 
 
 class ConsumerSubscription(Protocol):
@@ -241,6 +242,10 @@ class Consumer(Generic[S]):
         held[entry_id] -= messages
         self.unacked -= messages
         return messages
+
+    def messages_held(self, ledger_id: int, entry_id: int) -> int:
+        """Messages of an entry that it has not acknowledged; 0 when it does not hold it."""
+        return self.pending.get(ledger_id, {}).get(entry_id, 0)
 
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0

@@ -11,6 +11,7 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.naming.topic_name import TopicName
 
 AnyConsumer: TypeAlias = Consumer[Any]
 """A consumer of whatever subscription: dispatchers do not ask which."""
@@ -24,6 +25,14 @@ class DispatchSettings:
     max_unacked_per_consumer: int = 50_000
     max_unacked_per_subscription: int = 200_000
     read_retry_seconds: float = 1.0
+    failover_delay_seconds: float = 1.0
+    failover_consistent_hashing: bool = False
+    key_shared_points: int = 100
+    """Points of each consumer on the ring of a Key_Shared subscription; 0: ranges are halved instead."""
+    look_ahead_per_consumer: int = 2_000
+    """Entries of a Key_Shared subscription that may wait, for each of its consumers; 0: any number."""
+    look_ahead_per_subscription: int = 20_000
+    """The same for all of its consumers together; 0: any number."""
 
 
 def bits_left(remaining: int | None, size: int) -> int | None:
@@ -39,6 +48,8 @@ def bits_left(remaining: int | None, size: int) -> int | None:
 class DispatchTopic(Protocol):
     """The topic behind a subscription, as a dispatcher sees it."""
 
+    name: TopicName
+    full_name: str
     loop: Loop
     wheel: TimerWheel
     dispatch_settings: DispatchSettings

@@ -26,6 +26,8 @@ class SingleConsumerDispatcher:
         self._settings = subscription.topic.dispatch_settings
         self._turn = subscription.topic.turn
         self.consumers: list[AnyConsumer] = []
+        self._served: AnyConsumer | None = None
+        """Who gets messages now."""
         self._reading: Any = None
         self._sizes = array("i", bytes(4 * 256))
         self._retry: Any = None
@@ -38,7 +40,7 @@ class SingleConsumerDispatcher:
 
     @property
     def active(self) -> AnyConsumer | None:
-        return self.consumers[0] if self.consumers else None
+        return self._served
 
     @property
     def is_reading(self) -> bool:
@@ -48,10 +50,12 @@ class SingleConsumerDispatcher:
     def add(self, consumer: AnyConsumer) -> None:
         self._rewind()
         self.consumers = [consumer]
+        self._served = consumer
 
     def remove(self, consumer: AnyConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            self._served = None
             self._rewind()
 
     def _rewind(self) -> None:
@@ -63,9 +67,9 @@ class SingleConsumerDispatcher:
 
     def read_more(self) -> None:
         """Sends what can be sent now."""
-        while self._reading is None and self.consumers:
-            consumer = self.consumers[0]
-            if not consumer.ready or not self._turn.admits(self._subscription):
+        while self._reading is None:
+            consumer = self._served
+            if consumer is None or not consumer.ready or not self._turn.admits(self._subscription):
                 return
             run, self._left = self._left, None
             if run is None:
@@ -98,7 +102,7 @@ class SingleConsumerDispatcher:
             return
         self._reading = None
         if run is not None:
-            if self.consumers:
+            if self._served is not None:
                 # It may wait long: then not with a buffer much larger than itself.
                 self._left = lasting_run(run)
             else:

@@ -26,6 +26,7 @@ class BrokerSettings:
     max_publish_bytes: int = 0
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
+    key_shared_enabled: bool = True
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
     """What counts where neither topic nor namespace says anything."""
     default_bundles: int = 4

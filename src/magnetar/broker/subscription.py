@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings
+from magnetar.broker.dispatcher_failover import FailoverDispatcher
+from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
+from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
@@ -50,7 +53,15 @@ class BatchAck:
     """0 where the client did not say."""
 
 
-Dispatcher = SingleConsumerDispatcher | SharedDispatcher
+Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
+
+
+_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatcher]] = {
+    SubscriptionType.Exclusive: SingleConsumerDispatcher,
+    SubscriptionType.Failover: FailoverDispatcher,
+    SubscriptionType.Shared: SharedDispatcher,
+    SubscriptionType.Key_Shared: KeySharedDispatcher,
+}
 
 
 class SubscribedTopic(Protocol):
@@ -137,12 +148,7 @@ class Subscription:
         if self.dispatcher is None or self.type is not kind:
             if self.dispatcher is not None:
                 self.dispatcher.close()
-            if kind is SubscriptionType.Exclusive:
-                self.dispatcher = SingleConsumerDispatcher(self)
-            elif kind is SubscriptionType.Shared:
-                self.dispatcher = SharedDispatcher(self)
-            else:
-                raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+            self.dispatcher = _DISPATCHERS[kind](self)
             self.type = kind
         self.dispatcher.add(consumer)
         self.topic.managed_ledger.set_active(self.cursor, True)
@@ -210,13 +216,15 @@ class Subscription:
         """Whole entries, one by one."""
         dispatcher = self.dispatcher
         before = self.cursor.mark_delete
-        if isinstance(dispatcher, SharedDispatcher):
+        if isinstance(dispatcher, ManyConsumersDispatcher):
             self._let_go_run(dispatcher, consumer, run)
         self.cursor.delete_run(run.ledger_ids, run.entry_ids, run.count)
         self._acked(consumer, run.count)
         self._after_ack(before)
 
-    def _let_go_run(self, dispatcher: SharedDispatcher, consumer: AnyConsumer, run: AckRun) -> None:
+    def _let_go_run(
+        self, dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, run: AckRun
+    ) -> None:
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released = 0
         tracked = bool(dispatcher.redelivery_counts) or bool(dispatcher.replay)
@@ -228,8 +236,10 @@ class Subscription:
         dispatcher.acknowledged(released)
 
     @staticmethod
-    def _let_go(dispatcher: SharedDispatcher, consumer: AnyConsumer, ledger_id: int, entry_id: int) -> int:
-        messages = consumer.let_go(ledger_id, entry_id)
+    def _let_go(
+        dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, ledger_id: int, entry_id: int
+    ) -> int:
+        messages: int | None = consumer.let_go(ledger_id, entry_id)
         if messages is not None:
             return messages
         for other in dispatcher.consumers:
@@ -258,14 +268,14 @@ class Subscription:
 
     def _acknowledge_batch(self, consumer: AnyConsumer, ack: BatchAck) -> None:
         ledger_id, entry_id = ack.position
-        held = consumer.pending.get(ledger_id, {}).get(entry_id, 0)
+        held = consumer.messages_held(ledger_id, entry_id)
         known = self.cursor.remaining_bits(ledger_id, entry_id)
         # What was delivered is known better than what a client says.
         size = (held if known is None else 0) or ack.batch_size
         if size > MAX_BATCH:
             return
         cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
-        if isinstance(self.dispatcher, SharedDispatcher):
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
             if whole:
                 self.dispatcher.acknowledged(self._let_go(self.dispatcher, consumer, ledger_id, entry_id))
                 self.dispatcher.consumed(ledger_id, entry_id)

@@ -47,6 +47,17 @@ class TopicCreation:
             return await self._namespaces.partitions(name)
         return rule.partitions
 
+    async def existing_partitions(self, name: TopicName) -> int:
+        """The number of partitions of a topic that is there; 0 when it has none.
+
+        :raises TopicNotFound: it is missing
+        """
+        await self._namespaces.check(name.namespace_name)
+        count = await self._namespaces.partitions(name)
+        if not count and not await self._managed_ledgers.exists(name.path):
+            raise TopicNotFound(f"Topic {name} not found")
+        return count
+
     async def may_create(self, name: TopicName, policies: EffectivePolicies) -> bool:
         """Whether a missing topic is made on use: by policy, or because it is a partition of one that exists.
 

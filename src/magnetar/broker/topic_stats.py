@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.broker.dispatch import AnyConsumer
-from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.entries import iso_time
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
@@ -123,7 +123,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
     backlog = cursor.backlog()
-    shared = dispatcher if isinstance(dispatcher, SharedDispatcher) else None
+    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     ranges = cursor.state.range_count()
     stats: Json = {
         **_SUBSCRIPTION_ZEROES,

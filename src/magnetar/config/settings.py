@@ -52,7 +52,12 @@ class Settings:
     broker_shutdown_timeout_ms: int
     topic_load_timeout_seconds: int
     max_pending_publish_requests_per_connection: int
+    active_consumer_failover_delay_time_millis: int
+    active_consumer_failover_consistent_hashing: bool
     subscription_types_enabled: tuple[str, ...]
+    subscription_key_shared_enable: bool
+    subscription_key_shared_use_consistent_hashing: bool
+    subscription_key_shared_consistent_hashing_replica_points: int
     default_number_of_namespace_bundles: int
     max_topics_per_namespace: int
     broker_deduplication_enabled: bool
@@ -67,6 +72,8 @@ class Settings:
     broker_max_connections_per_ip: int
     max_unacked_messages_per_consumer: int
     max_unacked_messages_per_subscription: int
+    key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
+    key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_max_read_batch_size: int
     dispatcher_max_read_size_bytes: int
     dispatcher_max_round_robin_batch_size: int

@@ -26,6 +26,7 @@ MODULES = (
     "magnetar.protocol.hot_client_encode",
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
+    "magnetar.protocol.hot_keys",
 )
 """All hot modules; the only list of them."""
 

@@ -38,10 +38,16 @@ class EntryRanges:
             starts.insert(first, start)
             ends.insert(first, end)
             return end - start
-        covered = sum(ends[i] - starts[i] for i in range(first, last))
-        low, high = min(start, starts[first]), max(end, ends[last - 1])
-        starts[first:last] = [low]
-        ends[first:last] = [high]
+        low, high = starts[first], ends[first]
+        covered = high - low
+        if last - first > 1:
+            # Most often it closes the gap between two.
+            high = ends[last - 1]
+            covered = sum(ends[first:last]) - sum(starts[first:last])
+            del starts[first + 1 : last]
+            del ends[first + 1 : last]
+        starts[first] = low = low if low < start else start
+        ends[first] = high = high if high > end else end
         return high - low - covered
 
     def contains(self, entry_id: int) -> bool:

@@ -1,6 +1,6 @@
 """The hand-written codec of the frames that are as frequent as messages.
 
-Reading is in ``hot_decode``, writing in ``hot_encode``; both are hot modules (see ``magnetar.hot``).
+Reading is in ``hot_decode``, writing in ``hot_encode``, keys in ``hot_keys``; see ``magnetar.hot``.
 """
 
 from __future__ import annotations
@@ -17,21 +17,35 @@ from magnetar.protocol.hot_decode import (
     read_flow,
     read_sends,
 )
-from magnetar.protocol.hot_encode import encode_message, encode_messages, encode_receipts, messages_size
+from magnetar.protocol.hot_encode import (
+    encode_chosen,
+    encode_message,
+    encode_messages,
+    encode_receipts,
+    messages_size,
+)
+from magnetar.protocol.hot_keys import KeyRouting, group_by_holder, holder_of, key_slots, slot_of, sticky_key
 
 __all__ = [
     "AckRun",
+    "KeyRouting",
     "SendRun",
     "batch_sizes",
     "command_bounds",
+    "encode_chosen",
     "encode_message",
     "encode_messages",
     "encode_receipts",
     "frame_end",
+    "group_by_holder",
+    "holder_of",
+    "key_slots",
     "messages_size",
     "next_frame",
     "publish_time",
     "read_acks",
     "read_flow",
     "read_sends",
+    "slot_of",
+    "sticky_key",
 ]

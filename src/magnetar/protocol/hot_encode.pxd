@@ -26,6 +26,12 @@ cpdef bytearray encode_messages(long long consumer_id, long long ledger_id, long
 @cython.locals(room='Py_ssize_t')
 cdef Py_ssize_t _messages_room(long long[::1] starts, long long[::1] ends, Py_ssize_t index, Py_ssize_t end) except -1
 
+@cython.locals(room='Py_ssize_t', index='Py_ssize_t', out=bytearray)
+cpdef bytearray encode_chosen(long long consumer_id, long long ledger_id, long long first_entry_id, bytes buffer, long long[::1] starts, long long[::1] ends, long long[::1] chosen, Py_ssize_t count, long long partition=*)
+
+@cython.locals(position='Py_ssize_t', index='Py_ssize_t', start='Py_ssize_t', size='Py_ssize_t', entry_id='long long')
+cdef Py_ssize_t _put_chosen(unsigned char[::1] out, const unsigned char[::1] buffer, long long consumer_id, long long ledger_id, long long first_entry_id, long long[::1] starts, long long[::1] ends, long long[::1] chosen, Py_ssize_t count, long long partition) except -1
+
 @cython.locals(fixed='Py_ssize_t', size='Py_ssize_t', index='Py_ssize_t')
 cpdef Py_ssize_t messages_size(long long consumer_id, long long ledger_id, long long first_entry_id, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, long long partition=*) except? -1
 

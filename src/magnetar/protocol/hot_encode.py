@@ -179,6 +179,60 @@ def _messages_room(starts: array[int], ends: array[int], index: int, end: int) -
     return room
 
 
+def encode_chosen(
+    consumer_id: int,
+    ledger_id: int,
+    first_entry_id: int,
+    buffer: bytes,
+    starts: array[int],
+    ends: array[int],
+    chosen: array[int],
+    count: int,
+    partition: int = -1,
+) -> bytearray:
+    """MESSAGE frames, delivered for the first time, for entries ``buffer[starts[i]:ends[i]]`` of a run.
+
+    i runs over ``chosen[0:count]``; the entry id is ``first_entry_id + i``.
+    """
+    room = 0
+    index = 0
+    while index < count:
+        room += _MESSAGE_ROOM + ends[chosen[index]] - starts[chosen[index]]
+        index += 1
+    out = bytearray(room)
+    del out[
+        _put_chosen(
+            out, buffer, consumer_id, ledger_id, first_entry_id, starts, ends, chosen, count, partition
+        ) :
+    ]
+    return out
+
+
+def _put_chosen(
+    out: bytearray,
+    buffer: bytes,
+    consumer_id: int,
+    ledger_id: int,
+    first_entry_id: int,
+    starts: array[int],
+    ends: array[int],
+    chosen: array[int],
+    count: int,
+    partition: int,
+) -> int:
+    position = 0
+    index = 0
+    while index < count:
+        start = starts[chosen[index]]
+        size = ends[chosen[index]] - start
+        entry_id = first_entry_id + chosen[index]
+        position = _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size)
+        out[position : position + size] = buffer[start : start + size]
+        position += size
+        index += 1
+    return position
+
+
 def messages_size(
     consumer_id: int,
     ledger_id: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.dispatcher_shared import SharedDispatcher
+from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
@@ -35,7 +35,7 @@ def _histogram(distribution: Distribution, scale: float) -> Histogram:
 
 def _subscription(subscription: Subscription) -> SubscriptionMetrics:
     dispatcher = subscription.dispatcher
-    shared = dispatcher if isinstance(dispatcher, SharedDispatcher) else None
+    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     backlog = subscription.cursor.backlog()
     consumers = [
         ConsumerMetrics(
@@ -195,6 +195,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             "magnetar_unsent_bytes": broker.unsent.used,
             "magnetar_loop_delay_seconds": delay,
             "magnetar_longest_slice_seconds": max((0.0, *slices.values())),
+            "magnetar_longest_slice_processor_seconds": broker.io.slices.longest_processor(),
             **{f"magnetar_longest_slice_{kind}_seconds": seconds for kind, seconds in slices.items()},
         },
     )

@@ -83,6 +83,7 @@ def broker_settings(
         max_pending_publishes=settings.max_pending_publish_requests_per_connection,
         keep_alive_seconds=settings.keep_alive_interval_seconds,
         liveness_seconds=settings.connection_liveness_check_timeout_millis / 1000,
+        key_shared_enabled=settings.subscription_key_shared_enable,
         max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
         max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
         policies=broker_policies(settings),
@@ -108,6 +109,15 @@ def topic_settings(settings: Settings) -> TopicSettings:
         max_read_entries=settings.dispatcher_max_read_batch_size,
         max_read_bytes=settings.dispatcher_max_read_size_bytes,
         round_robin_entries=settings.dispatcher_max_round_robin_batch_size,
+        failover_delay_seconds=settings.active_consumer_failover_delay_time_millis / 1000,
+        failover_consistent_hashing=settings.active_consumer_failover_consistent_hashing,
+        key_shared_points=(
+            settings.subscription_key_shared_consistent_hashing_replica_points
+            if settings.subscription_key_shared_use_consistent_hashing
+            else 0
+        ),
+        look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
+        look_ahead_per_subscription=settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
     )
     return TopicSettings(
         dispatch=dispatch,

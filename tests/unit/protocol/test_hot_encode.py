@@ -188,3 +188,27 @@ def test_one_message_with_everything(
     assert written == message(
         consumer_id, ledger_id, entry_id, partition, entry, redelivery_count, ack_set, epoch
     )
+
+
+@given(UNSIGNED, UNSIGNED, FIRST, st.lists(st.integers(0, 9), unique=True, max_size=10), st.integers(-1, 3))
+def test_chosen_messages(
+    codec: SimpleNamespace,
+    consumer_id: int,
+    ledger_id: int,
+    first_entry_id: int,
+    picked: list[int],
+    partition: int,
+) -> None:
+    entries = [bytes([65 + index]) * (index * 7) for index in range(10)]
+    buffer = b"-".join(entries)
+    starts = array("q", [sum(len(e) + 1 for e in entries[:index]) for index in range(10)])
+    ends = array("q", [start + len(entry) for start, entry in zip(starts, entries, strict=True)])
+    chosen = array("q", sorted(picked))
+    found = codec.encode_chosen(
+        signed(consumer_id), signed(ledger_id), signed(first_entry_id), buffer, starts, ends, chosen,
+        len(chosen), partition,
+    )  # fmt: skip
+    assert bytes(found) == b"".join(
+        message(consumer_id, ledger_id, (first_entry_id + index) % 2**64, partition, entries[index])
+        for index in chosen
+    )

@@ -9,6 +9,8 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
 from magnetar.broker.handlers.producers import check_schema
+from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
+from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.broker.wire_ids import signed, unsigned
@@ -27,6 +29,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandAck,
     CommandSeek,
     CommandSubscribe,
+    KeySharedMeta,
     MessageIdData,
 )
 
@@ -86,7 +89,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if known is not None:
         known.check_type(kind)
         await _check_taken(known, kind)
-    _check_allowed(kind, topic.policies.subscription_types)
+    _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
@@ -98,17 +101,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         create=_may_create(topic, request),
     )
     topic.check_open()
-    consumer = Consumer(
-        subscription,
-        connection,
-        signed(request.consumer_id),
-        request.consumer_name,
-        priority=request.priority_level,
-        epoch=signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
-        metadata={pair.key: pair.value for pair in request.metadata},
-        connected_ms=broker.io.clock.wall_ms(),
-        partition=topic.name.partition_index,
-    )
+    consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         if not subscription.durable and not subscription.consumers:
@@ -121,13 +114,43 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         subscription.check_end_of_topic()
 
 
+def _make_consumer(
+    connection: Connection,
+    request: CommandSubscribe,
+    kind: SubscriptionType,
+    subscription: Subscription,
+    partition: int,
+) -> Consumer[Subscription]:
+    of_all: dict[str, Any] = {
+        "priority": request.priority_level,
+        "epoch": signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
+        "metadata": {pair.key: pair.value for pair in request.metadata},
+        "connected_ms": connection.broker.io.clock.wall_ms(),
+        "partition": partition,
+    }
+    consumer_id, name = signed(request.consumer_id), request.consumer_name
+    if kind is SubscriptionType.Key_Shared:
+        policy = _key_shared_policy(request.keySharedMeta)
+        return KeyedConsumer(policy, subscription, connection, consumer_id, name, **of_all)
+    return Consumer(subscription, connection, consumer_id, name, **of_all)
+
+
+def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
+    """Without one, slots are split among all."""
+    return KeySharedPolicy(
+        KeySharedMode(asked.keySharedMode),
+        tuple((each.start, each.end) for each in asked.hashRanges),
+        asked.allowOutOfOrderDelivery,
+    )
+
+
 def _may_create(topic: Topic, request: CommandSubscribe) -> bool:
     return not request.durable or topic.policies.auto_subscriptions
 
 
-def _check_allowed(kind: SubscriptionType, enabled: Sequence[str]) -> None:
-    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Shared):
-        raise NotAllowed(f"Subscription type {kind.name} is not supported by this broker yet")
+def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared: bool) -> None:
+    if kind is SubscriptionType.Key_Shared and not key_shared:
+        raise NotAllowed("Key_Shared subscription is disabled by subscriptionKeySharedEnable")
     if kind.name not in enabled:
         raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
 

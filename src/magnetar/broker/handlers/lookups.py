@@ -13,6 +13,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandGetTopicsOfNamespace,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
+    Schema,
     ServerError,
 )
 
@@ -20,18 +21,28 @@ from magnetar.protocol.pulsar_api_pb2 import (
 def partitioned_metadata(connection: Connection, command: BaseCommand) -> None:
     request = command.partitionMetadata
     connection.broker.io.loop.create_task(
-        _partitioned_metadata(connection, request.topic, request.request_id)
+        _partitioned_metadata(
+            connection,
+            request.topic,
+            request.request_id,
+            only_look=not request.metadata_auto_creation_enabled,
+        )
     )
 
 
-async def _partitioned_metadata(connection: Connection, topic: str, request_id: int) -> None:
+async def _partitioned_metadata(
+    connection: Connection, topic: str, request_id: int, *, only_look: bool
+) -> None:
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
     response.request_id = request_id
     try:
         broker = connection.broker
         name = broker.parse_topic(topic)
-        response.partitions = await broker.creation.partitions_or_create(name)
+        if only_look:
+            response.partitions = await broker.creation.existing_partitions(name)
+        else:
+            response.partitions = await broker.creation.partitions_or_create(name)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = connection.broker.told(error)
@@ -100,10 +111,15 @@ def get_schema(connection: Connection, command: BaseCommand) -> None:
 
 
 def get_or_create_schema(connection: Connection, command: BaseCommand) -> None:
-    told = _no_schemas()
     answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     response = answer.getOrCreateSchemaResponse
     response.request_id = command.getOrCreateSchema.request_id
+    if command.getOrCreateSchema.schema.type == Schema.NoSchema:
+        # Bytes: what Java's producers of retry and dead letters ask for. It has the empty version.
+        response.schema_version = b""
+        connection.send(answer)
+        return
+    told = _no_schemas()
     response.error_code = int(told.code)  # type: ignore[assignment]
     response.error_message = str(told)
     connection.send(answer)

@@ -1,0 +1,80 @@
+"""Slots that have changed hands while their former holder still has unacknowledged messages of them.
+
+The new holder gets nothing of such a slot before the former one has acknowledged, or given back, all it has:
+so no key is in two hands at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from magnetar.broker.key_ranges import KeyedMember
+
+
+class _Draining:
+    __slots__ = ("entries", "holder")
+
+    def __init__(self, holder: KeyedMember, entries: int) -> None:
+        self.holder = holder
+        self.entries = entries
+
+
+class DrainingSlots:
+    """``count`` slots are draining now; ``cleared`` have been drained."""
+
+    __slots__ = ("_slots", "cleared", "count", "drained")
+
+    def __init__(self) -> None:
+        self._slots: dict[int, _Draining] = {}
+        self.count = 0
+        self.cleared = 0
+        self.drained: list[int] = []
+        """Slots that have become free since somebody took note."""
+
+    def recount(
+        self,
+        held: Iterable[tuple[KeyedMember, dict[int, int]]],
+        owner: Callable[[int], KeyedMember | None],
+    ) -> None:
+        """Looks at everything anew, after slots have changed hands.
+
+        :param held: how many entries of which slots each consumer holds
+        """
+        self._slots = {
+            slot: _Draining(holder, entries)
+            for holder, slots in held
+            for slot, entries in slots.items()
+            if owner(slot) is not holder
+        }
+        self.count = len(self._slots)
+
+    def blocks(self, slot: int) -> bool:
+        """Whether nothing of a slot may be sent now."""
+        return slot in self._slots
+
+    def released(self, holder: KeyedMember, slot: int) -> None:
+        """A consumer holds one entry of a slot less."""
+        draining = self._slots.get(slot)
+        if draining is None or draining.holder is not holder:
+            return
+        draining.entries -= 1
+        if not draining.entries:
+            del self._slots[slot]
+            self.count -= 1
+            self.cleared += 1
+            self.drained.append(slot)
+
+    def of(self, holder: Any) -> tuple[int, int]:
+        """How many slots a consumer drains, and how many entries of them it holds."""
+        entries = [draining.entries for draining in self._slots.values() if draining.holder is holder]
+        return len(entries), sum(entries)
+
+    def entries(self) -> int:
+        """Entries of draining slots."""
+        return sum(draining.entries for draining in self._slots.values())
+
+    def clear(self) -> None:
+        self._slots.clear()
+        self.drained.clear()
+        self.count = 0

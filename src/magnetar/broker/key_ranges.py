@@ -1,0 +1,202 @@
+"""How the slots of a Key_Shared subscription are divided among its consumers.
+
+A slot is a key's hash, 1 … 65535. Each way of dividing tells its *segments*: the last slot of each, in order,
+and who holds it. Consumers are whatever objects the caller has; they are compared by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Protocol
+
+from magnetar.errors import ConsumerAssignFailure
+from magnetar.naming.hashes import murmur3_positive
+from magnetar.protocol.hot_codec import slot_of
+from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS
+
+LAST_SLOT = 65535
+_END = 65536
+"""Not below any slot."""
+
+Range = tuple[int, int]
+"""First and last slot, both included."""
+
+
+class KeySharedMode(IntEnum):
+    """``KeySharedMode`` of SUBSCRIBE."""
+
+    AUTO_SPLIT = 0
+    STICKY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeySharedPolicy:
+    """What a consumer asks of a Key_Shared subscription."""
+
+    mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
+    ranges: Sequence[Range] = ()
+    """Of STICKY: the slots it wants."""
+    allow_out_of_order: bool = False
+    """Messages of a key may overtake each other when consumers come and go."""
+
+
+class KeyedMember(Protocol):
+    """A consumer, as far as slots are concerned."""
+
+    name: str
+    policy: KeySharedPolicy
+
+
+Segments = list[tuple[int, KeyedMember | None]]
+"""The last slot of each segment, ascending, the last of them :data:`_END`; None for what nobody holds."""
+
+
+class KeyRanges(Protocol):
+    """A way of dividing."""
+
+    modulo: int
+    """How hashes become slots (``magnetar.protocol.hot_keys``)."""
+
+    def add(self, member: KeyedMember) -> None:
+        """:raises ConsumerAssignFailure: there is nothing for it, or its ranges are taken"""
+        ...
+
+    def remove(self, member: KeyedMember) -> None: ...
+    def segments(self) -> Segments: ...
+
+
+def key_ranges(mode: KeySharedMode, points: int) -> KeyRanges:
+    """:param points: of each consumer on the ring; 0 for ranges that are halved"""
+    if mode is KeySharedMode.STICKY:
+        return StickyRanges()
+    return HashRing(points) if points else HalvedRanges()
+
+
+class HashRing:
+    """Consistent hashing. A point is named after its consumer's name, a number that tells apart consumers of
+    the same name, and its own number: so an owner of slots gets the same ones when it comes back."""
+
+    modulo = RING_SLOTS
+
+    def __init__(self, points: int) -> None:
+        self._points = points
+        self._ring: dict[int, list[KeyedMember]] = {}
+        self._numbers: dict[KeyedMember, int] = {}
+
+    def _slots(self, member: KeyedMember) -> list[int]:
+        prefix = f"{member.name}\0{self._numbers[member]}\0"
+        return [
+            slot_of(murmur3_positive(f"{prefix}{point}".encode()), self.modulo)
+            for point in range(self._points)
+        ]
+
+    def add(self, member: KeyedMember) -> None:
+        taken = {number for other, number in self._numbers.items() if other.name == member.name}
+        self._numbers[member] = next(n for n in range(len(taken) + 1) if n not in taken)
+        for slot in self._slots(member):
+            self._ring.setdefault(slot, []).append(member)
+
+    def remove(self, member: KeyedMember) -> None:
+        for slot in self._slots(member):
+            there = self._ring[slot]
+            there.remove(member)
+            if not there:
+                del self._ring[slot]
+        del self._numbers[member]
+
+    def segments(self) -> Segments:
+        """Who came first to a point has it."""
+        found: Segments = [(slot, self._ring[slot][0]) for slot in sorted(self._ring)]
+        if found:
+            found.append((_END, found[0][1]))
+        return found or [(_END, None)]
+
+
+class HalvedRanges:
+    """Each newcomer gets half of the largest range; who leaves gives its range to a neighbour."""
+
+    modulo = RANGE_SLOTS
+
+    def __init__(self) -> None:
+        self._ends: dict[int, KeyedMember] = {}
+
+    def add(self, member: KeyedMember) -> None:
+        if not self._ends:
+            self._ends[_END] = member
+            return
+        low, end = max(pairwise([0, *sorted(self._ends)]), key=lambda pair: (pair[1] - pair[0], -pair[1]))
+        if end - low < 2:
+            raise ConsumerAssignFailure(f"No range is left for a consumer, there are {len(self._ends)}")
+        self._ends[end - ((end - low) >> 1)] = member
+
+    def remove(self, member: KeyedMember) -> None:
+        end = next(end for end, holder in self._ends.items() if holder is member)
+        del self._ends[end]
+        if end == _END and self._ends:
+            self._ends[_END] = self._ends.pop(max(self._ends))
+
+    def segments(self) -> Segments:
+        return [*sorted(self._ends.items(), key=lambda item: item[0])] or [(_END, None)]
+
+
+class StickyRanges:
+    """Each consumer has the ranges it asked for."""
+
+    modulo = RANGE_SLOTS
+
+    def __init__(self) -> None:
+        self._held: dict[KeyedMember, list[Range]] = {}
+
+    def add(self, member: KeyedMember) -> None:
+        ranges = sorted(member.policy.ranges)
+        if not ranges:
+            raise ConsumerAssignFailure("Ranges for KeyShared policy must not be empty.")
+        for first, last in ranges:
+            if first < 0 or last > LAST_SLOT:
+                raise ConsumerAssignFailure(f"Fixed hash range [{first},{last}] is outside [0,{LAST_SLOT}]")
+            if first > last:
+                raise ConsumerAssignFailure(f"Fixed hash range start > end for range: [{first},{last}]")
+        for before, after in pairwise(ranges):
+            if after[0] <= before[1]:
+                raise ConsumerAssignFailure(
+                    f"Consumer's own ranges conflict: [{before[0]},{before[1]}] overlaps with "
+                    f"[{after[0]},{after[1]}]"
+                )
+        for other, held in self._held.items():
+            for first, last in ranges:
+                if any(first <= taken[1] and taken[0] <= last for taken in held):
+                    raise ConsumerAssignFailure(f"Range conflict with consumer {other.name}")
+        self._held[member] = ranges
+
+    def remove(self, member: KeyedMember) -> None:
+        del self._held[member]
+
+    def segments(self) -> Segments:
+        found: Segments = []
+        position = 0
+        all_ranges = [(first, last, member) for member, held in self._held.items() for first, last in held]
+        for first, last, member in sorted(all_ranges, key=lambda each: each[0]):
+            if first > position:
+                found.append((first - 1, None))
+            found.append((last, member))
+            position = last + 1
+        found.append((_END, None))
+        return found
+
+
+def ranges_of(member: KeyedMember, segments: Segments) -> list[Range]:
+    """The slots a consumer holds, as statistics show them."""
+    found: list[Range] = []
+    first = 0
+    for last, holder in segments:
+        end = min(last, LAST_SLOT)
+        if holder is member and end >= first:
+            if found and found[-1][1] == first - 1:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((first, end))
+        first = last + 1
+    return found

@@ -1,0 +1,76 @@
+"""What waits on a Key_Shared subscription, against a plain model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.broker.draining import DrainingSlots
+from magnetar.broker.keyed_replay import KeyedReplay
+
+OWNERS: list[Any] = [type("Owner", (), {})() for _ in range(3)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("aaadtu"), st.integers(0, 12), st.integers(0, 5)), max_size=60))
+def test_like_a_set(steps: list[tuple[str, int, int]]) -> None:
+    replay, model, blocked = KeyedReplay(), {}, {4, 5}
+    owner_of = {slot: OWNERS[slot % 3] for slot in range(6)}
+    for what, number, slot in steps:
+        position = (1, number)
+        if what == "a" and position not in model:
+            model[position] = slot
+            replay.add(position, slot, owner_of[slot], blocked=slot in blocked)
+        elif what == "d":
+            model.pop(position, None)
+            replay.discard(position)
+        elif what == "u":
+            blocked.discard(slot)
+            replay.unblock(slot, owner_of[slot])
+        elif what == "t":
+            owner, last = OWNERS[slot % 3], (1, number)
+            wanted = sorted(
+                (at, of)
+                for at, of in model.items()
+                if owner_of[of] is owner and of not in blocked and at <= last
+            )[:2]
+            assert replay.take(owner, last, 2) == wanted
+            for at, _of in wanted:
+                del model[at]
+        assert len(replay) == len(model)
+        for owner in OWNERS:
+            mine = [at for at, of in model.items() if owner_of[of] is owner and of not in blocked]
+            assert replay.front(owner) == min(mine, default=None)
+            assert replay.waits_for(owner) == bool(mine)
+
+
+def test_arranged_anew() -> None:
+    replay = KeyedReplay()
+    for number in range(10):
+        replay.add((1, number), number % 3, None, blocked=False)
+    replay.arrange(lambda slot: OWNERS[slot] if slot < 2 else None, lambda slot: slot == 1)
+    assert [position for position, _slot in replay.take(OWNERS[0], (2, 0), 9)] == [
+        (1, n) for n in (0, 3, 6, 9)
+    ]
+    assert replay.front(OWNERS[1]) is None
+    replay.unblock(1, OWNERS[1])
+    assert replay.front(OWNERS[1]) == (1, 1)
+    assert len(replay) == 6
+
+
+def test_draining() -> None:
+    draining = DrainingSlots()
+    one, two = SimpleNamespace(name="1"), SimpleNamespace(name="2")
+    one_holds, two_holds = {7: 2, 8: 1}, {9: 4}
+    held: Any = [(one, one_holds), (two, two_holds)]
+    new_owner: Any = {7: two, 8: one, 9: None}
+    draining.recount(held, lambda slot: new_owner[slot])  # type: ignore[arg-type]
+    assert [slot for slot in range(10) if draining.blocks(slot)] == [7, 9]
+    assert (draining.of(one), draining.of(two), draining.entries()) == ((1, 2), (1, 4), 6)
+    draining.released(two, 7)  # type: ignore[arg-type]
+    draining.released(one, 7)  # type: ignore[arg-type]
+    assert draining.blocks(7)
+    draining.released(one, 7)  # type: ignore[arg-type]
+    assert (draining.blocks(7), draining.count, draining.cleared, draining.drained) == (False, 1, 1, [7])
