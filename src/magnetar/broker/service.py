@@ -105,7 +105,7 @@ class BrokerService:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
         self._busy: dict[Topic, None] = {}
-        self._metadata = metadata
+        self.metadata = metadata
         self._instance = 0
         self._producer_names = 0
         self._stopping = False
@@ -129,7 +129,7 @@ class BrokerService:
         :raises OSError: the address cannot be used
         :raises MetadataError: the number of this broker's life cannot be taken
         """
-        counter = await self._metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
+        counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
         self._instance = int(counter.path[len(_INSTANCES) :])
         self._listener = await self.io.network.listen(host, port, accept)
         self._timers = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.http import handlers_messages as messages
 from magnetar.http import handlers_subscriptions as subscriptions
 from magnetar.http import handlers_topics as topics
 from magnetar.http.routing import Endpoint
@@ -48,6 +49,10 @@ _ROWS = (
     ("GET", "/{topic}/messageid/{timestamp}", topics.message_id_at, "first message published since"),
     ("PUT", "/{topic}/backlogSize", topics.backlog_size, "bytes behind a message"),
     ("POST", "/{topic}/trim", topics.trim, "remove ledgers that nobody needs"),
+    ("GET", "/{topic}/ledger/{ledgerId}/entry/{entryId}", messages.by_id, "a message"),
+    ("GET", "/{topic}/examinemessage", messages.examine, "the n-th message from either end"),
+    ("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, "the n-th unacknowledged one"),
+    ("GET", "/{topic}/internal-info", messages.stored, "what the metadata has of a topic"),
     ("GET", "/{topic}/subscriptions", subscriptions.names, "list subscriptions"),
     ("PUT", _SUBSCRIPTION, subscriptions.create, "create a subscription"),
     ("DELETE", _SUBSCRIPTION, subscriptions.delete, "delete a subscription"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.admin.clusters import ClusterAdmin
+from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
@@ -21,5 +22,6 @@ class Admin:
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
+        self.messages = MessageAdmin(broker, self.topics)
         self.topic_policies = TopicPolicyAdmin(broker)
         self.schemas = SchemaAdmin(broker)

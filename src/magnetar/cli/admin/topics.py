@@ -160,6 +160,7 @@ _COMMON: dict[str, Action] = {
     "delete-partitioned-topic": lambda call: call.send(
         "DELETE", f"{call.topic}/partitions", {"force": call.get("force")}
     ),
+    "info-internal": lambda call: call.ask("GET", f"{call.topic}/internal-info"),
     "last-message-id": lambda call: call.ask("GET", f"{call.topic}/lastMessageId"),
     "reset-cursor": _reset_cursor,
     "terminate": _terminate,
