@@ -1,4 +1,4 @@
-"""An entry as an answer: its payload is the body, everything else is in headers, as Pulsar's tools read them."""
+"""An entry as an answer: its payload is the body, everything else is in headers, as in Pulsar."""
 
 from __future__ import annotations
 
