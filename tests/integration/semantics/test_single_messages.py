@@ -95,6 +95,13 @@ def test_what_is_not_there(looked_at: Server, path: str, status: int) -> None:
     assert json.loads(body)["reason"]
 
 
+def test_the_last_message_is_the_last_of_its_batch(looked_at: Server) -> None:
+    status, _, body = ask(looked_at, "/lastMessageId")
+    assert status == 200
+    last = json.loads(body)
+    assert (last["entryId"], last["batchIndex"]) == (1, 1)
+
+
 def test_what_the_metadata_has(looked_at: Server) -> None:
     status, _, body = ask(looked_at, "/internal-info")
     assert status == 200
