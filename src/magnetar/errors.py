@@ -159,6 +159,10 @@ class IncompatibleSchema(BrokerError):
     """The schema breaks the compatibility rule in force."""
 
 
+class InvalidSchemaData(BrokerError):
+    """What is declared as a schema is none."""
+
+
 class ConsumerAssignFailure(BrokerError):
     """Key ranges of Key_Shared consumers overlap or are missing."""
 
@@ -258,6 +262,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     InvalidTopicName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
     InvalidName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
     IncompatibleSchema: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 409),
+    InvalidSchemaData: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 422),
     ConsumerAssignFailure: Translation(ServerErrorCode.CONSUMER_ASSIGN, 409),
     TransactionCoordinatorNotFound: Translation(ServerErrorCode.TRANSACTION_COORDINATOR_NOT_FOUND, 404),
     InvalidTransactionStatus: Translation(ServerErrorCode.INVALID_TXN_STATUS, 409),

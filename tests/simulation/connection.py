@@ -15,6 +15,12 @@ from simulation.trace import Trace, Violation
 _MAX_FRAME = 6 << 20
 _FIELDS = {int(number): field.name for number, field in BaseCommand.DESCRIPTOR.fields_by_number.items()}
 _FROM_BROKER = 2**64 - 1
+_TO_CONSUMERS = (
+    BaseCommand.MESSAGE,
+    BaseCommand.CLOSE_CONSUMER,
+    BaseCommand.REACHED_END_OF_TOPIC,
+    BaseCommand.ACTIVE_CONSUMER_CHANGE,
+)
 
 
 class Gone(Exception):
@@ -145,7 +151,7 @@ class Connection:
     def _received(self, kind: int, message: Any, entry: bytes) -> None:
         if kind in (BaseCommand.SEND_RECEIPT, BaseCommand.SEND_ERROR, BaseCommand.CLOSE_PRODUCER):
             self._to(self.producers, message.producer_id, kind, message, entry)
-        elif kind in (BaseCommand.MESSAGE, BaseCommand.CLOSE_CONSUMER, BaseCommand.REACHED_END_OF_TOPIC):
+        elif kind in _TO_CONSUMERS:
             self._to(self.consumers, message.consumer_id, kind, message, entry)
         elif kind == BaseCommand.PING:
             if self.answers_pings:

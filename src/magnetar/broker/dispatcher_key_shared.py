@@ -114,6 +114,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def rewound(self) -> None:
         super().rewound()
         self.draining.clear()
+        self._cursor.read_again_from = None
 
     # Sending
 
@@ -151,7 +152,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             assert position is not None
             last = self._subscription.topic.managed_ledger.max_read_position
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-            entries = self._settings.max_read_entries
+            # Of what lies together about as much is for each of them.
+            entries = self._settings.max_read_entries * count
             reader = self._subscription.topic.managed_ledger.reader
             run = reader.read_cached(position, last, entries, max_bytes)
             if run is not None:
@@ -183,7 +185,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self._sizes = array("i", bytes(4 * run.count))
         batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
         share = KeyedShare.of_positions(taken, run.first_entry_id, self._sizes)
-        plain = not self.redelivery_counts and self._is_untouched(run, 0)
+        state = self._cursor.state
+        # What is consumed does not wait any more, but for what is consumed from outside.
+        plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
         sent = self._deliver(consumer, run, share, plain=plain)
         for position, slot in taken[sent:]:
             self.replay.add(position, slot, consumer, blocked=False)
@@ -200,6 +204,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             entries = max(self._settings.max_read_entries, len(takers) * self._settings.round_robin_entries)
             entries = min(entries, sum(c.permits for c in takers))
             max_bytes = takers[0].read_bytes(self._settings.max_read_bytes)
+            self._cursor.read_again_from = self.replay.lowest() if self.replay else None
             run = self._cursor.read_cached(entries, max_bytes)
             if run is None:
                 if self._cursor.has_more():

@@ -229,13 +229,6 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._unblock()
         self.read_more()
 
-    def consumed(self, ledger_id: int, entry_id: int) -> None:
-        """An entry was acknowledged."""
-        if self.redelivery_counts:
-            self.redelivery_counts.pop((ledger_id, entry_id), None)
-        if self.replay:
-            self.replay.discard((ledger_id, entry_id))
-
     def acknowledged(self, messages: int) -> None:
         """So many messages less are outstanding."""
         self.unacked -= messages

@@ -161,9 +161,6 @@ class SingleConsumerDispatcher:
         """The cursor was moved: nothing is kept of what was read before."""
         self._left = None
 
-    def consumed(self, _ledger_id: int, _entry_id: int) -> None:
-        """An entry was acknowledged."""
-
     def close(self) -> None:
         if self._retry is not None:
             self._retry.cancel()

@@ -56,6 +56,11 @@ class KeyedReplay:
         del self._heaps[owner]
         return None
 
+    def lowest(self) -> Position | None:
+        """The lowest position of those that wait for permits."""
+        fronts = [front for owner in list(self._heaps) if (front := self.front(owner)) is not None]
+        return min(fronts, default=None)
+
     def waits_for(self, owner: KeyedMember) -> bool:
         """Whether anything waits for a consumer."""
         return owner in self._heaps and self.front(owner) is not None

@@ -15,6 +15,8 @@ from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
 from magnetar.broker.publish_rates import publish_limiter
 from magnetar.broker.rates import Rate, Timings
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_creation import TopicCreation
@@ -75,6 +77,11 @@ class BrokerService:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
+        self.schemas = SchemaRegistry(
+            io,
+            SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
+            metadata,
+        )
         self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers)
         if settings.topic_policies:
             self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
@@ -153,6 +160,7 @@ class BrokerService:
             await finished(self.io.loop, worker)
         for connection in list(self.connections.all):
             connection.close()
+        self.schemas.close()
 
     async def _unload_each(self, topics: list[Topic]) -> None:
         """Takes one topic after another; several of these share the commits of their closing."""
@@ -386,6 +394,9 @@ class BrokerService:
         if topic.closing:
             raise ServiceNotReady("Topic is temporarily unavailable")
         await self._start_removing(topic, topic.delete())
+        if topic.name.partition_index < 0:
+            # Partitions share the schema of their topic, which goes with that.
+            await self.schemas.delete(topic.name.schema_path)
 
     async def delete_stored_topic(self, name: TopicName) -> None:
         """Removes a topic with everything it stored, whether it is loaded or not."""

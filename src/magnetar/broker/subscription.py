@@ -227,25 +227,26 @@ class Subscription:
     ) -> None:
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released = 0
-        tracked = bool(dispatcher.redelivery_counts) or bool(dispatcher.replay)
+        counts = dispatcher.redelivery_counts
+        let_go = consumer.let_go
         for index in range(run.count):
             ledger_id, entry_id = ledger_ids[index], entry_ids[index]
-            released += self._let_go(dispatcher, consumer, ledger_id, entry_id)
-            if tracked:
-                dispatcher.consumed(ledger_id, entry_id)
+            messages = let_go(ledger_id, entry_id)
+            if messages is None:
+                messages = self._let_go_elsewhere(dispatcher, ledger_id, entry_id)
+            released += messages
+            if counts:
+                counts.pop((ledger_id, entry_id), None)
         dispatcher.acknowledged(released)
 
     @staticmethod
-    def _let_go(
-        dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, ledger_id: int, entry_id: int
-    ) -> int:
-        messages: int | None = consumer.let_go(ledger_id, entry_id)
-        if messages is not None:
-            return messages
+    def _let_go_elsewhere(dispatcher: ManyConsumersDispatcher[Any], ledger_id: int, entry_id: int) -> int:
+        """An entry is acknowledged by who does not hold it: it may have gone to another, or wait."""
         for other in dispatcher.consumers:
-            messages = other.let_go(ledger_id, entry_id)
+            messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
                 return messages
+        dispatcher.replay.discard((ledger_id, entry_id))
         return 0
 
     def acknowledge(
@@ -277,8 +278,11 @@ class Subscription:
         cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
         if isinstance(self.dispatcher, ManyConsumersDispatcher):
             if whole:
-                self.dispatcher.acknowledged(self._let_go(self.dispatcher, consumer, ledger_id, entry_id))
-                self.dispatcher.consumed(ledger_id, entry_id)
+                messages = consumer.let_go(ledger_id, entry_id)
+                if messages is None:
+                    messages = self._let_go_elsewhere(self.dispatcher, ledger_id, entry_id)
+                self.dispatcher.redelivery_counts.pop((ledger_id, entry_id), None)
+                self.dispatcher.acknowledged(messages)
             elif cleared:
                 self.dispatcher.acknowledged(consumer.reduce(ledger_id, entry_id, cleared))
         self._acked(consumer, cleared)

@@ -476,6 +476,10 @@ class Topic:
         if not self.is_busy:
             self.busy()
 
+    @property
+    def stored_bytes(self) -> int:
+        return self.managed_ledger.ledgers.total_size()
+
     def consumer_count(self) -> int:
         return sum(len(s.consumers) for s in self.subscriptions.values())
 

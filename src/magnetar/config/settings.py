@@ -105,6 +105,10 @@ class Settings:
     allow_auto_topic_creation_type: str
     allow_auto_subscription_creation: bool
     default_num_partitions: int
+    schema_compatibility_strategy: str
+    system_topic_schema_compatibility_strategy: str
+    is_schema_validation_enforced: bool
+    is_allow_auto_update_schema_enabled: bool
     managed_ledger_max_entries_per_ledger: int
     managed_ledger_min_ledger_rollover_time_minutes: int
     managed_ledger_max_ledger_rollover_time_minutes: int

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from magnetar.http import handlers_cluster as cluster
 from magnetar.http import handlers_tenants as tenants
 from magnetar.http.endpoints_namespaces import NAMESPACES
+from magnetar.http.endpoints_schemas import SCHEMAS
 from magnetar.http.endpoints_topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints_topics import TOPICS
 from magnetar.http.routing import Endpoint
@@ -137,4 +138,5 @@ ENDPOINTS: Sequence[Endpoint] = (
     *NAMESPACES,
     *TOPICS,
     *TOPIC_POLICIES,
+    *SCHEMAS,
 )

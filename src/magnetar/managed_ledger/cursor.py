@@ -54,6 +54,8 @@ class Cursor:
         self.storage = storage
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self._rewinds = 0
+        self.read_again_from: Position | None = None
+        """The first position behind the read position that is read once more soon; None: there is none."""
         self.active = False
         self.messages_consumed = 0
         self._seen_ledger = -1
@@ -118,6 +120,11 @@ class Cursor:
         self.read_position = (run.ledger_id, run.first_entry_id + run.count)
         self._owner.read_position_moved(self)
 
+    def wanted_from(self) -> Position:
+        """The first position that is read soon."""
+        again = self.read_again_from
+        return self.read_position if again is None or again > self.read_position else again
+
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
         """Index ranges [first, end) of a run that are not consumed."""
         ledger_id, first = run.ledger_id, run.first_entry_id
@@ -166,12 +173,14 @@ class Cursor:
         ledgers, state = self._owner.ledgers, self.state
         added = 0
         index = 0
+        known, summary = -1, None
         while index < count:
             ledger_id, first = ledger_ids[index], entry_ids[index]
             end = index + 1
             while end < count and entry_ids[end] == first + end - index and ledger_ids[end] == ledger_id:
                 end += 1
-            summary = ledgers.get(ledger_id)
+            if ledger_id != known:
+                known, summary = ledger_id, ledgers.get(ledger_id)
             if summary is not None and first >= 0:
                 stop = min(first + end - index, summary.entries)
                 if first < stop:

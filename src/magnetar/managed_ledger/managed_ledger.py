@@ -434,13 +434,13 @@ class ManagedLedger:
         if cursor.active:
             active = self._active
             if len(active) == 1:
-                self.cache.drop_before(cursor.read_position)
+                self.cache.drop_before(cursor.wanted_from())
                 return
             # To look at all of them costs as much as they are many: so not for every move of each.
             self._moved_unseen += _CURSORS_LOOKED_AT
             if active and self._moved_unseen >= len(active):
                 self._moved_unseen = 0
-                self.cache.drop_before(min(c.read_position for c in active))
+                self.cache.drop_before(min(c.wanted_from() for c in active))
 
     def mark_delete_moved(self, cursor: Cursor) -> None:
         self.mark_deletes += 1

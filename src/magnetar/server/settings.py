@@ -130,6 +130,10 @@ def topic_settings(settings: Settings) -> TopicSettings:
     )
 
 
+def _strategy(name: str, unset: str) -> str:
+    return unset if name == "UNDEFINED" else name
+
+
 def broker_policies(settings: Settings) -> EffectivePolicies:
     """What counts where neither topic nor namespace says anything."""
     partitioned = settings.allow_auto_topic_creation_type == "partitioned"
@@ -150,6 +154,12 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0
         ),
         auto_subscriptions=settings.allow_auto_subscription_creation,
+        schema_compatibility=_strategy(settings.schema_compatibility_strategy, "FULL"),
+        system_schema_compatibility=_strategy(
+            settings.system_topic_schema_compatibility_strategy, "ALWAYS_COMPATIBLE"
+        ),
+        schema_validation=settings.is_schema_validation_enforced,
+        auto_update_schema=settings.is_allow_auto_update_schema_enabled,
         persistence=Persistence(mark_delete_rate=settings.managed_ledger_default_mark_delete_rate_limit),
         max_topics=settings.max_topics_per_namespace,
     )

@@ -6,6 +6,7 @@ from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin
 from magnetar.broker.admin.tenants import TenantAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
@@ -23,3 +24,4 @@ class Admin:
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.messages = MessageAdmin(broker, self.topics)
         self.topic_policies = TopicPolicyAdmin(broker)
+        self.schemas = SchemaAdmin(broker)

@@ -123,7 +123,10 @@ class NamespaceAdmin:
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
         """``Policies``. :raises NamespaceNotFound: no such namespace"""
-        found = await self._records.get(self._broker.parse_namespace(namespace))
+        found = dict(await self._records.get(self._broker.parse_namespace(namespace)))
+        if found.get("is_allow_auto_update_schema") is None:
+            # Stored where somebody has set it; answered in any case, as Pulsar does.
+            found["is_allow_auto_update_schema"] = self._broker.policies.defaults.auto_update_schema
         clusters = found.get("replication_clusters") or ()
         if clusters:
             return {**found, "clusterThatCanDeleteNamespace": clusters[0]}

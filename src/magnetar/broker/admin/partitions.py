@@ -142,6 +142,7 @@ class PartitionAdmin:
         for found in topics:
             await self._broker.delete_topic(found)
         await self._namespaces.delete_partitioned(name)
+        await self._broker.schemas.delete(name.schema_path)
         await self._broker.forget_policies(name)
 
     async def terminate(self, topic: str) -> Mapping[int, tuple[int, int]]:

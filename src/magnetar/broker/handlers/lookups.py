@@ -6,15 +6,12 @@ from typing import Any
 
 from magnetar.broker.connection import Connection
 from magnetar.broker.topic_patterns import topics_matching
-from magnetar.errors import BrokerError, NotAllowed
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
-    Schema,
-    ServerError,
 )
 
 
@@ -95,31 +92,4 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
         response.topics.extend(names)
     response.filtered = filtered
     response.topics_hash = digest
-    connection.send(answer)
-
-
-def _no_schemas() -> BrokerError:
-    return NotAllowed("Schemas are not supported by this broker yet")
-
-
-def get_schema(connection: Connection, command: BaseCommand) -> None:
-    answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
-    answer.getSchemaResponse.request_id = command.getSchema.request_id
-    answer.getSchemaResponse.error_code = ServerError.TopicNotFound
-    answer.getSchemaResponse.error_message = "Topic has no schema"
-    connection.send(answer)
-
-
-def get_or_create_schema(connection: Connection, command: BaseCommand) -> None:
-    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
-    response = answer.getOrCreateSchemaResponse
-    response.request_id = command.getOrCreateSchema.request_id
-    if command.getOrCreateSchema.schema.type == Schema.NoSchema:
-        # Bytes: what Java's producers of retry and dead letters ask for. It has the empty version.
-        response.schema_version = b""
-        connection.send(answer)
-        return
-    told = _no_schemas()
-    response.error_code = int(told.code)  # type: ignore[assignment]
-    response.error_message = str(told)
     connection.send(answer)
