@@ -75,7 +75,7 @@ def test_records_are_as_apache_pulsar_writes_them() -> None:
 
 
 def test_records_of_apache_pulsar_are_read() -> None:
-    """Three entries as Apache Pulsar 4.0.8 stored them: for all clusters, with many policies, and a removal."""
+    """Entries as Apache Pulsar 4.0.8 stored them: for all clusters, with many policies, a removal."""
     recorded = json.loads((Path(__file__).parent / "change_events_of_pulsar.json").read_text())
     for row in recorded:
         entry = bytes.fromhex(row["entry"])
