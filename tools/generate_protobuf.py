@@ -12,7 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-PROTOS = ("magnetar/protocol/pulsar_api.proto", "magnetar/managed_ledger/records.proto")
+PROTOS = (
+    "magnetar/protocol/pulsar_api.proto",
+    "magnetar/managed_ledger/records.proto",
+    "magnetar/broker/schemas/records.proto",
+)
 WANTED = "6.30"
 
 

@@ -115,6 +115,10 @@ class ClusterNotFound(BrokerError):
     """No such cluster."""
 
 
+class NotFound(BrokerError):
+    """Nothing is there, for another reason than a missing topic, cluster or subscription."""
+
+
 class SubscriptionNotFound(BrokerError):
     """No such subscription, and it is not to be made."""
 
@@ -155,6 +159,10 @@ class IncompatibleSchema(BrokerError):
     """The schema breaks the compatibility rule in force."""
 
 
+class InvalidSchemaData(BrokerError):
+    """What is declared as a schema is none."""
+
+
 class ConsumerAssignFailure(BrokerError):
     """Key ranges of Key_Shared consumers overlap or are missing."""
 
@@ -189,6 +197,14 @@ class InUse(BrokerError):
 
 class HasChildren(BrokerError):
     """What is to be deleted has something below it."""
+
+
+class Conflict(BrokerError):
+    """What is asked for does not go with the kind or state of a topic."""
+
+
+class Unprocessable(BrokerError):
+    """The request is well-formed and cannot be carried out as it stands."""
 
 
 class PreconditionFailed(BrokerError):
@@ -236,6 +252,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     NamespaceNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),
     TenantNotFound: Translation(ServerErrorCode.TOPIC_NOT_FOUND, 404),
     ClusterNotFound: Translation(ServerErrorCode.METADATA, 404),
+    NotFound: Translation(ServerErrorCode.METADATA, 404),
     SubscriptionNotFound: Translation(ServerErrorCode.SUBSCRIPTION_NOT_FOUND, 404),
     ConsumerNotFound: Translation(ServerErrorCode.CONSUMER_NOT_FOUND, 404),
     TooManyRequests: Translation(ServerErrorCode.TOO_MANY_REQUESTS, 429),
@@ -245,6 +262,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     InvalidTopicName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
     InvalidName: Translation(ServerErrorCode.INVALID_TOPIC_NAME, 412),
     IncompatibleSchema: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 409),
+    InvalidSchemaData: Translation(ServerErrorCode.INCOMPATIBLE_SCHEMA, 422),
     ConsumerAssignFailure: Translation(ServerErrorCode.CONSUMER_ASSIGN, 409),
     TransactionCoordinatorNotFound: Translation(ServerErrorCode.TRANSACTION_COORDINATOR_NOT_FOUND, 404),
     InvalidTransactionStatus: Translation(ServerErrorCode.INVALID_TXN_STATUS, 409),
@@ -254,6 +272,8 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     AlreadyExists: Translation(ServerErrorCode.UNKNOWN, 409),
     InUse: Translation(ServerErrorCode.CONSUMER_BUSY, 412),
     HasChildren: Translation(ServerErrorCode.NOT_ALLOWED, 409),
+    Conflict: Translation(ServerErrorCode.NOT_ALLOWED, 409),
+    Unprocessable: Translation(ServerErrorCode.NOT_ALLOWED, 422),
     PreconditionFailed: Translation(ServerErrorCode.NOT_ALLOWED, 412),
     ConcurrentModification: Translation(ServerErrorCode.METADATA, 409),
     NotSupported: Translation(ServerErrorCode.NOT_ALLOWED, 501),

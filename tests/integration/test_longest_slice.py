@@ -14,6 +14,7 @@ TOPICS = 10_000
 AT_ONCE = 250
 LONGEST_SECONDS = 0.020
 TRIES = 8
+KINDS = ("statistics_seconds", "retention_seconds", "metrics_seconds", "http_seconds")
 
 
 def slices(server: Server) -> dict[str, float]:
@@ -80,7 +81,7 @@ def round_of_traffic(client: Client, producers: list[int], sequence_id: int) -> 
 
 
 def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # type: ignore[no-untyped-def]
-    """A busy machine may stop the broker in the middle of a slice: one quiet window of several is enough."""
+    """A busy machine may stop the broker in the middle of a slice: a quiet window for each kind is enough."""
     server = start_server(
         statsUpdateFrequencyInSecs=2,
         retentionCheckIntervalInSeconds=2,
@@ -90,6 +91,7 @@ def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # typ
     client = Client(server.port)
     producers = make_topics(client)
     seen: list[dict[str, float]] = []
+    longest: dict[str, float] = {}
     for number in range(TRIES):
         round_of_traffic(client, producers, number)
         status, body = server.ask("GET", "/admin/v2/persistent/public/default")
@@ -98,8 +100,9 @@ def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # typ
         # What came before has left both windows then.
         time.sleep(0 if number < 1 else 4.5)
         slices(server)
-        seen.append(slices(server))
-        if len(seen) > 1 and seen[-1].get("seconds", 1.0) < LONGEST_SECONDS:
-            break
-    assert {"statistics_seconds", "retention_seconds", "metrics_seconds", "http_seconds"} <= seen[-1].keys()
-    assert min(each["seconds"] for each in seen) < LONGEST_SECONDS, seen
+        if number:
+            seen.append(slices(server))
+            longest = {kind: min(each.get(kind, 1.0) for each in seen) for kind in KINDS}
+            if max(longest.values()) < LONGEST_SECONDS:
+                break
+    assert max(longest.values()) < LONGEST_SECONDS, seen

@@ -16,7 +16,6 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     CommandSubscribe,
     MessageIdData,
-    Schema,
 )
 
 NOT_ALLOWED = ServerErrorCode.NOT_ALLOWED
@@ -61,28 +60,6 @@ def test_non_persistent_topics(client: Client) -> None:
     assert (found.response, found.error) == (CommandPartitionedTopicMetadataResponse.Failed, NOT_ALLOWED)
     lookup = client.ask(BaseCommand.LOOKUP, BaseCommand.LOOKUP_RESPONSE, topic=topic)
     assert (lookup.response, lookup.error) == (CommandLookupTopicResponse.Failed, NOT_ALLOWED)
-
-
-def test_schemas(client: Client, topic: str) -> None:
-    """A producer that said it has none was refused with an internal error."""
-    client.produce(topic, schema=Schema(name="", schema_data=b"", type=Schema.NoSchema))
-    schema = Schema(name="s", schema_data=b"{}", type=Schema.Json)
-    for attempt in (
-        lambda: client.produce(topic, schema=schema),
-        lambda: client.subscribe(topic, "s", schema=schema),
-    ):
-        with pytest.raises(Refused, match="Json") as refused:
-            attempt()
-        assert refused.value.code == ServerErrorCode.INCOMPATIBLE_SCHEMA
-    answer = client.ask(
-        BaseCommand.GET_OR_CREATE_SCHEMA,
-        BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
-        topic=topic,
-        schema=schema,
-    )
-    assert answer.error_code == NOT_ALLOWED
-    missing = client.ask(BaseCommand.GET_SCHEMA, BaseCommand.GET_SCHEMA_RESPONSE, topic=topic)
-    assert missing.error_code == ServerErrorCode.TOPIC_NOT_FOUND
 
 
 def test_transactions(client: Client, topic: str) -> None:

@@ -11,7 +11,6 @@ from server import MINIATURE, Server
 CASES = conversations()
 
 LATER = {
-    "schemas: json, then an incompatible one": "schemas",
     "non-persistent topic": "non-persistent topics",
     "delayed delivery": "delayed delivery",
 }

@@ -322,9 +322,9 @@ def test_partitioned_topics(server: Server, official: pulsar.Client, topic: str)
     assert got == set(range(30))
     assert [stats(server, name)["msgInCounter"] for name in names] == [10, 10, 10]
     assert server.ask("PUT", f"{path}/unload")[0] == 204
+    eventually(lambda: all(stats(server, name)["subscriptions"]["s"]["consumers"] for name in names))
     assert server.ask("DELETE", f"{path}/partitions")[0] == 412
     producer.close()
-    eventually(lambda: all(stats(server, name)["subscriptions"]["s"]["consumers"] for name in names))
     consumer.unsubscribe()
     assert server.ask("DELETE", f"{path}/partitions")[0] == 204
     assert server.ask("GET", f"{path}/partitions")[0] == 404

@@ -74,6 +74,7 @@ class Consumer(Generic[S]):
         "rate_out",
         "redelivered",
         "subscription",
+        "takes_any_schema",
         "unacked",
     )
 
@@ -101,6 +102,8 @@ class Consumer(Generic[S]):
         self.address = connection.address
         self.client_version = connection.client_version
         self.partition = partition
+        self.takes_any_schema = False
+        """Whether it declared AUTO_CONSUME."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from magnetar.broker.policies.records import decode
-from magnetar.errors import AlreadyExists, MetadataFailure, NamespaceNotFound
+from magnetar.broker.policies.records import Record, change, decode
+from magnetar.errors import AlreadyExists, MetadataFailure, NamespaceNotFound, TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
 from magnetar.managed_ledger.opening import ROOT as MANAGED_LEDGERS
@@ -79,6 +79,34 @@ class Namespaces:
             )
         except BadVersion as error:
             raise AlreadyExists("This topic already exists") from error
+        self._partitions.clear()
+
+    async def partitioned(self, topic: TopicName) -> dict[str, Any]:
+        """``PartitionedTopicMetadata`` as stored; empty when there is none."""
+        node = await self._metadata.get(f"{_PARTITIONED}/{topic.path}")
+        return decode(node) if node is not None else {}
+
+    async def change_partitioned(
+        self,
+        topic: TopicName,
+        *,
+        partitions: int | None = None,
+        properties: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Sets the number of partitions, merges properties (None removes one).
+
+        :raises TopicNotFound: there is no such partitioned topic
+        """
+
+        def work(record: Record) -> None:
+            if partitions is not None:
+                record["partitions"] = partitions
+            if properties is not None:
+                merged = {**(record.get("properties") or {}), **properties}
+                record["properties"] = {key: value for key, value in merged.items() if value is not None}
+
+        missing = TopicNotFound(f"Partitioned topic {topic} not found")
+        await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
         self._partitions.clear()
 
     async def delete_partitioned(self, topic: TopicName) -> bool:

@@ -174,6 +174,7 @@ class Producer:
         "pending",
         "producer_id",
         "rate_in",
+        "schema_version",
         "submitted",
         "topic",
         "topic_epoch",
@@ -193,6 +194,7 @@ class Producer:
         topic_epoch: int | None,
         metadata: Mapping[str, str],
         connected_ms: int,
+        schema_version: bytes = b"",
     ) -> None:
         self.topic = topic
         self.connection = connection
@@ -204,6 +206,7 @@ class Producer:
         self.topic_epoch = topic_epoch
         self.metadata = dict(metadata)
         self.connected_ms = connected_ms
+        self.schema_version = schema_version
         self.address = connection.address
         self.client_version = connection.client_version
         self.partial_producer = connection.supports_partial_producer

@@ -12,15 +12,19 @@ from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
 from magnetar.broker.publish_rates import publish_limiter
 from magnetar.broker.rates import Rate, Timings
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import (
-    AlreadyExists,
     BrokerError,
     InvalidTopicName,
+    NamespaceNotFound,
     NotAllowed,
     ServiceNotReady,
     TooManyRequests,
@@ -73,6 +77,14 @@ class BrokerService:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
+        self.schemas = SchemaRegistry(
+            io,
+            SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
+            metadata,
+        )
+        self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers)
+        if settings.topic_policies:
+            self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
@@ -93,7 +105,7 @@ class BrokerService:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
         self._busy: dict[Topic, None] = {}
-        self._metadata = metadata
+        self.metadata = metadata
         self._instance = 0
         self._producer_names = 0
         self._stopping = False
@@ -117,7 +129,7 @@ class BrokerService:
         :raises OSError: the address cannot be used
         :raises MetadataError: the number of this broker's life cannot be taken
         """
-        counter = await self._metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
+        counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
         self._instance = int(counter.path[len(_INSTANCES) :])
         self._listener = await self.io.network.listen(host, port, accept)
         self._timers = [
@@ -148,6 +160,7 @@ class BrokerService:
             await finished(self.io.loop, worker)
         for connection in list(self.connections.all):
             connection.close()
+        self.schemas.close()
 
     async def _unload_each(self, topics: list[Topic]) -> None:
         """Takes one topic after another; several of these share the commits of their closing."""
@@ -219,54 +232,27 @@ class BrokerService:
             self.lookups_pending -= 1
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
 
-    async def topic_names(self, namespace: str) -> list[str]:
-        """Full names of the namespace's persistent topics, system topics left out, sorted."""
+    async def topic_names(
+        self, namespace: str, *, mode: str = "PERSISTENT", system: bool = False
+    ) -> list[str]:
+        """Full names of the namespace's topics, sorted.
+
+        :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
+        :param system: the system's own ones too
+        """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
+        if mode == "NON_PERSISTENT":
+            return []
         found: list[str] = []
 
         def take(name: str) -> None:
-            if not TopicName.parse(name).reserved:
+            if system or not TopicName.parse(name).reserved:
                 found.append(name)
 
         names = await self.namespaces.persistent_topics(parsed)
         await each(self.io, "listing", names, take)
         return found
-
-    async def existing_partitions(self, name: TopicName) -> int:
-        """The number of partitions of a topic that is there; 0 when it has none.
-
-        :raises TopicNotFound: it is missing
-        """
-        await self.namespaces.check(name.namespace_name)
-        count = await self.namespaces.partitions(name)
-        if not count and not await self.managed_ledgers.exists(name.path):
-            raise TopicNotFound(f"Topic {name} not found")
-        return count
-
-    async def partitions_or_create(self, name: TopicName) -> int:
-        """The number of partitions; a topic that is missing is made with partitions where the settings say
-        so.
-
-        :raises TopicNotFound: it is missing and topics are not made on use
-        """
-        await self.namespaces.check(name.namespace_name)
-        count = await self.namespaces.partitions(name)
-        if count or name.partition_index >= 0 or name.reserved:
-            return count
-        rule = (await self.policies.of_namespace(name.namespace_name)).auto_topics
-        if rule.allowed and not rule.partitions:
-            return 0
-        if await self.managed_ledgers.exists(name.path):
-            return 0
-        if not rule.allowed:
-            raise TopicNotFound(f"Topic {name} not found")
-        try:
-            await self.namespaces.create_partitioned(name, rule.partitions, {})
-        except AlreadyExists:
-            log.debug("made by somebody else at the same time", extra={"topic": name})
-            return await self.namespaces.partitions(name)
-        return rule.partitions
 
     # Topics
 
@@ -346,13 +332,13 @@ class BrokerService:
         await self.namespaces.check(name.namespace_name)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
+        policies = await self.policies.of_topic(name)
         if create and unasked and not await self.managed_ledgers.exists(name.path):
-            create = await self._may_create(name)
+            create = await self.creation.may_create(name, policies)
         try:
             ledger = await self.managed_ledgers.open(name.path, create=create)
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
-        policies = await self.policies.of_topic(name)
         topic = Topic(
             name,
             ledger,
@@ -371,6 +357,8 @@ class BrokerService:
             await self.managed_ledgers.close(ledger)
             raise
         self.topics[topic.full_name] = topic
+        if name.local == CHANGE_EVENTS and self.policies.topics is not None:
+            self.policies.topics.appeared(name.namespace_name)
         latest = await self.policies.of_topic(name)
         if latest is not policies:
             topic.apply_policies(latest)
@@ -378,27 +366,17 @@ class BrokerService:
         self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
 
-    async def _may_create(self, name: TopicName) -> bool:
-        """Whether a missing topic is made on use: by the settings, or because it is a partition of one that
-        exists."""
-        policies = await self.policies.of_topic(name)
-        cap = policies.max_topics
-        if cap and not name.reserved:
-            known = await self.namespaces.persistent_topics(name.namespace_name)
-            if sum(not TopicName.parse(other).reserved for other in known) >= cap:
-                raise NotAllowed("Exceed maximum number of topics in namespace.")
-        if policies.auto_topics.allowed:
-            return True
-        index = name.partition_index
-        return index >= 0 and index < await self.namespaces.partitions(name.base)
-
     async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
         """Live topics go by what counts now."""
         for live in list(self.topics.values()):
             name = live.name
             if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
-                live.apply_policies(await self.policies.of_topic(name))
-                await live.prepare()
+                try:
+                    live.apply_policies(await self.policies.of_topic(name))
+                    await live.prepare()
+                except NamespaceNotFound:
+                    # It is being deleted, and its topics with it.
+                    return
 
     async def unload_topic(self, topic: Topic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
@@ -416,6 +394,37 @@ class BrokerService:
         if topic.closing:
             raise ServiceNotReady("Topic is temporarily unavailable")
         await self._start_removing(topic, topic.delete())
+        if topic.name.partition_index < 0:
+            # Partitions share the schema of their topic, which goes with that.
+            await self.schemas.delete(topic.name.schema_path)
+
+    async def delete_stored_topic(self, name: TopicName) -> None:
+        """Removes a topic with everything it stored, whether it is loaded or not."""
+        live = self.topics.get(str(name))
+        if live is not None and not live.closing:
+            await self.delete_topic(live)
+            return
+        going = self._unloading.get(str(name))
+        if going is not None:
+            await going
+        try:
+            ledger = await self.managed_ledgers.open(name.path, create=False)
+        except ManagedLedgerNotFound:
+            return
+        await self.managed_ledgers.delete(ledger)
+
+    def loading_in(self, namespace: NamespaceName) -> list[Any]:
+        """Loads in progress of topics of a namespace."""
+        return [
+            loading
+            for name, loading in self._loading.items()
+            if TopicName.parse(name).namespace_name == namespace
+        ]
+
+    async def forget_policies(self, name: TopicName) -> None:
+        """Removes the own policies of a topic that was deleted."""
+        if self.policies.topics is not None:
+            await self.policies.topics.delete(name)
 
     def _start_removing(self, topic: Topic, work: Any) -> Any:
         removing = self.io.loop.create_task(self._remove(topic, work))

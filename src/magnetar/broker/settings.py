@@ -31,6 +31,10 @@ class BrokerSettings:
     """What counts where neither topic nor namespace says anything."""
     default_bundles: int = 4
     """Bundles of a new namespace, 1 … 65536."""
+    topic_policies: bool = True
+    """Topics may have policies of their own."""
+    force_delete_tenants: bool = False
+    force_delete_namespaces: bool = False
     max_partitions: int = 0
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0

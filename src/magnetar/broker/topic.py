@@ -108,6 +108,8 @@ class Topic:
         self.created_ms = io.clock.wall_ms()
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
+        self.follower: Callable[[], None] | None = None
+        """Called when entries were stored; the broker reads some topics itself."""
         self._preparing = Turns(io.loop)
         self._publish_rate = PublishRate()
         managed_ledger.listener = self
@@ -302,6 +304,8 @@ class Topic:
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
+        if self.follower is not None:
+            self.follower()
         if self._drain_waiters:
             self._wake_drained()
 
@@ -471,6 +475,10 @@ class Topic:
         self.rate_out.bytes += size
         if not self.is_busy:
             self.busy()
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.managed_ledger.ledgers.total_size()
 
     def consumer_count(self) -> int:
         return sum(len(s.consumers) for s in self.subscriptions.values())

@@ -86,6 +86,10 @@ class Settings:
     max_message_size: int
     max_message_publish_buffer_size_in_mb: int
     retention_check_interval_in_seconds: int
+    force_delete_tenant_allowed: bool
+    force_delete_namespace_allowed: bool
+    system_topic_enabled: bool
+    topic_level_policies_enabled: bool
     max_num_partitions_per_partitioned_topic: int
     http_max_request_size: int
     http_max_request_header_size: int
@@ -101,6 +105,10 @@ class Settings:
     allow_auto_topic_creation_type: str
     allow_auto_subscription_creation: bool
     default_num_partitions: int
+    schema_compatibility_strategy: str
+    system_topic_schema_compatibility_strategy: str
+    is_schema_validation_enforced: bool
+    is_allow_auto_update_schema_enabled: bool
     managed_ledger_max_entries_per_ledger: int
     managed_ledger_min_ledger_rollover_time_minutes: int
     managed_ledger_max_ledger_rollover_time_minutes: int

@@ -14,7 +14,7 @@ import h11
 
 from magnetar.http.message import Request, Response, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
-from magnetar.io.slices import SLICE_SECONDS, let_others
+from magnetar.io.slices import Slice, let_others
 
 log = logging.getLogger("magnetar.http")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -195,19 +195,17 @@ class HttpConnection:
 
     async def _send_pieces(self, pieces: Iterator[str]) -> None:
         """Sends what ``pieces`` gives, at most a millisecond of work at a time."""
-        slices = self._owner.io.slices
-        began = self._loop.time()
+        running = Slice(self._owner.io, "http")
         for piece in pieces:
             if self._transport is None:
                 return
             if piece:
                 self._write(self._http.send(h11.Data(data=piece.encode())))
-            took = self._loop.time() - began
-            if took >= SLICE_SECONDS:
-                slices.note("http", took)
+            if running.is_over():
+                running.end()
                 await self._drain()
                 await let_others(self._loop)
-                began = self._loop.time()
+                running.begin()
 
     def _head_of(self, response: Response) -> h11.Response:
         headers = [

@@ -5,41 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.http import handlers_cluster as cluster
-from magnetar.http import handlers_topics as topics
+from magnetar.http import handlers_tenants as tenants
+from magnetar.http.endpoints_namespaces import NAMESPACES
+from magnetar.http.endpoints_schemas import SCHEMAS
+from magnetar.http.endpoints_topic_policies import TOPIC_POLICIES
+from magnetar.http.endpoints_topics import TOPICS
 from magnetar.http.routing import Endpoint
-
-_NEW = "/admin/v2/persistent/{tenant}/{namespace}"
-_LEGACY = (
-    "/admin/persistent/{tenant}/{cluster}/{namespace}",
-    "/admin/v2/persistent/{tenant}/{cluster}/{namespace}",
-)
-
-
-def _of_topics(rest: str) -> tuple[str, tuple[str, ...]]:
-    """A path below a namespace's topics, and its legacy forms."""
-    return _NEW + rest, tuple(path + rest for path in _LEGACY)
-
-
-def _topic_endpoints() -> Sequence[Endpoint]:
-    rows = (
-        ("GET", "", topics.list_topics, "list topics, one for each partition"),
-        ("GET", "/partitioned", topics.list_partitioned_topics, "list partitioned topics"),
-        ("PUT", "/{topic}", topics.create_topic, "create a topic without partitions"),
-        ("DELETE", "/{topic}", topics.delete_topic, "delete a topic; force disconnects its clients"),
-        ("GET", "/{topic}/partitions", topics.get_partitions, "number of partitions"),
-        ("PUT", "/{topic}/partitions", topics.create_partitioned_topic, "create a partitioned topic"),
-        ("DELETE", "/{topic}/partitions", topics.delete_partitioned_topic, "delete a partitioned topic"),
-        ("GET", "/{topic}/stats", topics.topic_stats, "statistics of a topic"),
-        ("GET", "/{topic}/internalStats", topics.internal_stats, "ledgers and cursors of a topic"),
-        ("PUT", "/{topic}/unload", topics.unload, "close a topic; clients come back"),
-        ("POST", "/{topic}/terminate", topics.terminate, "end a topic for ever; answers the last message"),
-    )
-    return [
-        Endpoint(method, path, handler, description, aliases)
-        for method, rest, handler, description in rows
-        for path, aliases in [_of_topics(rest)]
-    ]
-
 
 ENDPOINTS: Sequence[Endpoint] = (
     Endpoint("GET", "/metrics", cluster.metrics, "metrics for Prometheus"),
@@ -50,6 +21,41 @@ ENDPOINTS: Sequence[Endpoint] = (
         cluster.get_cluster,
         "addresses of a cluster",
         ("/admin/clusters/{cluster}",),
+    ),
+    Endpoint(
+        "PUT",
+        "/admin/v2/clusters/{cluster}",
+        tenants.create_cluster,
+        "create a cluster",
+        ("/admin/clusters/{cluster}",),
+    ),
+    Endpoint(
+        "POST",
+        "/admin/v2/clusters/{cluster}",
+        tenants.update_cluster,
+        "change a cluster",
+        ("/admin/clusters/{cluster}",),
+    ),
+    Endpoint(
+        "DELETE",
+        "/admin/v2/clusters/{cluster}",
+        tenants.delete_cluster,
+        "delete a cluster",
+        ("/admin/clusters/{cluster}",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/clusters/{cluster}/peers",
+        tenants.peers,
+        "clusters that stand in for one",
+        ("/admin/clusters/{cluster}/peers",),
+    ),
+    Endpoint(
+        "POST",
+        "/admin/v2/clusters/{cluster}/peers",
+        tenants.set_peers,
+        "set the clusters that stand in for one",
+        ("/admin/clusters/{cluster}/peers",),
     ),
     Endpoint("GET", "/admin/v2/brokers", cluster.list_brokers, "list live brokers", ("/admin/brokers",)),
     Endpoint(
@@ -92,18 +98,25 @@ ENDPOINTS: Sequence[Endpoint] = (
         "GET", "/admin/v2/tenants/{tenant}", cluster.get_tenant, "a tenant", ("/admin/properties/{tenant}",)
     ),
     Endpoint(
-        "GET",
-        "/admin/v2/namespaces/{tenant}",
-        cluster.list_namespaces,
-        "list namespaces of a tenant",
-        ("/admin/namespaces/{tenant}",),
+        "PUT",
+        "/admin/v2/tenants/{tenant}",
+        tenants.create_tenant,
+        "create a tenant",
+        ("/admin/properties/{tenant}",),
     ),
     Endpoint(
-        "GET",
-        "/admin/v2/namespaces/{tenant}/{namespace}",
-        cluster.get_namespace,
-        "policies of a namespace",
-        ("/admin/namespaces/{tenant}/{cluster}/{namespace}",),
+        "POST",
+        "/admin/v2/tenants/{tenant}",
+        tenants.update_tenant,
+        "change a tenant",
+        ("/admin/properties/{tenant}",),
+    ),
+    Endpoint(
+        "DELETE",
+        "/admin/v2/tenants/{tenant}",
+        tenants.delete_tenant,
+        "delete a tenant",
+        ("/admin/properties/{tenant}",),
     ),
     Endpoint(
         "GET",
@@ -115,5 +128,15 @@ ENDPOINTS: Sequence[Endpoint] = (
             "/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}",
         ),
     ),
-    *_topic_endpoints(),
+    Endpoint(
+        "GET",
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
+        cluster.bundle,
+        "which bundle a topic lies in",
+        ("/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}/bundle",),
+    ),
+    *NAMESPACES,
+    *TOPICS,
+    *TOPIC_POLICIES,
+    *SCHEMAS,
 )

@@ -8,7 +8,7 @@ from magnetar.errors import BrokerError
 from magnetar.http import exposition
 from magnetar.http.message import Request, Response, error_response, json_response, text_response
 from magnetar.http.metrics import render
-from magnetar.http.names import cluster_of, namespace_of, tenant_of, topic_of
+from magnetar.http.names import cluster_of, tenant_of, topic_of
 from magnetar.http.routing import Application
 
 
@@ -57,14 +57,6 @@ async def get_tenant(application: Application, request: Request) -> Response:
     return json_response(await application.broker.tenant(tenant_of(request.variables)))
 
 
-async def list_namespaces(application: Application, request: Request) -> Response:
-    return json_response(list(await application.broker.namespaces(tenant_of(request.variables))))
-
-
-async def get_namespace(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.namespace_policies(namespace_of(request.variables)))
-
-
 async def lookup(application: Application, request: Request) -> Response:
     listener = request.query.get("listenerName") or request.headers.get("x-pulsar-listenername")
     authoritative = request.flag("authoritative")
@@ -84,6 +76,10 @@ async def lookup(application: Application, request: Request) -> Response:
         "brokerUrlSsl": "",
     }
     return json_response({name: value for name, value in answer.items() if value is not None})
+
+
+async def bundle(application: Application, request: Request) -> Response:
+    return text_response(await application.broker.bundle(topic_of(request.variables)))
 
 
 async def metrics(application: Application, request: Request) -> Response:

@@ -20,6 +20,31 @@ def cluster_of(variables: Mapping[str, str]) -> str:
     return _part_of(variables, "cluster")
 
 
+def new_tenant_of(variables: Mapping[str, str]) -> str:
+    """Like :func:`tenant_of`, with Pulsar's words for a tenant that is to be made."""
+    return _new(variables, "tenant", "Tenant name is not valid")
+
+
+def new_cluster_of(variables: Mapping[str, str]) -> str:
+    """Like :func:`cluster_of`, with Pulsar's words for a cluster that is to be made."""
+    return _new(variables, "cluster", "Cluster name is not valid")
+
+
+def new_namespace_of(variables: Mapping[str, str]) -> str:
+    """Like :func:`namespace_of`, with Pulsar's words for a namespace that is to be made."""
+    try:
+        return namespace_of(variables)
+    except errors.InvalidName as error:
+        raise errors.InvalidName(f"Namespace name is not valid: {error}") from error
+
+
+def _new(variables: Mapping[str, str], kind: str, refusal: str) -> str:
+    try:
+        return _part_of(variables, kind)
+    except errors.InvalidName as error:
+        raise errors.InvalidName(f"{refusal}: {error}") from error
+
+
 def _part_of(variables: Mapping[str, str], kind: str) -> str:
     try:
         check_part(kind, variables[kind])
@@ -49,6 +74,11 @@ def topic_of(variables: Mapping[str, str]) -> str:
         return str(TopicName(domain, _namespace(variables), variables["topic"]))
     except InvalidName as error:
         raise errors.InvalidTopicName(str(error)) from error
+
+
+def partition_of(topic: str) -> int:
+    """The index of a partition; -1 for a topic that is none."""
+    return TopicName.parse(topic).partition_index
 
 
 def partitioned_topic_of(variables: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -18,6 +18,8 @@ class Application:
     broker: BrokerServices
     metrics: MetricsOptions
     version: str
+    cluster: str = ""
+    """The name of the broker's cluster."""
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]
@@ -34,6 +36,8 @@ class Endpoint:
     description: str
     aliases: Sequence[str] = ()
     """Older paths to the same; their variables may differ."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the path does not have and the handler wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Found:
 class _Node:
     fixed: dict[str, _Node] = field(default_factory=dict)
     variable: _Node | None = None
-    methods: dict[str, tuple[Handler, tuple[str, ...]]] = field(default_factory=dict)
+    methods: dict[str, tuple[Handler, tuple[str, ...], Mapping[str, str]]] = field(default_factory=dict)
 
 
 class Router:
@@ -70,7 +74,7 @@ class Router:
                 node = node.fixed.setdefault(piece, _Node())
         if endpoint.method in node.methods:
             raise ValueError(f"two endpoints for {endpoint.method} {path}")
-        node.methods[endpoint.method] = (endpoint.handler, tuple(names))
+        node.methods[endpoint.method] = (endpoint.handler, tuple(names), endpoint.constants)
 
     def find(self, method: str, path: str) -> Found | frozenset[str]:
         """The endpoint, or the methods that the path has (none: nothing is there). HEAD is served by GET."""
@@ -79,8 +83,8 @@ class Router:
         for node, values in _matches(self._root, _pieces(path), 0, ()):
             entry = node.methods.get(wanted)
             if entry is not None:
-                handler, names = entry
-                return Found(handler, dict(zip(names, map(unquote, values), strict=True)))
+                handler, names, constants = entry
+                return Found(handler, {**constants, **dict(zip(names, map(unquote, values), strict=True))})
             allowed.update(node.methods)
         return frozenset(allowed)
 

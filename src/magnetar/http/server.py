@@ -6,7 +6,7 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
-from magnetar.errors import BrokerError
+from magnetar.errors import BrokerError, NotSupported
 from magnetar.http.connection import HttpConnection, HttpLimits
 from magnetar.http.endpoints import ENDPOINTS
 from magnetar.http.message import Request, Response, error_response, refusal
@@ -88,7 +88,7 @@ class HttpServer:
         try:
             return await found.handler(application, _with_variables(request, found))
         except BrokerError as error:
-            if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
                 log.warning("request failed", extra=_named(request), exc_info=error)
             return refusal(error)
         except Exception:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from magnetar.http.admin_services import AdminServices
+
 Json = Mapping[str, Any]
 
 LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
@@ -249,6 +251,11 @@ class MetricsSnapshot:
 class BrokerServices(Protocol):
     """The broker as HTTP sees it."""
 
+    @property
+    def admin(self) -> AdminServices:
+        """What operators ask."""
+        ...
+
     def is_ready(self) -> bool:
         """True from the moment clients are served until stopping begins."""
         ...
@@ -286,13 +293,11 @@ class BrokerServices(Protocol):
         """Full names of the tenant's namespaces, sorted. :raises TenantNotFound: no such tenant"""
         ...
 
-    async def namespace_policies(self, namespace: str) -> Json:
-        """Policies. :raises NamespaceNotFound: no such namespace"""
-        ...
+    async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
+        """Full names of the namespace's topics, one for each partition, sorted.
 
-    async def topics(self, namespace: str) -> Sequence[str]:
-        """Full names of the namespace's persistent topics, one for each partition, sorted.
-
+        :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
+        :param system: the system's own ones too
         :raises NamespaceNotFound: no such namespace
         """
         ...
@@ -311,6 +316,13 @@ class BrokerServices(Protocol):
         """
         ...
 
+    async def bundle(self, topic: str) -> str:
+        """The bundle in which a topic lies, ``0xSTART_0xEND``; it need not exist.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        ...
+
     async def partitions(self, topic: str, *, create: bool) -> int:
         """The number of partitions, 0 for a topic without.
 
@@ -321,16 +333,6 @@ class BrokerServices(Protocol):
 
     async def create_topic(self, topic: str, properties: Mapping[str, str]) -> None:
         """:raises AlreadyExists: there is one, or a partitioned one of that name"""
-        ...
-
-    async def create_partitioned_topic(
-        self, topic: str, partitions: int, properties: Mapping[str, str]
-    ) -> None:
-        """Makes the partitioned topic and its partitions.
-
-        :raises AlreadyExists: there is a topic of that name
-        :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic``
-        """
         ...
 
     async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
@@ -357,17 +359,6 @@ class BrokerServices(Protocol):
         :raises TopicNotFound: no such topic
         :raises NotAllowed: it is partitioned
         """
-        ...
-
-    async def delete_topic(self, topic: str, *, force: bool) -> None:
-        """:raises TopicNotFound: no such topic
-
-        :raises InUse: it has producers or subscriptions and ``force`` is false
-        """
-        ...
-
-    async def delete_partitioned_topic(self, topic: str, *, force: bool) -> None:
-        """Deletes a partitioned topic and all partitions; errors as for :meth:`delete_topic`."""
         ...
 
     async def metrics(self) -> MetricsSnapshot:

@@ -59,6 +59,10 @@ class Clock(Protocol):
         """Seconds; never goes back."""
         ...
 
+    def processor(self) -> float:
+        """Seconds of the processor that the calling thread has used; costs a system call."""
+        ...
+
 
 class Randomness(Protocol):
     def below(self, bound: int) -> int:

@@ -21,11 +21,18 @@ class Slices:
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
         self._before: dict[str, float] = {}
+        self._processor = 0.0
+        self._processor_before = 0.0
 
-    def note(self, kind: str, seconds: float) -> None:
-        """A piece of work kept the loop for so long."""
+    def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
+        """A piece of work kept the loop for so long.
+
+        :param processor: seconds that its thread had the processor for: the rest it waited for one
+        """
         if seconds >= self._running.get(kind, 0.0):
             self._running[kind] = seconds
+        if processor > self._processor:
+            self._processor = processor
 
     def longest(self) -> dict[str, float]:
         """Seconds by kind."""
@@ -34,8 +41,41 @@ class Slices:
             kind: max(self._running.get(kind, 0.0), self._before.get(kind, 0.0)) for kind in sorted(kinds)
         }
 
+    def longest_processor(self) -> float:
+        """Seconds of the processor that the longest slice took."""
+        return max(self._processor, self._processor_before)
+
     def new_window(self) -> None:
         self._before, self._running = self._running, {}
+        self._processor_before, self._processor = self._processor, 0.0
+
+
+class Slice:
+    """The piece of work that runs.
+
+    :param kind: names it among the slices
+    """
+
+    __slots__ = ("_began", "_io", "_kind", "_processor")
+
+    def __init__(self, io: Io, kind: str) -> None:
+        self._io = io
+        self._kind = kind
+        self.begin()
+
+    def begin(self) -> None:
+        self._began = self._io.clock.monotonic()
+        self._processor = self._io.clock.processor()
+
+    def is_over(self) -> bool:
+        """Whether others should come first now."""
+        return self._io.clock.monotonic() - self._began >= SLICE_SECONDS
+
+    def end(self) -> None:
+        """Notes how long it was."""
+        clock = self._io.clock
+        processor = clock.processor() - self._processor
+        self._io.slices.note(self._kind, clock.monotonic() - self._began, processor)
 
 
 async def each(
@@ -46,16 +86,14 @@ async def each(
     :param kind: names it among the slices
     :param pause: seconds between slices; 0 for one turn of the loop
     """
-    clock = io.clock
-    began = clock.monotonic()
+    running = Slice(io, kind)
     for item in items:
         work(item)
-        took = clock.monotonic() - began
-        if took >= SLICE_SECONDS:
-            io.slices.note(kind, took)
+        if running.is_over():
+            running.end()
             await let_others(io.loop, pause)
-            began = clock.monotonic()
-    io.slices.note(kind, clock.monotonic() - began)
+            running.begin()
+    running.end()
 
 
 async def let_others(loop: Loop, pause: float = 0.0) -> None:

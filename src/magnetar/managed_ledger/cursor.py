@@ -356,6 +356,19 @@ class Cursor:
         """Entries between the first one not consumed and the read position."""
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
+    def nth_unconsumed(self, count: int) -> Position:
+        """The ``count``-th entry (1, 2, …) that is not consumed; the last entry when there are fewer."""
+        start, ledgers = self.state.mark_delete, self._owner.ledgers
+        low, high = count, ledgers.entries_after(start)
+        while low < high:
+            middle = (low + high) // 2
+            position = ledgers.nth_after(start, middle)
+            if middle - self.state.individually_deleted_up_to(position) < count:
+                low = middle + 1
+            else:
+                high = middle
+        return ledgers.nth_after(start, low) if count > 0 else start
+
     def first_unconsumed(self) -> Position:
         return self._owner.ledgers.after(self.state.mark_delete)
 

@@ -390,10 +390,11 @@ class ManagedLedger:
             )
         )
 
-    async def set_properties(self, properties: dict[str, str]) -> None:
-        """Merges properties into the record; durable when this returns."""
+    async def set_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Merges properties into the record, None removes one; durable when this returns."""
         await self.rolled()
-        self.properties = {**self.properties, **properties}
+        merged = {**self.properties, **changes}
+        self.properties = {key: value for key, value in merged.items() if value is not None}
         await self.put_record()
 
     def check_rollover(self) -> None:

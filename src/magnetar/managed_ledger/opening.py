@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
@@ -45,9 +45,9 @@ class ManagedLedgers:
     ) -> None:
         self._io = io
         self._wheel = wheel
-        self._store = store
+        self.store = store
         self._metadata = metadata
-        self._settings = settings
+        self.settings = settings
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
         self.opened: dict[str, ManagedLedger] = {}
 
@@ -81,9 +81,9 @@ class ManagedLedgers:
             name,
             path,
             self._io,
-            self._store,
+            self.store,
             self._metadata,
-            settings or self._settings,
+            settings or self.settings,
             self.cache,
             record,
             node.version,
@@ -91,7 +91,7 @@ class ManagedLedgers:
         if record.terminated is None:
             await ledger.roll()
         if empty is not None:
-            await self._store.delete(empty)
+            await self.store.delete(empty)
         for child in await self._metadata.children(path):
             await self._open_cursor(ledger, child)
         ledger.trimmer.cursors_recovered()
@@ -106,7 +106,7 @@ class ManagedLedgers:
         if not record.ledgers or record.ledgers[-1].closed_ms:
             return None
         last = record.ledgers[-1]
-        reader = await self._store.open(last.ledger_id, recover=True)
+        reader = await self.store.open(last.ledger_id, recover=True)
         last.entries = reader.metadata.last_entry_id + 1
         last.size = reader.metadata.length
         last.closed_ms = max(self._io.clock.wall_ms(), 1)
@@ -121,7 +121,7 @@ class ManagedLedgers:
         return CursorStorage(
             self._io,
             self._wheel,
-            self._store,
+            self.store,
             self._metadata,
             ledger.settings,
             f"{ledger.path}/{piece}",
@@ -172,21 +172,22 @@ class ManagedLedgers:
             del self.opened[ledger.name]
         await ledger.delete()
 
-    async def remove_orphans(self, candidates: Sequence[int]) -> int:
+    async def remove_orphans(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
         """Deletes ledgers that no record names: what a crash left between making and listing them.
 
         Only where the ledger store belongs to this process alone. May run while topics are served.
 
         :param candidates: the ledgers there were before anything was opened in this life: what is made later
             may not be listed yet
+        :param named: ledgers that belong to something else
         :raises MetadataDamaged: a record cannot be read; nothing is deleted then
         """
-        named: set[int] = set()
-        await self._collect_named(ROOT, named)
-        orphans = [ledger_id for ledger_id in candidates if ledger_id not in named]
+        known = set(named)
+        await self._collect_named(ROOT, known)
+        orphans = [ledger_id for ledger_id in candidates if ledger_id not in known]
         for ledger_id in orphans:
             log.info("removing a ledger that nothing names", extra={"ledger": ledger_id})
-            await self._store.delete(ledger_id)
+            await self.store.delete(ledger_id)
         return len(orphans)
 
     async def _collect_named(self, path: str, named: set[int]) -> None:

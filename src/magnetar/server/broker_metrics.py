@@ -195,6 +195,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             "magnetar_unsent_bytes": broker.unsent.used,
             "magnetar_loop_delay_seconds": delay,
             "magnetar_longest_slice_seconds": max((0.0, *slices.values())),
+            "magnetar_longest_slice_processor_seconds": broker.io.slices.longest_processor(),
             **{f"magnetar_longest_slice_{kind}_seconds": seconds for kind, seconds in slices.items()},
         },
     )

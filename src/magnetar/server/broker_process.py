@@ -162,7 +162,9 @@ async def _serve(
     broker = make_broker(Place(io, settings, loaded.texts, host, http.port))
     try:
         await broker.start()
-        http.serve(Application(broker.services, _metrics_options(settings), __version__))
+        http.serve(
+            Application(broker.services, _metrics_options(settings), __version__, settings.cluster_name)
+        )
         _say_serving(title, options, host, broker.binary_port, http.port)
         await stopping
         log.info("stopping")

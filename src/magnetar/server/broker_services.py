@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from magnetar.broker.admin.all import Admin
+from magnetar.broker.admin.partitions import check_room
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_stats import internal_stats, topic_stats
 from magnetar.errors import (
     AlreadyExists,
-    InUse,
     MetadataFailure,
     NotAllowed,
-    PartitionCountRefused,
     PersistenceFailure,
+    PreconditionFailed,
     ServiceNotReady,
     TopicNotFound,
 )
@@ -22,6 +22,7 @@ from magnetar.http.services import Json, LookupAnswer, MessageIdAnswer, MetricsS
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
+from magnetar.naming.bundles import Bundles
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.broker_metrics import take_snapshot
 from magnetar.server.health import HealthCheck
@@ -35,7 +36,12 @@ class Services:
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
+        self._admin = Admin(broker)
         self._health = HealthCheck(broker)
+
+    @property
+    def admin(self) -> Admin:
+        return self._admin
 
     def is_ready(self) -> bool:
         return self._broker.ready
@@ -71,11 +77,8 @@ class Services:
     async def namespaces(self, tenant: str) -> Sequence[str]:
         return await self._broker.policies.namespaces.of_tenant(tenant)
 
-    async def namespace_policies(self, namespace: str) -> Json:
-        return await self._broker.policies.namespaces.get(self._broker.parse_namespace(namespace))
-
-    async def topics(self, namespace: str) -> Sequence[str]:
-        return await self._broker.topic_names(namespace)
+    async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
+        return await self._broker.topic_names(namespace, mode=mode, system=system)
 
     async def partitioned_topics(self, namespace: str) -> Sequence[str]:
         name = self._broker.parse_namespace(namespace)
@@ -87,10 +90,15 @@ class Services:
         await self._broker.check_lookup(name)
         return LookupAnswer(self._broker.settings.service_url, self._broker.settings.http_url)
 
+    async def bundle(self, topic: str) -> str:
+        name = self._broker.parse_topic(topic)
+        division = (await self._broker.policies.namespaces.get(name.namespace_name))["bundles"]
+        return str(Bundles.parse(division["boundaries"]).of_topic(str(name)))
+
     async def partitions(self, topic: str, *, create: bool) -> int:
         name = self._broker.parse_topic(topic)
         if create:
-            return await self._broker.partitions_or_create(name)
+            return await self._broker.creation.partitions_or_create(name)
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
         if not count and not await self._broker.managed_ledgers.exists(name.path):
@@ -100,6 +108,12 @@ class Services:
     async def create_topic(self, topic: str, properties: Mapping[str, str]) -> None:
         name = self._broker.parse_topic(topic)
         await self._check_free(name)
+        if name.partition_index >= 0 and not await self._broker.namespaces.partitions(name.base):
+            raise PreconditionFailed(
+                f'Can\'t create topic {name.local} with "-partition-" followed by numeric value if there '
+                f"isn't a partitioned topic {name.base.local} created."
+            )
+        await check_room(self._broker, name, 1)
         made = await self._broker.create_topic(name)
         if properties:
             await made.managed_ledger.set_properties(dict(properties))
@@ -111,24 +125,11 @@ class Services:
         ):
             raise AlreadyExists("This topic already exists")
 
-    async def create_partitioned_topic(
-        self, topic: str, partitions: int, properties: Mapping[str, str]
-    ) -> None:
-        name = self._broker.parse_topic(topic)
-        cap = self._broker.settings.max_partitions
-        if partitions < 1:
-            raise PartitionCountRefused("Number of partitions should be more than 0")
-        if partitions > _MOST_PARTITIONS:
-            raise PartitionCountRefused(f"{partitions} partitions are more than a client can be told of")
-        if cap and partitions > cap:
-            raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
-        await self._check_free(name)
-        await self._broker.namespaces.create_partitioned(name, partitions, properties)
-        for index in range(partitions):
-            await self._broker.create_topic(name.partition(index))
-
     async def _existing(self, topic: str) -> Topic:
         name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name):
+            raise TopicNotFound(f"Topic {name} not found")
         return await self._broker.topic(name, create=False)
 
     async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
@@ -164,34 +165,6 @@ class Services:
             raise NotAllowed("Termination of a partitioned topic is not allowed")
         position = await (await self._existing(topic)).terminate()
         return MessageIdAnswer(position[0], position[1], name.partition_index)
-
-    async def delete_topic(self, topic: str, *, force: bool) -> None:
-        found = await self._existing(topic)
-        await self._delete(found, force=force)
-
-    async def _delete(self, topic: Topic, *, force: bool) -> None:
-        if not force:
-            if topic.producers or topic.consumer_count():
-                raise InUse("Topic has active producers/subscriptions")
-            if any(s.durable for s in topic.subscriptions.values()):
-                raise InUse("Topic has subscriptions")
-        await self._broker.delete_topic(topic)
-
-    async def delete_partitioned_topic(self, topic: str, *, force: bool) -> None:
-        name = self._broker.parse_topic(topic)
-        count = await self._broker.namespaces.partitions(name)
-        if not count:
-            raise TopicNotFound(f"Partitioned topic {name} not found")
-        loaded: list[Any] = []
-        for index in range(count):
-            partition = name.partition(index)
-            if await self._broker.managed_ledgers.exists(partition.path):
-                loaded.append(await self._broker.topic(partition, create=False))
-        if not force and any(t.producers or t.subscriptions for t in loaded):
-            raise InUse("Topic has active producers/subscriptions")
-        for partition_topic in loaded:
-            await self._delete(partition_topic, force=True)
-        await self._broker.namespaces.delete_partitioned(name)
 
     async def metrics(self) -> MetricsSnapshot:
         return await take_snapshot(self._broker)

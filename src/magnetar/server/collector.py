@@ -7,6 +7,7 @@ from typing import Any
 
 from magnetar.broker.service import BrokerService
 from magnetar.io.interfaces import Io
+from magnetar.io.slices import Slice
 from magnetar.io.wheel import TimerWheel
 
 _LOOK_SECONDS = 1.0
@@ -53,10 +54,10 @@ class Collector:
         went = broker.topic_loads.count - len(broker.topics) + broker.connections.closed_count
         if went - self._went >= _GONE:
             self._went = went
-            began = self._io.clock.monotonic()
+            running = Slice(self._io, "collector")
             gc.unfreeze()
             gc.collect()
-            self._io.slices.note("collector", self._io.clock.monotonic() - began)
+            running.end()
         elif came - self._came < _GROWN:
             return
         self._came = came

@@ -87,6 +87,9 @@ def broker_settings(
         max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
         max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
         policies=broker_policies(settings),
+        topic_policies=settings.system_topic_enabled and settings.topic_level_policies_enabled,
+        force_delete_tenants=settings.force_delete_tenant_allowed,
+        force_delete_namespaces=settings.force_delete_namespace_allowed,
         default_bundles=settings.default_number_of_namespace_bundles,
         max_partitions=settings.max_num_partitions_per_partitioned_topic,
         max_topic_loads=settings.max_concurrent_topic_load_request,
@@ -127,6 +130,10 @@ def topic_settings(settings: Settings) -> TopicSettings:
     )
 
 
+def _strategy(name: str, unset: str) -> str:
+    return unset if name == "UNDEFINED" else name
+
+
 def broker_policies(settings: Settings) -> EffectivePolicies:
     """What counts where neither topic nor namespace says anything."""
     partitioned = settings.allow_auto_topic_creation_type == "partitioned"
@@ -147,6 +154,12 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0
         ),
         auto_subscriptions=settings.allow_auto_subscription_creation,
+        schema_compatibility=_strategy(settings.schema_compatibility_strategy, "FULL"),
+        system_schema_compatibility=_strategy(
+            settings.system_topic_schema_compatibility_strategy, "ALWAYS_COMPATIBLE"
+        ),
+        schema_validation=settings.is_schema_validation_enforced,
+        auto_update_schema=settings.is_allow_auto_update_schema_enabled,
         persistence=Persistence(mark_delete_rate=settings.managed_ledger_default_mark_delete_rate_limit),
         max_topics=settings.max_topics_per_namespace,
     )

@@ -12,6 +12,7 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.handlers import handle
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
+from magnetar.errors import MetadataFailure
 from magnetar.http.services import BrokerServices
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
@@ -82,20 +83,23 @@ class StandaloneBroker:
             entry_cache_settings(settings),
         )
         leftovers = await store.ledger_ids()
-        await self._serve(ledgers, metadata, wheel)
-        self._orphan_scan = io.loop.create_task(self._remove_orphans(ledgers, leftovers))
+        broker = await self._serve(ledgers, metadata, wheel)
+        self._orphan_scan = io.loop.create_task(self._remove_orphans(broker, ledgers, leftovers))
 
     @staticmethod
-    async def _remove_orphans(ledgers: ManagedLedgers, candidates: Sequence[int]) -> None:
+    async def _remove_orphans(
+        broker: BrokerService, ledgers: ManagedLedgers, candidates: Sequence[int]
+    ) -> None:
         """While clients are served already: the scan grows with the topics, the start must not."""
         try:
-            await ledgers.remove_orphans(candidates)
-        except (ManagedLedgerError, LedgerError, MetadataError) as error:
+            schemas = await broker.schemas.storage.ledger_ids()
+            await ledgers.remove_orphans(candidates, schemas)
+        except (ManagedLedgerError, LedgerError, MetadataError, MetadataFailure) as error:
             log.error("leftover ledgers are not removed", extra={"error": str(error)})
 
     async def _serve(
         self, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, wheel: TimerWheel
-    ) -> None:
+    ) -> BrokerService:
         """With a free port, what clients are told is known only once the broker listens."""
         place, settings = self._place, self._place.settings
         port = settings.broker_service_port
@@ -116,6 +120,7 @@ class StandaloneBroker:
         self._services = Services(self._broker)
         self._collector = Collector(place.io, wheel, broker)
         self._collector.start()
+        return broker
 
     async def _bootstrap(self, metadata: EmbeddedMetadataStore, known: BrokerSettings) -> None:
         bundles = self._place.settings.default_number_of_namespace_bundles

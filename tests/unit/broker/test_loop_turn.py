@@ -23,6 +23,9 @@ class HandClock:
     def monotonic(self) -> float:
         return self.now
 
+    def processor(self) -> float:
+        return 0.0
+
     def wall_ms(self) -> int:
         return int(self.now * 1000)
 

@@ -31,6 +31,9 @@ class LoopClock:
     def monotonic(self) -> float:
         return self._loop.time()
 
+    def processor(self) -> float:
+        return 0.0
+
 
 class Chance:
     def __init__(self) -> None:

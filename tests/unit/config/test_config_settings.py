@@ -183,12 +183,13 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 
 def test_other_keys_not_honoured_yet_are_one_warning_each(tmp_path: Path) -> None:
     path = write(
-        tmp_path, "systemTopicEnabled=true\nloadBalancerSheddingEnabled=true\nttlDurationDefaultInSeconds=60"
+        tmp_path,
+        "delayedDeliveryEnabled=true\nloadBalancerSheddingEnabled=true\nttlDurationDefaultInSeconds=60",
     )
     warnings = load(path).warnings
     assert [warning.split(" ")[1] for warning in warnings] == [
+        "delayedDeliveryEnabled=true",
         "ttlDurationDefaultInSeconds=60",
-        "systemTopicEnabled=true",
     ]
 
 

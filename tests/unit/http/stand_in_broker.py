@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from magnetar import errors
 from magnetar.http.services import (
@@ -18,6 +19,7 @@ class StandInBroker:
     """Knows one topic, ``persistent://public/default/t``, and its legacy sister; notes what it was asked."""
 
     def __init__(self) -> None:
+        self.admin: Any = _Admin(self)
         self.ready = True
         self.health_error: Exception | None = None
         self.asked: list[tuple[object, ...]] = []
@@ -27,7 +29,7 @@ class StandInBroker:
         }
         self.snapshot = MetricsSnapshot(cluster="standalone", broker="127.0.0.1")
 
-    def _need(self, topic: str) -> None:
+    def need(self, topic: str) -> None:
         if topic not in self.known:
             raise errors.TopicNotFound(f"Topic {topic} not found")
 
@@ -64,10 +66,7 @@ class StandInBroker:
         await self.tenant(tenant)
         return [f"{tenant}/default"]
 
-    async def namespace_policies(self, namespace: str) -> Json:
-        return {"namespace": namespace}
-
-    async def topics(self, namespace: str) -> Sequence[str]:
+    async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
         if namespace not in ("public/default", "sample/standalone/ns1"):
             raise errors.NamespaceNotFound("Namespace does not exist")
         return sorted(name for name in self.known if name.startswith(f"persistent://{namespace}/"))
@@ -81,8 +80,11 @@ class StandInBroker:
             return LookupAnswer("pulsar://other:6650", "http://other:8080", redirect=True)
         return LookupAnswer("pulsar://127.0.0.1:6650", "http://127.0.0.1:8080")
 
+    async def bundle(self, topic: str) -> str:
+        return "0x00000000_0x40000000"
+
     async def partitions(self, topic: str, *, create: bool) -> int:
-        self._need(topic)
+        self.need(topic)
         return 3 if create else 0
 
     async def create_topic(self, topic: str, properties: Mapping[str, str]) -> None:
@@ -90,35 +92,57 @@ class StandInBroker:
         if topic in self.known:
             raise errors.AlreadyExists("This topic already exists")
 
-    async def create_partitioned_topic(
-        self, topic: str, partitions: int, properties: Mapping[str, str]
-    ) -> None:
-        self.asked.append(("create partitioned", topic, partitions, dict(properties)))
-        if partitions < 1:
-            raise errors.PartitionCountRefused("Number of partitions should be more than 0")
-
     async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
-        self._need(topic)
+        self.need(topic)
         return {"msgRateIn": 0.0, "precise": options.precise_backlog, "name": topic}
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
-        self._need(topic)
+        self.need(topic)
         return {"state": "LedgerOpened", "metadata": metadata}
 
     async def unload(self, topic: str) -> None:
-        self._need(topic)
+        self.need(topic)
         self.asked.append(("unload", topic))
 
     async def terminate(self, topic: str) -> MessageIdAnswer:
-        self._need(topic)
+        self.need(topic)
         return MessageIdAnswer(6, -1)
-
-    async def delete_topic(self, topic: str, *, force: bool) -> None:
-        self._need(topic)
-        self.asked.append(("delete", topic, force))
-
-    async def delete_partitioned_topic(self, topic: str, *, force: bool) -> None:
-        self.asked.append(("delete partitioned", topic, force))
 
     async def metrics(self) -> MetricsSnapshot:
         return self.snapshot
+
+
+class _Admin:
+    """What operators ask, as far as the tests of HTTP do."""
+
+    def __init__(self, broker: StandInBroker) -> None:
+        self.namespaces = _Namespaces()
+        self.topics = _Topics(broker)
+        self.partitions = _Partitions(broker)
+
+
+class _Namespaces:
+    async def policies(self, namespace: str) -> Json:
+        return {"namespace": namespace}
+
+
+class _Topics:
+    def __init__(self, broker: StandInBroker) -> None:
+        self._broker = broker
+
+    async def delete(self, topic: str, *, force: bool) -> None:
+        self._broker.need(topic)
+        self._broker.asked.append(("delete", topic, force))
+
+
+class _Partitions:
+    def __init__(self, broker: StandInBroker) -> None:
+        self._broker = broker
+
+    async def create(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
+        self._broker.asked.append(("create partitioned", topic, partitions, dict(properties)))
+        if partitions < 1:
+            raise errors.PartitionCountRefused("Number of partitions should be more than 0")
+
+    async def delete(self, topic: str, *, force: bool) -> None:
+        self._broker.asked.append(("delete partitioned", topic, force))

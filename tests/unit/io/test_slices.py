@@ -18,6 +18,17 @@ def test_the_longest_of_each_kind_over_two_windows() -> None:
     assert slices.longest() == {"a": 0.15}
 
 
+def test_the_longest_by_the_processors_time_too() -> None:
+    slices = Slices()
+    slices.note("a", 0.2, 0.003)
+    slices.note("b", 0.1, 0.007)
+    assert slices.longest_processor() == 0.007
+    slices.new_window()
+    assert slices.longest_processor() == 0.007
+    slices.new_window()
+    assert slices.longest_processor() == 0.0
+
+
 def test_work_is_interrupted_every_millisecond_and_noted() -> None:
     simulation = simulated_io(1)
     io, loop = simulation.io, simulation.loop

@@ -31,6 +31,13 @@ def raw(frame: dict[str, Any]) -> bytes:
     return bytes.fromhex(frame["hex"])
 
 
+def recorded_part(found: Any, recorded: Any) -> Any:
+    """What the recorder knew of: it left out fields that are newer than its own table."""
+    if isinstance(found, dict) and isinstance(recorded, dict):
+        return {name: recorded_part(found[name], recorded[name]) for name in recorded.keys() & found.keys()}
+    return found
+
+
 def test_there_are_conversations(conversations: Frames) -> None:
     assert len(conversations) == 675
     assert len({frame["case"] for frame in conversations}) == 25
@@ -45,9 +52,7 @@ def test_every_command_has_its_type_and_fields(codec: SimpleNamespace, conversat
         command = decode_command(data, 0)
         (_, body) = command.ListFields()[1]
         fields = MessageToDict(body, preserving_proto_field_name=True)
-        known = {name: value for name, value in frame["fields"].items() if name in fields}
-        assert {name: fields[name] for name in known} == known
-        assert set(frame["fields"]) <= set(fields)
+        assert recorded_part(fields, frame["fields"]) == frame["fields"]
 
 
 def test_every_frame_writes_back(conversations: Frames) -> None:

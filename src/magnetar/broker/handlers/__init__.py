@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from magnetar.broker.connection import Connection
-from magnetar.broker.handlers import consumers, lookups, producers, session
+from magnetar.broker.handlers import consumers, lookups, producers, schemas, session
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import InternalError, NotAllowed
 from magnetar.protocol.errors import FrameError
@@ -39,6 +39,15 @@ def _request(field: str, handler: Request) -> Handler:
     return handle_request
 
 
+def _own_form(field: str, handler: Request) -> Handler:
+    """A request whose handler answers errors itself, in the answer's own form."""
+
+    def handle_request(connection: Connection, command: BaseCommand) -> None:
+        connection.broker.io.loop.create_task(handler(connection, getattr(command, field)))
+
+    return handle_request
+
+
 def _refuse(field: str, what: str) -> Handler:
     def refuse(connection: Connection, command: BaseCommand) -> None:
         request_id = getattr(command, field).request_id
@@ -48,7 +57,6 @@ def _refuse(field: str, what: str) -> Handler:
 
 
 _TRANSACTIONS = "Transactions"
-_SCHEMAS = "Schemas"
 _WATCHERS = "Topic list watchers"
 
 TABLE: dict[int, Handler] = {
@@ -71,8 +79,8 @@ TABLE: dict[int, Handler] = {
     BaseCommand.SEEK: _request("seek", consumers.seek),
     BaseCommand.GET_LAST_MESSAGE_ID: _request("getLastMessageId", consumers.last_message_id),
     BaseCommand.CONSUMER_STATS: consumers.consumer_stats,
-    BaseCommand.GET_SCHEMA: lookups.get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: lookups.get_or_create_schema,
+    BaseCommand.GET_SCHEMA: _own_form("getSchema", schemas.get_schema),
+    BaseCommand.GET_OR_CREATE_SCHEMA: _own_form("getOrCreateSchema", schemas.get_or_create_schema),
     BaseCommand.WATCH_TOPIC_LIST: _refuse("watchTopicList", _WATCHERS),
     BaseCommand.WATCH_TOPIC_LIST_CLOSE: _refuse("watchTopicListClose", _WATCHERS),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),

@@ -8,9 +8,10 @@ from typing import Any
 from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
-from magnetar.broker.handlers.producers import check_schema
 from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.keyed_consumer import KeyedConsumer
+from magnetar.broker.schemas.data import SchemaType, from_wire
+from magnetar.broker.schemas.topic_schemas import for_consumer
 from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.broker.wire_ids import signed, unsigned
@@ -78,8 +79,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
-    if request.HasField("schema"):
-        check_schema(request.schema)
+    schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation)
     topic.check_open()
     cap = topic.policies.max_consumers
@@ -90,6 +90,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         known.check_type(kind)
         await _check_taken(known, kind)
     _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
+    await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
@@ -102,6 +103,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     )
     topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
+    consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         if not subscription.durable and not subscription.consumers:

@@ -6,15 +6,12 @@ from typing import Any
 
 from magnetar.broker.connection import Connection
 from magnetar.broker.topic_patterns import topics_matching
-from magnetar.errors import BrokerError, NotAllowed
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
-    Schema,
-    ServerError,
 )
 
 
@@ -40,9 +37,9 @@ async def _partitioned_metadata(
         broker = connection.broker
         name = broker.parse_topic(topic)
         if only_look:
-            response.partitions = await broker.existing_partitions(name)
+            response.partitions = await broker.creation.existing_partitions(name)
         else:
-            response.partitions = await broker.partitions_or_create(name)
+            response.partitions = await broker.creation.partitions_or_create(name)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = connection.broker.told(error)
@@ -95,31 +92,4 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
         response.topics.extend(names)
     response.filtered = filtered
     response.topics_hash = digest
-    connection.send(answer)
-
-
-def _no_schemas() -> BrokerError:
-    return NotAllowed("Schemas are not supported by this broker yet")
-
-
-def get_schema(connection: Connection, command: BaseCommand) -> None:
-    answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
-    answer.getSchemaResponse.request_id = command.getSchema.request_id
-    answer.getSchemaResponse.error_code = ServerError.TopicNotFound
-    answer.getSchemaResponse.error_message = "Topic has no schema"
-    connection.send(answer)
-
-
-def get_or_create_schema(connection: Connection, command: BaseCommand) -> None:
-    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
-    response = answer.getOrCreateSchemaResponse
-    response.request_id = command.getOrCreateSchema.request_id
-    if command.getOrCreateSchema.schema.type == Schema.NoSchema:
-        # Bytes: what Java's producers of retry and dead letters ask for. It has the empty version.
-        response.schema_version = b""
-        connection.send(answer)
-        return
-    told = _no_schemas()
-    response.error_code = int(told.code)  # type: ignore[assignment]
-    response.error_message = str(told)
     connection.send(answer)

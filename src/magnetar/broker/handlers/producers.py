@@ -6,28 +6,18 @@ from typing import Any
 
 from magnetar.broker.connection import Connection
 from magnetar.broker.producer import AccessMode, Opening, Producer
+from magnetar.broker.schemas.data import from_wire
+from magnetar.broker.schemas.topic_schemas import for_producer
 from magnetar.broker.wire_ids import signed
 from magnetar.errors import (
     BrokerError,
     EncryptionRequired,
-    IncompatibleSchema,
     InvalidRequest,
     NotAllowed,
     ServiceNotReady,
 )
 from magnetar.managed_ledger.position import LATEST
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer, Schema
-
-
-def check_schema(schema: Schema) -> None:
-    """Bytes need no schema; anything else is refused until there is a schema registry.
-
-    :raises IncompatibleSchema: a schema that this broker cannot keep
-    """
-    if schema.type != Schema.NoSchema:
-        raise IncompatibleSchema(
-            f"Schemas are not supported by this broker yet: {Schema.Type.Name(schema.type)} ({schema.name})"
-        )
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
@@ -56,8 +46,6 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     broker = connection.broker
     producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
-    if request.HasField("schema"):
-        check_schema(request.schema)
     if request.txn_enabled:
         raise NotAllowed("Transactions are not supported by this broker yet")
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
@@ -65,6 +53,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     topic = await broker.topic(name, create=True)
     if topic.policies.encryption_required and not request.encrypted:
         raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
+    schema = from_wire(request.schema) if request.HasField("schema") else None
+    schema_version = await for_producer(broker.schemas, topic, schema)
     if request.initial_subscription_name:
         await topic.subscribe(
             request.initial_subscription_name,
@@ -86,6 +76,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
+        schema_version=schema_version,
     )
     turn = await topic.add_producer(producer)
     if turn is not None:
@@ -108,7 +99,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
     success.request_id = request_id
     success.producer_name = producer.name
     success.last_sequence_id = producer.topic.last_sequence_id(producer.name)
-    success.schema_version = b""
+    success.schema_version = producer.schema_version
     if producer.topic_epoch is not None and producer.access_mode is not AccessMode.Shared:
         success.topic_epoch = producer.topic_epoch
     success.producer_ready = ready

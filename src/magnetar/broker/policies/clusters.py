@@ -47,11 +47,10 @@ class Clusters:
     async def delete(self, name: str) -> None:
         """:raises ClusterNotFound: there is no such cluster
 
-        :raises PreconditionFailed: a tenant may use it, or it has policies below it
+        :raises PreconditionFailed: it has legacy namespaces, or policies below it
         """
         for tenant in await self._metadata.children(_TENANTS):
-            record = await read(self._metadata, f"{_TENANTS}/{tenant}") or {}
-            if name in (record.get("allowedClusters") or ()):
+            if await self._metadata.children(f"{_TENANTS}/{tenant}/{name}"):
                 raise PreconditionFailed("Cluster not empty")
         try:
             await self._metadata.delete(f"{_CLUSTERS}/{name}")

@@ -64,6 +64,8 @@ class EffectivePolicies:
     auto_topics: AutoTopics = field(default_factory=AutoTopics)
     auto_subscriptions: bool = True
     schema_compatibility: str = "FULL"
+    system_schema_compatibility: str = "ALWAYS_COMPATIBLE"
+    """In its place for the system's own topics."""
     schema_validation: bool = False
     """Producers must have a schema."""
     auto_update_schema: bool = True
@@ -243,8 +245,9 @@ def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
         auto_topics=AutoTopics(),
         auto_subscriptions=True,
         subscription_types=SUBSCRIPTION_TYPES,
-        schema_compatibility="ALWAYS_COMPATIBLE",
+        schema_compatibility=policies.system_schema_compatibility,
         schema_validation=False,
+        auto_update_schema=True,
         encryption_required=False,
         delayed_delivery=replace(policies.delayed_delivery, active=False),
     )

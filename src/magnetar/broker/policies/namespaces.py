@@ -40,7 +40,6 @@ def new_policies(clusters: Sequence[str], bundles: Mapping[str, Any]) -> Record:
         "offload_threshold": -1,
         "offload_threshold_in_seconds": -1,
         "schema_compatibility_strategy": "UNDEFINED",
-        "is_allow_auto_update_schema": True,
         "schema_validation_enforced": False,
         "subscription_types_enabled": [],
         "properties": {},

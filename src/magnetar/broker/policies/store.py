@@ -12,7 +12,7 @@ from magnetar.broker.policies.effective import (
     of_system_topic,
     of_topic,
 )
-from magnetar.broker.policies.namespaces import NamespaceRecords
+from magnetar.broker.policies.namespaces import NamespaceRecords, missing
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.tenants import Tenants
 from magnetar.io.interfaces import Io
@@ -33,7 +33,27 @@ class TopicPolicies(Protocol):
     """Where topics have policies of their own."""
 
     async def of(self, topic: TopicName) -> Mapping[str, Any]:
-        """``TopicPolicies`` of a topic (not of a partition); empty where nothing is set."""
+        """``TopicPolicies`` that count for a topic (not a partition); empty where nothing is set."""
+        ...
+
+    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
+        """Those for this cluster, or those for all."""
+        ...
+
+    async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
+        """Applies ``work``; durable when this returns."""
+        ...
+
+    async def delete(self, topic: TopicName) -> None:
+        """Removes all of them."""
+        ...
+
+    def appeared(self, namespace: NamespaceName) -> None:
+        """Where they are kept was made."""
+        ...
+
+    def forget(self, namespace: NamespaceName) -> None:
+        """The namespace is gone."""
         ...
 
 
@@ -73,7 +93,10 @@ class PolicyStore:
         known = self._known.get(name)
         if known is None:
             drops = self._drops
-            known = of_namespace(self.defaults, await self.namespaces.get(name), self._cluster)
+            record = await self.namespaces.get(name)
+            if record.get("deleted"):
+                raise missing()
+            known = of_namespace(self.defaults, record, self._cluster)
             if drops == self._drops:
                 self._remember(name, known)
         return known

@@ -125,8 +125,8 @@ class PublishRate:
 class DispatchRate:
     """A bound on dispatch, per period; 0 or less for none."""
 
-    messages: int = -1
-    size: int = -1
+    messages: int = 0
+    size: int = 0
     relative_to_publish: bool = False
     period_seconds: int = 1
 
@@ -157,7 +157,7 @@ class DispatchRate:
 class SubscribeRate:
     """How often one consumer may subscribe in a period; 0 or less for no bound."""
 
-    per_consumer: int = -1
+    per_consumer: int = 0
     period_seconds: int = 30
 
     @classmethod

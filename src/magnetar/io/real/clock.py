@@ -14,6 +14,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def processor(self) -> float:
+        return time.thread_time()
+
 
 class SystemRandomness:
     """Seeded by the system; :meth:`token` comes from the system itself and is fit for secrets."""

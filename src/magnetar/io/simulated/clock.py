@@ -23,6 +23,10 @@ class SimulatedClock:
     def monotonic(self) -> float:
         return self._loop.time()
 
+    def processor(self) -> float:
+        """Work takes no virtual time."""
+        return 0.0
+
 
 class SimulatedRandomness:
     def __init__(self, random: Random) -> None:

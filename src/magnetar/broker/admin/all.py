@@ -1,0 +1,27 @@
+"""Everything that operators ask, in one place."""
+
+from __future__ import annotations
+
+from magnetar.broker.admin.clusters import ClusterAdmin
+from magnetar.broker.admin.messages import MessageAdmin
+from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.schemas import SchemaAdmin
+from magnetar.broker.admin.subscriptions import SubscriptionAdmin
+from magnetar.broker.admin.tenants import TenantAdmin
+from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
+from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.service import BrokerService
+
+
+class Admin:
+    def __init__(self, broker: BrokerService) -> None:
+        self.clusters = ClusterAdmin(broker)
+        self.namespaces = NamespaceAdmin(broker)
+        self.tenants = TenantAdmin(broker, self.namespaces)
+        self.partitions = PartitionAdmin(broker)
+        self.topics = TopicAdmin(broker, self.partitions)
+        self.subscriptions = SubscriptionAdmin(broker, self.topics)
+        self.messages = MessageAdmin(broker, self.topics)
+        self.topic_policies = TopicPolicyAdmin(broker)
+        self.schemas = SchemaAdmin(broker)

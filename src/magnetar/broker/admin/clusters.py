@@ -1,0 +1,60 @@
+"""Clusters, as operators steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.policies.records import Record
+from magnetar.broker.service import BrokerService
+from magnetar.errors import PreconditionFailed
+
+_PEERS = "peerClusterNames"
+
+
+class ClusterAdmin:
+    def __init__(self, broker: BrokerService) -> None:
+        self._clusters = broker.policies.clusters
+
+    async def create(self, name: str, data: Mapping[str, Any]) -> None:
+        """:raises AlreadyExists: there is one"""
+        await self._clusters.create(name, data)
+
+    async def update(self, name: str, data: Mapping[str, Any]) -> None:
+        """Replaces what is stored.
+
+        :raises ClusterNotFound: there is none
+        """
+
+        def replace(record: Record) -> None:
+            record.clear()
+            record.update(data)
+
+        await self._clusters.change(name, replace)
+
+    async def delete(self, name: str) -> None:
+        """:raises ClusterNotFound: there is none
+
+        :raises PreconditionFailed: it is in use
+        """
+        await self._clusters.delete(name)
+
+    async def peers(self, name: str) -> Sequence[str] | None:
+        """None when none were set.
+
+        :raises ClusterNotFound: there is no such cluster
+        """
+        found: Sequence[str] | None = (await self._clusters.get(name)).get(_PEERS)
+        return found
+
+    async def set_peers(self, name: str, peers: Sequence[str]) -> None:
+        """:raises ClusterNotFound: there is no such cluster
+
+        :raises PreconditionFailed: a peer is unknown, or the cluster itself
+        """
+        for peer in peers:
+            if peer == name:
+                raise PreconditionFailed(f"{name} itself can't be part of peer-list")
+            if not await self._clusters.exists(peer):
+                raise PreconditionFailed(f"Peer cluster {peer} does not exist")
+        await self._clusters.change(name, lambda record: record.update({_PEERS: list(peers)}))

@@ -1,0 +1,140 @@
+"""Single messages, as operators look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.entries import iso_time
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topic import Topic
+from magnetar.errors import InvalidRequest, NotAllowed, NotFound, PreconditionFailed, SubscriptionNotFound
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.metadata.interface import Node
+from magnetar.naming.topic_name import encode_path_piece
+
+Stored = tuple[Position, bytes]
+"""Where an entry is, and the entry."""
+
+Json = Mapping[str, Any]
+
+
+class MessageAdmin:
+    """Topics are given by their full names; entries are as they are stored."""
+
+    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
+        self._broker = broker
+        self._topics = topics
+        self._metadata = broker.metadata
+
+    async def _topic(self, topic: str, what: str) -> Topic:
+        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
+            raise NotAllowed(f"{what} on a partitioned topic is not allowed")
+        return await self._topics.existing(topic)
+
+    async def peek(self, topic: str, subscription: str, number: int) -> Stored:
+        """The ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
+
+        :raises SubscriptionNotFound: no such subscription
+        :raises NotFound: fewer are there
+        :raises NotAllowed: the topic is partitioned
+        """
+        found = await self._topic(topic, "Peek messages")
+        cursor = found.subscriptions.get(subscription)
+        if cursor is None:
+            raise SubscriptionNotFound(f"Subscription {subscription} not found for topic {topic}")
+        if not 0 < number <= cursor.cursor.backlog():
+            raise NotFound("Message not found")
+        return await _read(found.managed_ledger, cursor.cursor.nth_unconsumed(number))
+
+    async def by_id(self, topic: str, position: Position) -> Stored:
+        """:raises NotFound: nothing is stored there
+
+        :raises NotAllowed: the topic is partitioned
+        """
+        ledger = (await self._topic(topic, "Get message by id")).managed_ledger
+        if not ledger.ledgers.exists(position) or position > ledger.max_read_position:
+            raise NotFound("Message id not found")
+        return await _read(ledger, position)
+
+    async def examine(self, topic: str, number: int, *, earliest: bool) -> Stored:
+        """The ``number``-th entry (1, 2, …) from the first, or back from the last.
+
+        :raises PreconditionFailed: nothing is stored
+        :raises InvalidRequest: fewer are stored
+        :raises NotAllowed: the topic is partitioned
+        """
+        ledger = (await self._topic(topic, "Examine messages")).managed_ledger
+        before = (ledger.ledgers.first_id(), -1)
+        count = ledger.ledgers.entries_after(before)
+        if not count:
+            raise PreconditionFailed("Could not examine messages due to the total message is zero")
+        if not 0 < number <= count:
+            raise InvalidRequest(f"{number} is not the number of a message: 1 to {count} are stored")
+        return await _read(
+            ledger, ledger.ledgers.nth_after(before, number if earliest else count - number + 1)
+        )
+
+    async def stored(self, topic: str) -> Json:
+        """``PartitionedManagedLedgerInfo``: what the metadata has of a topic, or of its partitions.
+
+        :raises TopicNotFound: no such topic
+        """
+        names = await self._topics.parts(topic)
+        if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
+            return await self._stored(await self._topics.existing(topic))
+        parts = {}
+        for name in names:
+            if await self._broker.managed_ledgers.exists(name.path):
+                parts[str(name)] = await self._stored(await self._broker.topic(name, create=False))
+        return {"version": 0, "partitions": parts}
+
+    async def _stored(self, topic: Topic) -> Json:
+        ledger = topic.managed_ledger
+        ledgers = []
+        for summary in ledger.ledgers:
+            line: dict[str, Any] = {"ledgerId": summary.ledger_id}
+            if summary.closed_ms:
+                line.update(entries=summary.entries, size=summary.size, timestamp=summary.closed_ms)
+            ledgers.append({**line, "isOffloaded": False})
+        info: dict[str, Any] = {**_times(await self._metadata.get(ledger.path)), "ledgers": ledgers}
+        if ledger.terminated is not None:
+            info["terminatedPosition"] = _position(ledger.terminated)
+        info["cursors"] = {
+            name: await self._cursor(ledger, cursor)
+            for name, cursor in ledger.cursors.items()
+            if cursor.durable
+        }
+        if ledger.properties:
+            info["properties"] = dict(ledger.properties)
+        return info
+
+    async def _cursor(self, ledger: ManagedLedger, cursor: Cursor) -> Json:
+        node = await self._metadata.get(f"{ledger.path}/{encode_path_piece(cursor.name)}")
+        return {
+            **_times(node),
+            "cursorsLedgerId": cursor.storage.ledger_id if cursor.storage is not None else -1,
+            "markDelete": _position(cursor.mark_delete),
+        }
+
+
+async def _read(ledger: ManagedLedger, position: Position) -> Stored:
+    run = await ledger.reader.read(position, position, 1, 1)
+    return position, run.entry(0)
+
+
+def _position(position: Position) -> Json:
+    return {"ledgerId": position[0], "entryId": position[1]}
+
+
+def _times(node: Node | None) -> Json:
+    if node is None:
+        return {"version": 0}
+    return {
+        "version": node.version,
+        "creationDate": iso_time(node.created_ms),
+        "modificationDate": iso_time(node.modified_ms),
+    }

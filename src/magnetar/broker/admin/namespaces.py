@@ -1,0 +1,320 @@
+"""Namespaces, as operators steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.policies.effective import of_namespace
+from magnetar.broker.policies.namespaces import divided, new_policies
+from magnetar.broker.policies.records import Record
+from magnetar.broker.policies.rules import check_namespace, check_owned
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topic import Topic
+from magnetar.errors import (
+    AuthorizationFailure,
+    HasChildren,
+    InvalidName,
+    InvalidRequest,
+    MetadataFailure,
+    NamespaceNotFound,
+    NotAllowed,
+    PreconditionFailed,
+)
+from magnetar.io.waiting import finished
+from magnetar.naming import errors as naming
+from magnetar.naming.bundles import MAX_BUNDLES, BundleRange, Bundles
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+
+
+class NamespaceAdmin:
+    """Namespaces are given as ``tenant/namespace`` or ``tenant/cluster/namespace``."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+        self._policies = broker.policies
+        self._records = broker.policies.namespaces
+
+    # Come and go
+
+    async def create(self, namespace: str, given: Mapping[str, Any]) -> None:
+        """:param given: ``Policies``; what is absent is as for a new namespace
+
+        :raises TenantNotFound: no such tenant
+        :raises AlreadyExists: there is one
+        :raises InvalidRequest: a policy is malformed or breaks a rule
+        :raises AuthorizationFailure: it is to be replicated to a cluster that the tenant may not use
+        """
+        name = self._broker.parse_namespace(namespace)
+        tenant = await self._policies.tenants.get(name.tenant)
+        clusters = given.get("replication_clusters") or []
+        _check_allowed(name, clusters, tenant)
+        if not clusters and name.is_global:
+            clusters = [self._broker.settings.cluster]
+        bundles = _bundles(given.get("bundles"), self._broker.settings.default_bundles)
+        policies = {**new_policies(clusters, bundles), **given}
+        policies.update(replication_clusters=list(clusters), bundles=bundles, deleted=False)
+        try:
+            check_namespace(of_namespace(self._policies.defaults, policies, self._broker.settings.cluster))
+        except MetadataFailure as error:
+            raise InvalidRequest(str(error)) from error
+        await self._records.create(name, policies)
+
+    async def delete(self, namespace: str, *, force: bool) -> None:
+        """:param force: with all topics, where ``forceDeleteNamespaceAllowed`` says so
+
+        :raises NamespaceNotFound: there is none
+        :raises HasChildren: it has topics
+        :raises NotAllowed: forced deletion is switched off
+        """
+        name = self._broker.parse_namespace(namespace)
+        if not await self._records.exists(name):
+            raise NamespaceNotFound(f"Namespace {name} does not exist.")
+        if force:
+            if not self._broker.settings.force_delete_namespaces:
+                raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
+            await self.delete_with_topics(name)
+            return
+        await self._check_empty(name)
+        await self._mark(name, deleted=True)
+        try:
+            # Who began to load a topic before the mark may still make it.
+            await self._loads_settled(name)
+            await self._check_empty(name)
+        except HasChildren:
+            await self._mark(name, deleted=False)
+            raise
+        await self._delete_all(name)
+
+    async def delete_with_topics(self, name: NamespaceName) -> None:
+        """Deletes a namespace with all it has; clients are disconnected.
+
+        :raises NamespaceNotFound: there is none
+        """
+        await self._mark(name, deleted=True)
+        await self._loads_settled(name)
+        await self._delete_all(name)
+
+    async def _mark(self, name: NamespaceName, *, deleted: bool) -> None:
+        """Of a namespace that is marked nothing is loaded any more."""
+        await self._policies.change_namespace(name, lambda record: record.update(deleted=deleted))
+
+    async def _loads_settled(self, name: NamespaceName) -> None:
+        for loading in self._broker.loading_in(name):
+            await finished(self._broker.io.loop, loading)
+
+    async def _check_empty(self, name: NamespaceName) -> None:
+        names = await self._broker.namespaces.persistent_topics(name)
+        partitioned = await self._broker.namespaces.partitioned_topics(name)
+        if any(not TopicName.parse(topic).reserved for topic in (*names, *partitioned)):
+            raise HasChildren("Cannot delete non empty namespace")
+
+    async def _delete_all(self, name: NamespaceName) -> None:
+        for topic in await self._broker.namespaces.persistent_topics(name):
+            await self._broker.delete_stored_topic(TopicName.parse(topic))
+        for topic in await self._broker.namespaces.partitioned_topics(name):
+            await self._broker.namespaces.delete_partitioned(TopicName.parse(topic))
+        await self._records.delete(name)
+        if self._policies.topics is not None:
+            self._policies.topics.forget(name)
+
+    # Policies
+
+    async def policies(self, namespace: str) -> Mapping[str, Any]:
+        """``Policies``. :raises NamespaceNotFound: no such namespace"""
+        found = dict(await self._records.get(self._broker.parse_namespace(namespace)))
+        if found.get("is_allow_auto_update_schema") is None:
+            # Stored where somebody has set it; answered in any case, as Pulsar does.
+            found["is_allow_auto_update_schema"] = self._broker.policies.defaults.auto_update_schema
+        clusters = found.get("replication_clusters") or ()
+        if clusters:
+            return {**found, "clusterThatCanDeleteNamespace": clusters[0]}
+        return found
+
+    async def set_policy(
+        self, namespace: str, field: str, value: Any, *, per_cluster: bool, key: str | None
+    ) -> None:
+        """Sets a field of ``Policies``; None removes it.
+
+        :param per_cluster: the field is a map by cluster; that of this cluster is meant
+        :param key: the field is a map; only what is under this key is meant
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: other policies forbid it, or it cannot be honoured
+        :raises InvalidRequest: the policy contradicts itself
+        """
+        cluster = self._broker.settings.cluster
+        inner = cluster if per_cluster else key
+
+        def work(record: Record) -> None:
+            if inner is None:
+                _put(record, field, value)
+            else:
+                table = dict(record.get(field) or {})
+                _put(table, inner, value)
+                record[field] = table
+            if value is not None:
+                check_namespace(of_namespace(self._policies.defaults, record, cluster), field)
+
+        await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
+
+    async def change_map(self, namespace: str, field: str, changes: Mapping[str, Any], path: str) -> None:
+        """Merges into a map of ``Policies``; None as a value removes a key.
+
+        :param path: where the map is within the field; empty: it is the field itself
+        :raises NamespaceNotFound: no such namespace
+        """
+
+        def work(record: Record) -> None:
+            table = dict(record.get(field) or {})
+            inner = dict(table.get(path) or {}) if path else table
+            for key, value in changes.items():
+                _put(inner, key, value)
+            record[field] = {**table, path: inner} if path else inner
+
+        await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
+
+    async def set_clusters(self, namespace: str, field: str, clusters: Sequence[str]) -> None:
+        """:param field: ``replication_clusters`` or ``allowed_clusters``
+
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: none is named, or ``global``
+        :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+        """
+        name = self._broker.parse_namespace(namespace)
+        if not clusters and field == "replication_clusters":
+            raise PreconditionFailed("ClusterIds should not be null or empty")
+        if "global" in clusters:
+            raise PreconditionFailed("Cannot specify global in the list of replication clusters")
+        if not await self._records.exists(name):
+            raise NamespaceNotFound("Namespace does not exist")
+        tenant = await self._policies.tenants.get(name.tenant)
+        for cluster in clusters:
+            if not await self._policies.clusters.exists(cluster):
+                raise AuthorizationFailure(f"Invalid cluster id: {cluster}")
+        _check_allowed(name, clusters, tenant)
+        if field == "replication_clusters":
+            check_owned(clusters, self._broker.settings.cluster)
+        await self._policies.change_namespace(name, lambda record: _put(record, field, list(clusters)))
+
+    # Local policies
+
+    async def local_policies(self, namespace: str) -> Mapping[str, Any]:
+        """``LocalPolicies``; empty for a namespace that is not there."""
+        return await self._records.local(self._broker.parse_namespace(namespace))
+
+    async def set_local_policy(self, namespace: str, field: str, value: Any) -> None:
+        """Sets a field of ``LocalPolicies``; None removes it. :raises NamespaceNotFound: no such namespace"""
+        name = self._broker.parse_namespace(namespace)
+        await self._records.change_local(name, lambda record: _put(record, field, value))
+
+    # Topics of a namespace
+
+    async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
+        """Legacy namespaces of one cluster. :raises TenantNotFound: no such tenant"""
+        names = await self._records.of_tenant(tenant)
+        return [name for name in names if name.startswith(f"{tenant}/{cluster}/")]
+
+    async def unload(self, namespace: str, bundle: str | None) -> None:
+        """Closes all topics, or those of one bundle (``0xSTART_0xEND``); clients come back.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle
+        """
+
+        async def unload(topic: Topic) -> None:
+            await self._broker.unload_topic(topic)
+
+        await self._each_loaded(namespace, bundle, unload)
+
+    async def _each_loaded(
+        self, namespace: str, bundle: str | None, work: Callable[[Topic], Awaitable[None]]
+    ) -> None:
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        wanted = await self._bundle(name, bundle) if bundle is not None else None
+        for topic in list(self._broker.topics.values()):
+            inside = wanted is None or topic.name.bundle_hash in wanted
+            if topic.name.namespace_name == name and inside and not topic.closing:
+                await work(topic)
+
+    async def _bundle(self, name: NamespaceName, text: str) -> BundleRange:
+        try:
+            wanted = BundleRange.parse(text)
+        except naming.InvalidName as error:
+            raise PreconditionFailed(f"Invalid bundle range: {text}") from error
+        division = (await self._records.get(name)).get("bundles") or {}
+        bundles = Bundles.parse(division.get("boundaries") or Bundles.even(1).texts())
+        found = bundles.find(wanted.lower)
+        if found != wanted:
+            raise PreconditionFailed(
+                f"Invalid upper boundary for bundle {name}/{wanted}. "
+                f"Expected upper boundary of {name}/{found}"
+            )
+        return wanted
+
+    async def clear_backlog(self, namespace: str, bundle: str | None, subscription: str | None) -> None:
+        """Acknowledges everything, of all subscriptions or those of one name.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle
+        """
+        for topic in await self._topics(namespace, bundle):
+            for name, found in list(topic.subscriptions.items()):
+                if subscription in (None, name) and found.durable:
+                    found.cursor.mark_delete_to(topic.max_read_position)
+
+    async def unsubscribe(self, namespace: str, bundle: str | None, subscription: str) -> None:
+        """Deletes a subscription of all topics that have it.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: it has consumers; or no such bundle
+        """
+        for topic in await self._topics(namespace, bundle):
+            found = topic.subscriptions.get(subscription)
+            if found is None:
+                continue
+            if found.consumers:
+                raise PreconditionFailed("Subscription has active connected consumers")
+            await topic.unsubscribe(subscription)
+
+    async def _topics(self, namespace: str, bundle: str | None) -> Sequence[Topic]:
+        """All persistent topics but the system's, loaded for that."""
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        wanted = await self._bundle(name, bundle) if bundle is not None else None
+        names = [TopicName.parse(text) for text in await self._broker.namespaces.persistent_topics(name)]
+        return [
+            await self._broker.topic(topic, create=False)
+            for topic in names
+            if not topic.reserved and (wanted is None or topic.bundle_hash in wanted)
+        ]
+
+
+def _put(record: Record, field: str, value: Any) -> None:
+    if value is None:
+        record.pop(field, None)
+    else:
+        record[field] = value
+
+
+def _bundles(given: Any, default: int) -> Record:
+    if not isinstance(given, dict) or not (given.get("boundaries") or given.get("numBundles")):
+        return divided(default)
+    try:
+        if given.get("boundaries"):
+            texts = Bundles.parse(given["boundaries"]).texts()
+            return {"boundaries": texts, "numBundles": len(texts) - 1}
+        if type(given["numBundles"]) is not int or not 1 <= given["numBundles"] <= MAX_BUNDLES:
+            raise InvalidRequest(f"Invalid number of bundles: 1 to {MAX_BUNDLES} are allowed")
+        return divided(given["numBundles"])
+    except (naming.InvalidName, TypeError) as error:
+        raise InvalidName(f"Invalid bundles: {error}") from error
+
+
+def _check_allowed(name: NamespaceName, clusters: Sequence[str], tenant: Mapping[str, Any]) -> None:
+    for cluster in clusters:
+        if cluster not in (tenant.get("allowedClusters") or ()):
+            raise AuthorizationFailure(
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{name.tenant}]"
+            )

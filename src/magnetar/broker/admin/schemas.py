@@ -1,0 +1,126 @@
+"""Schemas, as operators see and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
+from magnetar.broker.schemas.key_value import from_text, to_text
+from magnetar.broker.schemas.records import IndexEntry
+from magnetar.broker.service import BrokerService
+from magnetar.errors import BrokerError, IncompatibleSchema, InvalidSchemaData, NotFound
+from magnetar.naming.topic_name import TopicName
+
+_CLIENT_SIDE = frozenset({"AUTO", "AUTO_CONSUME", "AUTO_PUBLISH"})
+
+
+def _described(stored: StoredSchema) -> Mapping[str, Any]:
+    """``GetSchemaResponse``."""
+    data = stored.data
+    is_pair = data.type is SchemaType.KEY_VALUE
+    return {
+        "version": stored.version,
+        "type": data.type.name,
+        "timestamp": stored.timestamp_ms,
+        "data": to_text(data.data) if is_pair else data.data.decode(errors="replace"),
+        "properties": dict(data.properties),
+    }
+
+
+def _declared(kind: str, definition: str, properties: Mapping[str, str]) -> SchemaData:
+    """:raises InvalidSchemaData: there is no such type, or it is none that a topic can have"""
+    if kind in _CLIENT_SIDE:
+        raise InvalidSchemaData(f"Schema {kind} is a client-side schema type")
+    try:
+        found = SchemaType["NONE" if kind == "BYTES" else kind]
+    except KeyError as error:
+        raise InvalidSchemaData(f"No schema type {kind}") from error
+    data = from_text(definition) if found is SchemaType.KEY_VALUE else definition.encode()
+    return SchemaData(found, data, properties)
+
+
+def _place(entry: IndexEntry) -> Mapping[str, int]:
+    return {"ledgerId": entry.ledger_id, "entryId": entry.entry_id, "version": entry.version}
+
+
+class SchemaAdmin:
+    """Topics are given by their full names, and need not exist; partitions share that of their topic."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+
+    def _named(self, topic: str) -> TopicName:
+        return self._broker.parse_topic(topic)
+
+    async def get(self, topic: str, version: int | None) -> Mapping[str, Any]:
+        """``GetSchemaResponse`` of a version, of the latest if None.
+
+        :raises NotFound: there is none
+        """
+        found = await self._broker.schemas.get(self._named(topic).schema_path, version)
+        if found is None:
+            raise NotFound("Schema not found")
+        return _described(found)
+
+    async def versions(self, topic: str) -> Sequence[Mapping[str, Any]]:
+        """All versions since the schema was last deleted, the oldest first."""
+        found = await self._broker.schemas.versions(self._named(topic).schema_path)
+        return [_described(each) for each in found]
+
+    async def places(self, topic: str) -> Mapping[str, Any] | None:
+        """``SchemaMetadata``: where all versions are stored; None where there is none."""
+        index, _record = await self._broker.schemas.storage.index(self._named(topic).schema_path)
+        if not index:
+            return None
+        return {"info": _place(index[-1]), "index": [_place(each) for each in index]}
+
+    async def delete(self, topic: str, *, force: bool) -> int:
+        """From now on the topic has no schema; the version of the mark that says so.
+
+        :param force: nothing is kept; answers -1
+        """
+        name = self._named(topic)
+        if force:
+            await self._broker.schemas.delete(name.schema_path)
+            return -1
+        return await self._broker.schemas.mark_deleted(name.schema_path)
+
+    async def post(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
+        """Adds a schema if it is new; its version.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises InvalidSchemaData: it is no schema
+        :raises IncompatibleSchema: it may not follow what is there
+        """
+        name = self._named(topic)
+        policies = await self._broker.policies.of_topic(name)
+        return await self._broker.schemas.put_if_absent(
+            name.schema_path, _declared(kind, definition, properties), policies.schema_compatibility
+        )
+
+    async def check(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> str:
+        """The strategy under which a schema could be added.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises BrokerError: it could not; the text says why. As in Pulsar this is no conflict
+        """
+        name = self._named(topic)
+        strategy = (await self._broker.policies.of_topic(name)).schema_compatibility
+        try:
+            await self._broker.schemas.check(
+                name.schema_path, _declared(kind, definition, properties), strategy
+            )
+        except (IncompatibleSchema, InvalidSchemaData) as error:
+            raise BrokerError(str(error)) from error
+        return strategy
+
+    async def version_of(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
+        """The version that says the same; -1 for none."""
+        try:
+            wanted = _declared(kind, definition, properties)
+            found = await self._broker.schemas.find(self._named(topic).schema_path, wanted)
+        except InvalidSchemaData:
+            # What cannot be read is no version either.
+            return -1
+        return -1 if found is None else found

@@ -1,0 +1,169 @@
+"""Subscriptions, as operators steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.service import BrokerService
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+from magnetar.errors import AlreadyExists, InUse, NotAllowed, SubscriptionNotFound, TopicNotFound
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.naming.topic_name import TopicName
+
+_LAST_ID = 2**63 - 1
+
+
+class SubscriptionAdmin:
+    """Topics are given by their full names; what concerns a partitioned topic is done to each partition."""
+
+    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    async def _parts(self, topic: str) -> Sequence[Topic]:
+        """The topic, or the partitions that exist."""
+        names = await self._topics.parts(topic)
+        if len(names) == 1 and names[0].partition_index < 0:
+            return [await self._broker.topic(names[0], create=False)]
+        return [found for name in names if (found := await self._part(name)) is not None]
+
+    async def _part(self, name: TopicName) -> Topic | None:
+        try:
+            return await self._broker.topic(name, create=False)
+        except TopicNotFound:
+            return None
+
+    async def _each(self, topic: str, subscription: str) -> Sequence[Subscription]:
+        found = [part.subscriptions.get(subscription) for part in await self._parts(topic)]
+        there = [s for s in found if s is not None]
+        if not there:
+            raise _missing(topic, subscription)
+        return there
+
+    async def _one(self, topic: str, subscription: str, refusal: str) -> Subscription:
+        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
+            raise NotAllowed(refusal)
+        found = (await self._topics.existing(topic)).subscriptions.get(subscription)
+        if found is None:
+            raise _missing(topic, subscription)
+        return found
+
+    async def names(self, topic: str) -> Sequence[str]:
+        """:raises TopicNotFound: no such topic"""
+        names = {name for part in await self._parts(topic) for name in part.subscriptions}
+        return sorted(names)
+
+    async def create(
+        self, topic: str, subscription: str, start: Position | None, properties: Mapping[str, str]
+    ) -> None:
+        """Makes a durable subscription, and the topic if it is missing and may be made.
+
+        :param start: the first position to deliver; None for what comes from now on
+        :raises AlreadyExists: there is one of that name
+        :raises NotAllowed: a cap is reached, or a position is given for a partitioned topic
+        """
+        name = self._broker.parse_topic(topic)
+        position = _start(start)
+        count = await self._broker.creation.partitions_or_create(name)
+        if count and position not in (EARLIEST, LATEST):
+            raise NotAllowed("Create subscription at a position is not allowed for a partitioned topic")
+        names = [name.partition(index) for index in range(count)] if count else [name]
+        topics = [await self._broker.topic(part, create=True) for part in names]
+        if all(subscription in found.subscriptions for found in topics):
+            raise AlreadyExists("Subscription already exists for topic")
+        for found in topics:
+            await found.subscribe(subscription, position, properties, durable=True, create=True)
+
+    async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
+        """:param force: disconnect its consumers
+
+        :raises SubscriptionNotFound: there is none
+        :raises InUse: it has consumers
+        """
+        found = await self._each(topic, subscription)
+        if not force and any(s.consumers for s in found):
+            raise InUse("Subscription has active connected consumers")
+        for one in found:
+            one.disconnect_all()
+            await one.topic.unsubscribe(subscription)
+
+    async def properties(self, topic: str, subscription: str) -> Mapping[str, str]:
+        """:raises SubscriptionNotFound: there is none"""
+        return dict((await self._each(topic, subscription))[0].properties)
+
+    async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
+        """Replaces them; durable when this returns. :raises SubscriptionNotFound: there is none"""
+        for found in await self._each(topic, subscription):
+            if found.cursor.storage is not None:
+                await found.cursor.storage.set_cursor_properties(dict(properties))
+            found.properties = dict(properties)
+
+    async def skip_all(self, topic: str, subscription: str) -> None:
+        """Acknowledges everything. :raises SubscriptionNotFound: there is none"""
+        for found in await self._each(topic, subscription):
+            found.cursor.mark_delete_to(found.topic.managed_ledger.max_read_position)
+            await found.cursor.flush()
+
+    async def skip(self, topic: str, subscription: str, count: int) -> None:
+        """Acknowledges the next so many entries that are not.
+
+        :raises SubscriptionNotFound: there is none
+        :raises NotAllowed: the topic is partitioned
+        """
+        found = await self._one(topic, subscription, "Skip messages on a partitioned topic is not allowed")
+        found.cursor.mark_delete_to(found.cursor.nth_unconsumed(count))
+        await found.cursor.flush()
+
+    async def reset_to_time(self, topic: str, subscription: str, publish_time_ms: int) -> None:
+        """Delivers again from what was published at or after a time; consumers come back.
+
+        :raises SubscriptionNotFound: there is none
+        :raises ServiceNotReady: another seek is going on
+        """
+        for found in await self._each(topic, subscription):
+            await _move(found, await found.topic.position_at(publish_time_ms))
+
+    async def reset_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
+        """Delivers again from a position on; consumers come back.
+
+        :param behind: from the one behind it
+        :raises SubscriptionNotFound: there is none
+        :raises NotAllowed: the topic is partitioned
+        :raises ServiceNotReady: another seek is going on
+        """
+        found = await self._one(
+            topic, subscription, "Reset-cursor at position is not allowed for partitioned-topic"
+        )
+        target = _start(position)
+        if behind and target not in (EARLIEST, LATEST):
+            target = (target[0], target[1] + 1)
+        await _move(found, target)
+
+    async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]:
+        """Whether it is replicated, by the full name of each partition: there is no replication yet.
+
+        :raises SubscriptionNotFound: there is none
+        """
+        return {found.topic.full_name: False for found in await self._each(topic, subscription)}
+
+
+def _missing(topic: str, subscription: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(f"Subscription {subscription} not found for topic {topic}")
+
+
+def _start(position: Position | None) -> Position:
+    if position is None or position[0] == _LAST_ID:
+        return LATEST
+    return EARLIEST if position[0] < 0 else position
+
+
+async def _move(subscription: Subscription, target: Position) -> None:
+    subscription.begin_seek()
+    try:
+        subscription.disconnect_all()
+        subscription.reset(target)
+        await subscription.cursor.flush()
+    finally:
+        subscription.end_seek()

@@ -1,0 +1,68 @@
+"""Tenants, as operators steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.policies.records import Record
+from magnetar.broker.service import BrokerService
+from magnetar.errors import NotAllowed, PreconditionFailed, TenantNotFound
+
+
+class TenantAdmin:
+    def __init__(self, broker: BrokerService, namespaces: NamespaceAdmin) -> None:
+        self._broker = broker
+        self._tenants = broker.policies.tenants
+        self._namespaces = namespaces
+
+    async def create(self, name: str, info: Mapping[str, Any]) -> None:
+        """:raises AlreadyExists: there is one
+
+        :raises PreconditionFailed: it allows no cluster, or one that does not exist
+        """
+        await self._check_clusters(info)
+        await self._tenants.create(name, info)
+
+    async def update(self, name: str, info: Mapping[str, Any]) -> None:
+        """Replaces what is stored.
+
+        :raises TenantNotFound: there is none
+        :raises PreconditionFailed: it allows no cluster, or one that does not exist, or one less than its
+            namespaces are replicated to
+        """
+        await self._check_clusters(info)
+
+        def replace(record: Record) -> None:
+            record.clear()
+            record.update(info)
+
+        await self._tenants.change(name, replace)
+
+    async def delete(self, name: str, *, force: bool) -> None:
+        """:param force: with all namespaces and topics, where ``forceDeleteTenantAllowed`` says so
+
+        :raises TenantNotFound: there is none
+        :raises HasChildren: it has namespaces
+        :raises NotAllowed: forced deletion is switched off
+        """
+        if force:
+            if not self._broker.settings.force_delete_tenants:
+                raise NotAllowed("Broker doesn't allow forced deletion of tenants")
+            for namespace in await self._broker.policies.namespaces.of_tenant(name):
+                await self._namespaces.delete_with_topics(self._broker.parse_namespace(namespace))
+        try:
+            await self._tenants.delete(name)
+        except TenantNotFound as error:
+            raise TenantNotFound("Tenant doesn't exist") from error
+
+    async def _check_clusters(self, info: Mapping[str, Any]) -> None:
+        clusters: Sequence[str] | None = info.get("allowedClusters")
+        if clusters is None:
+            raise PreconditionFailed("Clusters cannot be null")
+        if not clusters or not all(name.strip() for name in clusters):
+            raise PreconditionFailed("Clusters cannot be empty or blank")
+        for name in clusters:
+            if not await self._broker.policies.clusters.exists(name):
+                raise PreconditionFailed("Clusters do not exist")

@@ -1,0 +1,117 @@
+"""Policies of single topics, as operators steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.broker.policies.applied import APPLIED
+from magnetar.broker.policies.effective import of_topic
+from magnetar.broker.policies.records import Record
+from magnetar.broker.policies.rules import check_owned, check_topic
+from magnetar.broker.policies.store import TopicPolicies
+from magnetar.broker.service import BrokerService
+from magnetar.errors import InvalidRequest, MetadataFailure, NotAllowed, PreconditionFailed, TopicNotFound
+from magnetar.naming.topic_name import TopicName
+
+
+class TopicPolicyAdmin:
+    """Topics are given by their full names; a partitioned topic's policies are those of its partitions."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+
+    async def _named(self, topic: str) -> tuple[TopicName, TopicPolicies]:
+        """:raises TopicNotFound: no such topic
+
+        :raises PreconditionFailed: it is a partition
+        :raises NotAllowed: topics have no policies here
+        """
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        topics = self._broker.policies.topics
+        if topics is None:
+            raise NotAllowed("Topic level policies is disabled, to enable the topic level policy and retry.")
+        count = await self._broker.namespaces.partitions(name)
+        if not count and not await self._broker.managed_ledgers.exists(name.path):
+            raise TopicNotFound(f"Topic {name} not found")
+        if name.partition_index >= 0 and await self._broker.namespaces.partitions(name.base):
+            raise PreconditionFailed("Not allowed to set/get topic policy for a partition")
+        return name, topics
+
+    async def policies(self, topic: str, *, everywhere: bool) -> Mapping[str, Any]:
+        """``TopicPolicies``; empty where nothing is set.
+
+        :param everywhere: those for all clusters
+        :raises TopicNotFound: no such topic
+        """
+        name, topics = await self._named(topic)
+        return await topics.own(name, everywhere=everywhere)
+
+    async def applied(self, topic: str, field: str) -> Any:
+        """What counts for a topic, as that field of ``TopicPolicies`` would say it.
+
+        :raises TopicNotFound: no such topic
+        """
+        name, topics = await self._named(topic)
+        render = APPLIED.get(field)
+        if render is None:
+            return (await topics.of(name)).get(field)
+        return render(await self._broker.policies.of_topic(name))
+
+    async def set_policy(
+        self, topic: str, changes: Mapping[str, Any], *, everywhere: bool, field: str, key: str | None = None
+    ) -> None:
+        """Sets fields of ``TopicPolicies``; None removes. Live topics go by them when this returns.
+
+        :param everywhere: for all clusters
+        :param field: the one whose rules are checked
+        :param key: the field is a map; only what is under this key is meant
+        :raises TopicNotFound: no such topic
+        :raises PreconditionFailed: other policies forbid it, or it cannot be honoured
+        :raises InvalidRequest: it contradicts itself
+        """
+        name, topics = await self._named(topic)
+        policies = self._broker.policies
+        above = await policies.of_namespace(name.namespace_name)
+
+        def work(record: Record) -> None:
+            for changed, value in changes.items():
+                _put(record, changed, value, key)
+            if changes.get(field) is None:
+                return
+            try:
+                counting = of_topic(above, record)
+            except MetadataFailure as error:
+                raise InvalidRequest(str(error)) from error
+            check_topic(counting, field, self._broker.max_message_size)
+            if field == "replicationClusters":
+                self._check_clusters(counting.replication_clusters)
+
+        await topics.change(name, work, everywhere=everywhere)
+        await policies.tell(name.namespace_name, name)
+
+    def _check_clusters(self, clusters: tuple[str, ...]) -> None:
+        own = self._broker.settings.cluster
+        if own not in clusters:
+            raise PreconditionFailed(
+                "Can not remove local cluster from the local topic-level replication clusters policy"
+            )
+        check_owned(clusters, own)
+
+    async def delete(self, topic: str) -> None:
+        """Removes all policies of a topic. :raises TopicNotFound: no such topic"""
+        name, topics = await self._named(topic)
+        await topics.delete(name)
+        await self._broker.policies.tell(name.namespace_name, name)
+
+
+def _put(record: Record, field: str, value: Any, key: str | None) -> None:
+    if key is not None:
+        table = dict(record.get(field) or {})
+        _put(table, key, value, None)
+        record[field] = table
+    elif value is None:
+        record.pop(field, None)
+    else:
+        record[field] = value

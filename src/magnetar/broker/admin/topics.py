@@ -1,0 +1,177 @@
+"""Topics, as operators see and steer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.policies.records import Record
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topic import Topic
+from magnetar.broker.topic_stats import internal_stats, topic_stats
+from magnetar.broker.topic_totals import total_stats
+from magnetar.errors import Conflict, InUse, NotAllowed, TopicNotFound
+from magnetar.naming.topic_name import TopicName
+
+Json = Mapping[str, Any]
+
+
+class TopicAdmin:
+    """Topics are given by their full names; partitions are topics."""
+
+    def __init__(self, broker: BrokerService, partitions: PartitionAdmin) -> None:
+        self._broker = broker
+        self._partitions = partitions
+
+    async def existing(self, topic: str) -> Topic:
+        """:raises TopicNotFound: no such topic"""
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name):
+            raise TopicNotFound(f"Topic {name} not found")
+        return await self._broker.topic(name, create=False)
+
+    async def parts(self, topic: str) -> Sequence[TopicName]:
+        """The partitions of a topic, or the topic itself. :raises NamespaceNotFound: no such namespace"""
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        count = await self._broker.namespaces.partitions(name)
+        return [name.partition(index) for index in range(count)] if count else [name]
+
+    async def delete(self, topic: str, *, force: bool) -> None:
+        """:raises TopicNotFound: no such topic
+
+        :raises Conflict: it is partitioned
+        :raises InUse: it has producers or consumers and ``force`` is false
+        """
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name):
+            raise Conflict(
+                f"{name} is a partitioned topic, instead of calling delete topic, "
+                "please call delete-partitioned-topic."
+            )
+        found = await self._broker.topic(name, create=False)
+        if not force and (found.producers or found.consumer_count()):
+            raise InUse("Topic has active producers/subscriptions")
+        await self._broker.delete_topic(found)
+        if name.partition_index < 0:
+            await self._broker.forget_policies(name)
+
+    # Properties
+
+    async def properties(self, topic: str) -> Mapping[str, str]:
+        """:raises TopicNotFound: no such topic"""
+        name = self._broker.parse_topic(topic)
+        if await self._broker.namespaces.partitions(name):
+            found: Mapping[str, str] = (await self._partitions.describe(topic)).get("properties") or {}
+            return found
+        return dict((await self.existing(topic)).managed_ledger.properties)
+
+    async def set_properties(self, topic: str, properties: Mapping[str, str | None]) -> None:
+        """Merges properties; None removes one. :raises TopicNotFound: no such topic"""
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name):
+            await self._broker.namespaces.change_partitioned(name, properties=properties)
+            return
+        await (await self.existing(topic)).managed_ledger.set_properties(properties)
+
+    # Permissions
+
+    async def permissions(self, topic: str) -> Mapping[str, Sequence[str]]:
+        """Who may do what with a topic: what its namespace grants and what it grants itself.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_topic(topic)
+        grants = (await self._broker.policies.namespaces.get(name.namespace_name)).get("auth_policies") or {}
+        found = {role: list(actions) for role, actions in (grants.get("namespace_auth") or {}).items()}
+        own = (grants.get("destination_auth") or {}).get(str(name)) or {}
+        for role, actions in own.items():
+            found[role] = list(dict.fromkeys([*found.get(role, ()), *actions]))
+        return found
+
+    async def set_permissions(self, topic: str, role: str, actions: Sequence[str] | None) -> None:
+        """What a role may do with a topic, besides what its namespace says; None: nothing.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_topic(topic)
+
+        def work(record: Record) -> None:
+            grants = dict(record.get("auth_policies") or {})
+            topics = dict(grants.get("destination_auth") or {})
+            roles = dict(topics.get(str(name)) or {})
+            roles.pop(role, None)
+            if actions is not None:
+                roles[role] = list(actions)
+            topics.pop(str(name), None)
+            if roles:
+                topics[str(name)] = roles
+            record["auth_policies"] = {**grants, "destination_auth": topics}
+
+        await self._broker.policies.change_namespace(name.namespace_name, work)
+
+    # Positions
+
+    async def last_position(self, topic: str) -> tuple[int, int]:
+        """Of the last message; entry -1 when there is none. :raises TopicNotFound: no such topic"""
+        position, _ = await (await self.existing(topic)).last_message()
+        return position
+
+    async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
+        """The first position published at or after a time. :raises TopicNotFound: no such topic"""
+        return await (await self.existing(topic)).position_at(publish_time_ms)
+
+    async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
+        """Bytes behind a position, an estimate inside a ledger. :raises TopicNotFound: no such topic"""
+        ledgers = (await self.existing(topic)).managed_ledger.ledgers
+        return ledgers.total_size() if position < (0, 0) else ledgers.size_after(position)
+
+    # Statistics
+
+    async def partitioned_stats(
+        self, topic: str, *, per_partition: bool, backlog_size: bool, publishers: bool, consumers: bool
+    ) -> Json:
+        """``PartitionedTopicStats``. :raises TopicNotFound: no such partitioned topic"""
+        metadata = await self._partitions.describe(topic)
+        each: dict[str, Json] = {}
+        for name in await self.parts(topic):
+            try:
+                found = await self._broker.topic(name, create=False)
+            except TopicNotFound:
+                # Its first client makes it, or createMissedPartitions.
+                continue
+            each[str(name)] = topic_stats(
+                found,
+                self._broker.settings.broker_id,
+                backlog_size=backlog_size,
+                publishers=publishers,
+                consumers=consumers,
+            )
+        total = total_stats(list(each.values()))
+        return {**total, "metadata": metadata, "partitions": each if per_partition else {}}
+
+    async def partitioned_internal_stats(self, topic: str) -> Json:
+        """``PartitionedTopicInternalStats``. :raises TopicNotFound: no such partitioned topic"""
+        metadata = await self._partitions.describe(topic)
+        each: dict[str, Json] = {}
+        for name in await self.parts(topic):
+            try:
+                found = await self._broker.topic(name, create=False)
+            except TopicNotFound:
+                continue
+            each[str(name)] = internal_stats(found, metadata=False)
+        return {"metadata": {"properties": {}, **metadata}, "partitions": each}
+
+    # The space it takes
+
+    async def trim(self, topic: str) -> None:
+        """Removes ledgers that nobody needs any more. :raises TopicNotFound: no such topic"""
+        name = self._broker.parse_topic(topic)
+        if not name.persistent:
+            raise NotAllowed("Trim on a non-persistent topic is not allowed")
+        for part in await self.parts(topic):
+            (await self._broker.topic(part, create=False)).managed_ledger.trimmer.schedule()

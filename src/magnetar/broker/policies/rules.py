@@ -1,0 +1,122 @@
+"""What policies may not say: on their own, together, and because this release cannot honour it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import BacklogQuota, Persistence, Retention
+from magnetar.errors import InvalidRequest, PreconditionFailed
+
+_MIB = 1 << 20
+_MAX_QUORUM = 5
+
+_RETENTION = "retention_policies"
+_QUOTAS = "backlog_quota_map"
+_PERSISTENCE = "persistence"
+
+
+def check_namespace(policies: EffectivePolicies, field: str | None = None) -> None:
+    """Checks what counts for a namespace.
+
+    :param field: what is being set; None for everything
+    :raises InvalidRequest: it contradicts itself
+    :raises PreconditionFailed: it contradicts others, or cannot be honoured
+    """
+    if field in (None, _RETENTION):
+        check_retention(policies.retention)
+        if not _fits(policies):
+            raise PreconditionFailed(
+                "Retention Quota must exceed configured backlog quota for namespace. "
+                "Please increase retention quota and retry"
+            )
+    if field in (None, _QUOTAS) and not _fits(policies):
+        raise PreconditionFailed(
+            "Backlog Quota exceeds configured retention quota for namespace. "
+            "Please increase retention quota and retry"
+        )
+    if field in (None, _PERSISTENCE):
+        check_persistence(policies.persistence)
+
+
+def check_topic(policies: EffectivePolicies, field: str, broker_max_message_size: int) -> None:
+    """Like :func:`check_namespace`, for what a topic's own policies amount to."""
+    if field == "retentionPolicies":
+        check_retention(policies.retention)
+        if not _fits(policies):
+            raise PreconditionFailed(
+                "Retention Quota must exceed configured backlog quota for topic. "
+                "Please increase retention quota and retry"
+            )
+    elif field == "backLogQuotaMap" and not _fits(policies):
+        raise PreconditionFailed(
+            "Backlog Quota exceeds configured retention quota for topic. "
+            "Please increase retention quota and retry"
+        )
+    elif field == "persistence":
+        check_persistence(policies.persistence)
+    elif field == "maxMessageSize" and not 0 <= policies.max_message_size <= broker_max_message_size:
+        raise PreconditionFailed(
+            "topic-level maxMessageSize must be greater than or equal to 0 "
+            "and must be smaller than that in the broker-level"
+        )
+
+
+def check_retention(retention: Retention) -> None:
+    """:raises InvalidRequest: a limit is below -1, or only one of them is 0"""
+    if retention.minutes < -1:
+        raise InvalidRequest("Invalid retention policy: time limit must be >= -1")
+    if retention.megabytes < -1:
+        raise InvalidRequest("Invalid retention policy: size limit must be >= -1")
+    if (retention.minutes == 0) != (retention.megabytes == 0):
+        raise InvalidRequest(
+            "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the "
+            "limits has a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. "
+            "To disable retention both limits must be set to 0."
+        )
+
+
+def check_persistence(persistence: Persistence) -> None:
+    """:raises InvalidRequest: the quorums are not of one another's size
+
+    :raises PreconditionFailed: more copies than the ledger store keeps
+    """
+    ensemble, write, ack = persistence.ensemble, persistence.write_quorum, persistence.ack_quorum
+    for name, value in (("Ensemble", ensemble), ("WriteQuorum", write), ("AckQuorum", ack)):
+        if not 0 < value <= _MAX_QUORUM:
+            raise InvalidRequest(f"Bookkeeper-{name} must be <= {_MAX_QUORUM} and > 0.")
+    if not ensemble >= write >= ack:
+        raise InvalidRequest(
+            f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack})"
+        )
+    if write > 1:
+        raise PreconditionFailed(
+            f"The embedded ledger store keeps one copy: a write quorum of {write} cannot be honoured"
+        )
+
+
+def check_owned(clusters: Sequence[str], own: str) -> None:
+    """:raises PreconditionFailed: others than this cluster are named: there is no replication yet"""
+    others = [cluster for cluster in clusters if cluster != own]
+    if others:
+        raise PreconditionFailed(f"Replication to {', '.join(others)} is not supported by this broker yet")
+
+
+def _fits(policies: EffectivePolicies) -> bool:
+    """Whether what may be backlog is kept at least as long as what is acknowledged."""
+    retention = policies.retention
+    if retention.minutes == 0 and retention.megabytes == 0:
+        return True
+    return _size_fits(retention, policies.storage_quota) and _age_fits(retention, policies.age_quota)
+
+
+def _size_fits(retention: Retention, quota: BacklogQuota) -> bool:
+    if retention.megabytes <= 0 or quota.limit_bytes < 0:
+        return True
+    return quota.limit_bytes < retention.megabytes * _MIB
+
+
+def _age_fits(retention: Retention, quota: BacklogQuota) -> bool:
+    if retention.minutes <= 0 or quota.limit_seconds < 0:
+        return True
+    return quota.limit_seconds < retention.minutes * 60

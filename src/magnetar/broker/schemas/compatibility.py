@@ -1,0 +1,107 @@
+"""Which schema may follow which: Pulsar's strategies, by the type of the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.broker.schemas import avro_rules, key_value, protobuf_rules
+from magnetar.broker.schemas.data import AVRO_DEFINED, SchemaData, SchemaType
+from magnetar.errors import IncompatibleSchema
+
+STRATEGIES = (
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+
+_TRANSITIVE = frozenset({"BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"})
+_LATEST_FOR_CONSUMERS = frozenset({"BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL"})
+
+
+def same(one: SchemaData, other: SchemaData) -> bool:
+    """Whether both are the same schema; properties do not count.
+
+    :raises InvalidSchemaData: a definition cannot be read
+    """
+    if one.type is not other.type:
+        return False
+    if one.type in AVRO_DEFINED:
+        return avro_rules.same(one, other)
+    return one.data == other.data
+
+
+def check_producer(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    """Whether ``new`` may become the next version.
+
+    :param versions: those there are, the oldest first; at least one
+    :raises IncompatibleSchema: ``strategy`` forbids it
+    :raises InvalidSchemaData: a definition cannot be read
+    """
+    if strategy == "ALWAYS_COMPATIBLE":
+        return
+    if strategy in _TRANSITIVE:
+        _check(versions, new, strategy)
+    else:
+        _check_latest(versions, new, strategy)
+
+
+def check_consumer(versions: Sequence[SchemaData], wanted: SchemaData, strategy: str) -> None:
+    """Whether a consumer with the schema ``wanted`` may read a topic with these versions.
+
+    :raises IncompatibleSchema: it may not
+    :raises InvalidSchemaData: a definition cannot be read
+    """
+    if strategy == "ALWAYS_COMPATIBLE":
+        return
+    if strategy in _LATEST_FOR_CONSUMERS:
+        _check_latest(versions, wanted, "BACKWARD")
+    else:
+        _check(versions, wanted, strategy)
+
+
+def _check_latest(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    latest = versions[-1]
+    if latest.type is not new.type or latest.data != new.data:
+        _check([latest], new, strategy)
+
+
+def _check(versions: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    for known in versions:
+        if known.type is not new.type:
+            raise IncompatibleSchema(
+                f"Incompatible schema: exists schema type {known.type.name}, new schema type {new.type.name}"
+            )
+    _check_type(versions, new, strategy)
+
+
+def _check_type(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    if new.type in (SchemaType.AVRO, SchemaType.JSON):
+        avro_rules.check(before, new, strategy)
+    elif new.type is SchemaType.PROTOBUF_NATIVE:
+        protobuf_rules.check(before, new, strategy)
+    elif new.type is SchemaType.KEY_VALUE:
+        _check_key_value(before, new, strategy)
+    elif strategy == "ALWAYS_INCOMPATIBLE":
+        raise IncompatibleSchema("Schema compatibility strategy is ALWAYS_INCOMPATIBLE")
+
+
+def _check_key_value(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
+    key, value = key_value.parts(new)
+    keys, values = [], []
+    for known in before:
+        old_key, old_value = key_value.parts(known)
+        if old_key.type is not key.type or old_value.type is not value.type:
+            raise IncompatibleSchema(
+                "Key schemas or Value schemas are different schema type, "
+                f"from key schema type is {old_key.type.name} and to key schema is {key.type.name}, "
+                f"from value schema is {old_value.type.name} and to value schema is {value.type.name}"
+            )
+        keys.append(old_key)
+        values.append(old_value)
+    _check_type(keys, key, strategy)
+    _check_type(values, value, strategy)

@@ -1,0 +1,120 @@
+"""A schema as clients declare it and as a topic has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from hashlib import sha256
+
+from magnetar.errors import InvalidSchemaData
+from magnetar.protocol.pulsar_api_pb2 import Schema
+
+
+class SchemaType(IntEnum):
+    """Pulsar's types: names as the HTTP interface has them, values as the binary protocol does."""
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    BOOLEAN = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
+    KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
+    PROTOBUF_NATIVE = 20
+    AUTO_CONSUME = 21
+
+
+AVRO_DEFINED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
+"""Types whose definition is an Avro schema."""
+
+WITH_DEFINITION = AVRO_DEFINED | {SchemaType.PROTOBUF_NATIVE, SchemaType.KEY_VALUE}
+"""Types that say nothing without a definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaData:
+    """What a producer, a consumer or an operator declares."""
+
+    type: SchemaType
+    data: bytes = b""
+    """The definition; empty for primitive types."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    """The role that declared it; empty where nobody is authenticated."""
+
+    @property
+    def hash(self) -> bytes:
+        """SHA-256 of the definition."""
+        return sha256(self.data).digest()
+
+    @property
+    def definition(self) -> str:
+        """The definition as text.
+
+        :raises InvalidSchemaData: it is none
+        """
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidSchemaData(f"Invalid schema definition data for {self.type.name} schema") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """One version of a topic's schema."""
+
+    version: int
+    data: SchemaData
+    timestamp_ms: int
+    """When it was declared."""
+    deleted: bool = False
+    """It marks that all versions before it were deleted."""
+
+
+NO_VERSION = b""
+"""What clients are told where there is no schema."""
+
+
+def version_bytes(version: int) -> bytes:
+    """A version as messages and commands carry it."""
+    return version.to_bytes(8, "big", signed=True)
+
+
+def version_from_bytes(data: bytes) -> int:
+    """:raises InvalidSchemaData: it is not the eight bytes of a version"""
+    if not data:
+        raise InvalidSchemaData("Empty schema version")
+    if len(data) != 8:
+        raise InvalidSchemaData(f"A schema version has 8 bytes, not {len(data)}")
+    return int.from_bytes(data, "big", signed=True)
+
+
+def from_wire(schema: Schema) -> SchemaData:
+    """What a command declares."""
+    return SchemaData(
+        SchemaType(int(schema.type)), schema.schema_data, {pair.key: pair.value for pair in schema.properties}
+    )
+
+
+def fill_wire(schema: Schema, name: str, data: SchemaData) -> None:
+    """Writes a schema into a command."""
+    schema.name = name
+    schema.type = int(data.type)  # type: ignore[assignment]
+    schema.schema_data = data.data
+    for key, value in data.properties.items():
+        pair = schema.properties.add()
+        pair.key, pair.value = key, value

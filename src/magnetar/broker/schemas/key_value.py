@@ -1,0 +1,109 @@
+"""Schemas of keys and values: two definitions in one, and what each of them is in the properties."""
+
+from __future__ import annotations
+
+import json
+
+from magnetar.broker.schemas.data import SchemaData, SchemaType
+from magnetar.errors import InvalidSchemaData
+
+_NONE = -1
+_TYPE = "{}.schema.type"
+_PROPERTIES = "{}.schema.properties"
+
+
+def _invalid(what: str) -> InvalidSchemaData:
+    return InvalidSchemaData(f"Invalid schema definition data for KEY_VALUE schema: {what}")
+
+
+def join(key: bytes, value: bytes) -> bytes:
+    """Both definitions, each behind its length."""
+    return b"".join((len(key).to_bytes(4, "big"), key, len(value).to_bytes(4, "big"), value))
+
+
+def split(data: bytes) -> tuple[bytes, bytes]:
+    """The definitions of key and value.
+
+    :raises InvalidSchemaData: the lengths do not fit
+    """
+    parts = []
+    position = 0
+    for _ in range(2):
+        if position + 4 > len(data):
+            raise _invalid("it ends before its second part")
+        size = int.from_bytes(data[position : position + 4], "big", signed=True)
+        position += 4
+        if size == _NONE:
+            size = 0
+        if size < 0 or position + size > len(data):
+            raise _invalid(f"a part of {size} bytes does not fit")
+        parts.append(data[position : position + size])
+        position += size
+    return parts[0], parts[1]
+
+
+def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
+    """The schemas of key and value.
+
+    :raises InvalidSchemaData: it is not both of them
+    """
+    key, value = split(schema.data)
+    return _part(schema, "key", key), _part(schema, "value", value)
+
+
+def _part(schema: SchemaData, side: str, data: bytes) -> SchemaData:
+    name = schema.properties.get(_TYPE.format(side))
+    try:
+        kind = SchemaType[name] if name and name != "BYTES" else SchemaType.NONE
+    except KeyError as error:
+        raise _invalid(f"{name!r} is no type") from error
+    if kind in (SchemaType.KEY_VALUE, SchemaType.AUTO_CONSUME):
+        raise _invalid(f"a {side} cannot be {kind.name}")
+    return SchemaData(kind, data, _properties(schema, side))
+
+
+def _properties(schema: SchemaData, side: str) -> dict[str, str]:
+    text = schema.properties.get(_PROPERTIES.format(side))
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(f"the properties of the {side} are no JSON") from error
+    if not isinstance(found, dict):
+        raise _invalid(f"the properties of the {side} are no object")
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def to_text(data: bytes) -> str:
+    """Both definitions as the HTTP interface shows them: an object with ``key`` and ``value``.
+
+    :raises InvalidSchemaData: the data is not both of them
+    """
+    return json.dumps({side: _shown(part) for side, part in zip(("key", "value"), split(data), strict=True)})
+
+
+def _shown(part: bytes) -> object:
+    text = part.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        # That of a primitive type is empty.
+        return text
+
+
+def from_text(text: str) -> bytes:
+    """The inverse of :func:`to_text`.
+
+    :raises InvalidSchemaData: it is no object with ``key`` and ``value``
+    """
+    try:
+        found = json.loads(text)
+        key, value = found["key"], found["value"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _invalid("an object with key and value is wanted") from error
+    return join(_definition(key), _definition(value))
+
+
+def _definition(part: object) -> bytes:
+    return part.encode() if isinstance(part, str) else json.dumps(part, separators=(",", ":")).encode()

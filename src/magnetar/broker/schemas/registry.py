@@ -1,0 +1,243 @@
+"""The schema registry: the versions of each topic's schema, and what may be added to them.
+
+Reading definitions and comparing them runs on a worker: a large one would hold up everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from magnetar.broker.schemas import compatibility
+from magnetar.broker.schemas.data import WITH_DEFINITION, SchemaData, SchemaType, StoredSchema
+from magnetar.broker.schemas.storage import ROOT, SchemaStorage
+from magnetar.broker.schemas.validation import validate
+from magnetar.errors import IncompatibleSchema, ServiceNotReady
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.io.turns import Turns
+from magnetar.metadata.interface import BadVersion, Change, MetadataStore
+
+T = TypeVar("T")
+
+_MAX_KNOWN_BYTES = 16 * 1024 * 1024
+"""Of definitions that are kept in memory."""
+_TRIES = 5
+
+
+class SchemaRegistry:
+    """Knows schemas by their id, ``tenant/namespace/topic``; which topics have which is not its affair."""
+
+    def __init__(self, io: Io, storage: SchemaStorage, metadata: MetadataStore) -> None:
+        self._io = io
+        self.storage = storage
+        self._worker: Worker | None = None
+        self._known: dict[str, tuple[StoredSchema, ...]] = {}
+        self._known_bytes = 0
+        self._drops = 0
+        self._turns: dict[str, Turns] = {}
+        self._users: dict[str, int] = {}
+        metadata.listen(self._metadata_changed)
+
+    def close(self) -> None:
+        """Ends its thread."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        if self._worker is None:
+            self._worker = self._io.start_worker("schemas")
+        return await run_job(self._io.loop, self._worker, job)
+
+    async def _validate(self, schema: SchemaData) -> None:
+        if schema.data or schema.type in WITH_DEFINITION:
+            await self._run(lambda: validate(schema))
+        else:
+            validate(schema)
+
+    # What there is
+
+    async def history(self, schema_id: str) -> tuple[StoredSchema, ...]:
+        """All versions that are stored, markers of deletion among them; the oldest first.
+
+        :raises LedgerError: one cannot be read
+        """
+        known = self._known.get(schema_id)
+        if known is None:
+            drops = self._drops
+            index, _record = await self.storage.index(schema_id)
+            known = tuple([await self.storage.read(entry) for entry in index])
+            if drops == self._drops:
+                self._remember(schema_id, known)
+        return known
+
+    def _remember(self, schema_id: str, known: tuple[StoredSchema, ...]) -> None:
+        size = sum(len(each.data.data) for each in known) + 1000
+        if self._known_bytes + size > _MAX_KNOWN_BYTES:
+            self._known.clear()
+            self._known_bytes = 0
+        self._known[schema_id] = known
+        self._known_bytes += size
+
+    def _metadata_changed(self, change: Change) -> None:
+        if change.path.startswith(ROOT):
+            self._drops += 1
+            self._known.pop(change.path[len(ROOT) + 1 :], None)
+
+    async def versions(self, schema_id: str) -> tuple[StoredSchema, ...]:
+        """The versions since the schema was last deleted, the oldest first."""
+        history = await self.history(schema_id)
+        for place in range(len(history), 0, -1):
+            if history[place - 1].deleted:
+                return history[place:]
+        return history
+
+    async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
+        """One version, the latest if None; None when there is none like it, or it was deleted."""
+        for found in reversed(await self.versions(schema_id)):
+            if version is None or found.version == version:
+                return found
+        return None
+
+    async def find(self, schema_id: str, schema: SchemaData) -> int | None:
+        """The version that says the same; None when there is none.
+
+        :raises InvalidSchemaData: the definition cannot be read
+        """
+        versions = await self.versions(schema_id)
+        found = await self._run(lambda: _find(versions, schema)) if versions else None
+        return None if found is None else found.version
+
+    # What is added
+
+    async def put_if_absent(
+        self, schema_id: str, schema: SchemaData, strategy: str, *, may_add: bool = True
+    ) -> int:
+        """The version of a schema, which is added when it is new.
+
+        :param strategy: which change is allowed, one of :data:`compatibility.STRATEGIES`
+        :param may_add: False: it must be there already
+        :raises InvalidSchemaData: it is no schema
+        :raises IncompatibleSchema: it is new, and may not follow what is there
+        """
+        await self._validate(schema)
+        async with _Alone(self, schema_id):
+            for _ in range(_TRIES):
+                try:
+                    return await self._put(schema_id, schema, strategy, may_add=may_add)
+                except BadVersion:
+                    # Another broker stored one meanwhile.
+                    self._forget(schema_id)
+        raise ServiceNotReady("The schema is being changed by others")
+
+    async def _put(self, schema_id: str, schema: SchemaData, strategy: str, *, may_add: bool) -> int:
+        versions = await self.versions(schema_id)
+        for known in reversed(versions):
+            if known.data.type is schema.type and known.data.data == schema.data:
+                return known.version
+
+        def look() -> StoredSchema | None:
+            found = _find(versions, schema)
+            if found is None and versions and may_add:
+                compatibility.check_producer([each.data for each in versions], schema, strategy)
+            return found
+
+        found = await self._run(look) if versions else None
+        if found is not None:
+            return found.version
+        if not may_add:
+            raise IncompatibleSchema("Schema not found and schema auto updating is disabled.")
+        return await self._append(schema_id, schema, deleted=False)
+
+    async def _append(self, schema_id: str, schema: SchemaData, *, deleted: bool) -> int:
+        index, record = await self.storage.index(schema_id)
+        version = index[-1].version + 1 if index else 0
+        stored = StoredSchema(version, schema, self._io.clock.wall_ms(), deleted)
+        await self.storage.append(schema_id, stored, index, record)
+        self._forget(schema_id)
+        return version
+
+    def _forget(self, schema_id: str) -> None:
+        self._drops += 1
+        self._known.pop(schema_id, None)
+
+    # What is asked
+
+    async def check_consumer(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
+        """:raises IncompatibleSchema: a consumer with that schema cannot read the topic, or it has none
+
+        :raises InvalidSchemaData: it is no schema
+        """
+        await self._validate(schema)
+        versions = [each.data for each in await self.versions(schema_id)]
+        if strategy == "ALWAYS_COMPATIBLE":
+            return
+        if not versions:
+            raise IncompatibleSchema(
+                "Failed to add schema to an active topic with empty(BYTES) schema: "
+                f"new schema type {schema.type.name}"
+            )
+        await self._run(lambda: compatibility.check_consumer(versions, schema, strategy))
+
+    async def check(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
+        """Whether a producer could add a schema; nothing is added.
+
+        :raises IncompatibleSchema: it could not
+        :raises InvalidSchemaData: it is no schema
+        """
+        await self._validate(schema)
+        versions = [each.data for each in await self.versions(schema_id)]
+        if versions:
+            await self._run(lambda: compatibility.check_producer(versions, schema, strategy))
+
+    # What goes
+
+    async def mark_deleted(self, schema_id: str, user: str = "") -> int:
+        """From now on the topic has no schema; what is stored stays. The version of the mark."""
+        async with _Alone(self, schema_id):
+            return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
+
+    async def delete(self, schema_id: str) -> None:
+        """Removes all versions and where they are stored; nothing to remove is fine."""
+        async with _Alone(self, schema_id):
+            await self.storage.delete(schema_id)
+            self._forget(schema_id)
+
+
+class _Alone:
+    """One at a time changes a schema."""
+
+    def __init__(self, registry: SchemaRegistry, schema_id: str) -> None:
+        self._registry = registry
+        self._id = schema_id
+
+    async def __aenter__(self) -> None:
+        registry = self._registry
+        turns = registry._turns.get(self._id)
+        if turns is None:
+            turns = registry._turns[self._id] = Turns(registry._io.loop)
+        registry._users[self._id] = registry._users.get(self._id, 0) + 1
+        try:
+            await turns.__aenter__()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_exc: Any) -> None:
+        await self._registry._turns[self._id].__aexit__()
+        self._leave()
+
+    def _leave(self) -> None:
+        users = self._registry._users
+        users[self._id] -= 1
+        if not users[self._id]:
+            del users[self._id]
+            del self._registry._turns[self._id]
+
+
+def _find(versions: Sequence[StoredSchema], schema: SchemaData) -> StoredSchema | None:
+    for known in versions:
+        if compatibility.same(known.data, schema):
+            return known
+    return None

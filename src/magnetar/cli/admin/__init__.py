@@ -1,0 +1,1 @@
+"""The commands of ``pulsar-admin``: a table of them, their options, and what each asks."""

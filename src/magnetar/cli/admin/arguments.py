@@ -1,0 +1,176 @@
+"""Command lines: which command, with which options, as the table ``commands.tsv`` has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
+_TRUE = ("true",)
+
+
+class UsageError(Exception):
+    """The command line cannot be understood; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    names: tuple[str, ...]
+    arity: int
+    required: bool
+    type: str
+    default: str
+    """``-`` for none."""
+    purpose: str
+
+    @property
+    def key(self) -> str:
+        """The first name, without dashes."""
+        return self.names[0].lstrip("-")
+
+    def parse(self, text: str) -> Any:
+        """The typed value. :raises UsageError: it has another form"""
+        kind = self.type.removesuffix(" comma").removesuffix("(int)")
+        try:
+            if kind in ("int", "long"):
+                return int(text)
+            if kind == "double":
+                return float(text)
+            if kind.startswith("duration"):
+                return _quantity(text, _UNITS) * (1000 if kind.endswith("ms") else 1)
+            if kind.startswith("size"):
+                return _quantity(text, _SIZES)
+        except ValueError:
+            raise UsageError(f"Invalid value for option '{self.names[0]}': {text!r} is no {kind}") from None
+        if kind.startswith("enum"):
+            return self._choice(text, kind)
+        parts = text.split(",") if self.type.endswith(" comma") else [text]
+        if kind.startswith("list"):
+            return [part.strip() for part in parts if part.strip()]
+        if kind.startswith("map"):
+            return dict(_pair(self.names[0], part) for part in parts)
+        return text
+
+    def _choice(self, text: str, kind: str) -> str:
+        choices = kind[5:-1].split(",")
+        if text not in choices:
+            raise UsageError(
+                f"Invalid value for option '{self.names[0]}': one of {', '.join(choices)} is wanted"
+            )
+        return text
+
+    def initial(self) -> Any:
+        """The value when it is not given."""
+        if self.type == "flag":
+            return self.default in _TRUE
+        if self.default == "-":
+            return None
+        if self.type.startswith("duration>ms"):
+            return int(self.default)
+        return self.parse(self.default)
+
+
+def _quantity(text: str, units: dict[str, int]) -> int:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or (match[2] and match[2].lower() not in units):
+        raise ValueError(text)
+    return int(match[1]) * (units[match[2].lower()] if match[2] else 1)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise UsageError(f"Value for option '{option}' should be in KEY=VALUE format but was {text!r}")
+    return key.strip(), value.strip()
+
+
+@dataclass(slots=True)
+class Command:
+    name: str
+    """``group command``."""
+    purpose: str
+    operands: list[Option] = field(default_factory=list)
+    options: list[Option] = field(default_factory=list)
+
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """Values by option and operand.
+
+        :raises UsageError: an option is unknown, or something is missing or too much
+        """
+        values = {option.key: option.initial() for option in (*self.options, *self.operands)}
+        known = {name: option for option in self.options for name in option.names}
+        given: set[str] = set()
+        rest: list[str] = []
+        waiting = list(words)
+        while waiting:
+            word = waiting.pop(0)
+            name, equals, attached = word.partition("=")
+            option = known.get(name)
+            if option is None:
+                if word.startswith("-") and not re.fullmatch(r"-\d+.*", word):
+                    raise UsageError(f"Unknown option: '{word}'")
+                rest.append(word)
+                continue
+            given.add(option.key)
+            if option.arity == 0:
+                values[option.key] = option.default not in _TRUE
+                continue
+            if not equals and not waiting:
+                raise UsageError(f"Missing required parameter for option '{name}'")
+            value = option.parse(attached if equals else waiting.pop(0))
+            values[option.key] = _joined(values[option.key] if option.key in given else None, value, option)
+        self._take_operands(values, rest)
+        missing = [option.names[0] for option in self.options if option.required and option.key not in given]
+        if missing:
+            raise UsageError(f"Missing required option: '{missing[0]}'")
+        return values
+
+    def _take_operands(self, values: dict[str, Any], rest: list[str]) -> None:
+        wanted = [operand for operand in self.operands if operand.required]
+        if len(rest) < len(wanted):
+            raise UsageError(f"Missing required parameter: '{wanted[len(rest)].names[0]}'")
+        if len(rest) > len(self.operands):
+            raise UsageError(f"Unmatched argument: '{rest[len(self.operands)]}'")
+        for operand, word in zip(self.operands, rest, strict=False):
+            values[operand.key] = operand.parse(word)
+
+    def usage(self) -> str:
+        """Help, for people."""
+        operands = " ".join(operand.names[0] for operand in self.operands)
+        lines = [f"Usage: pulsar-admin {self.name} [options] {operands}".rstrip(), f"  {self.purpose}"]
+        for option in self.options:
+            default = "" if option.default in ("-", "false") else f" (default {option.default})"
+            lines.append(f"  {', '.join(option.names):<40} {option.purpose}{default}")
+        return "\n".join(lines) + "\n"
+
+
+def _joined(before: Any, value: Any, option: Option) -> Any:
+    """What is given several times adds up, where it is a list or a map."""
+    if option.type.startswith("list") and before:
+        return [*before, *value]
+    if option.type.startswith("map") and before:
+        return {**before, **value}
+    return value
+
+
+@cache
+def commands() -> dict[str, Command]:
+    """All commands by name, in the table's order."""
+    found: dict[str, Command] = {}
+    # Read as a file beside this one: importlib.resources would take longer than everything else.
+    for line in (Path(__file__).parent / "commands.tsv").read_text("utf-8").splitlines()[1:]:
+        name, names, arity, required, kind, default, purpose = line.split("\t")
+        if names == "-":
+            found[name] = Command(name, purpose)
+            continue
+        operand = names.startswith("<")
+        parts = (names.strip("<>"),) if operand else tuple(part.strip() for part in names.split(","))
+        option = Option(parts, int(arity), required == "yes", kind, default, purpose)
+        (found[name].operands if operand else found[name].options).append(option)
+    return found

@@ -1,0 +1,102 @@
+"""One command being carried out: its values, and the broker it asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from magnetar.admin_client.client import topic_path
+from magnetar.admin_client.http import AdminHttp
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.naming.namespace_name import NamespaceName
+
+SILENT = object()
+"""Nothing is printed."""
+
+_OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
+
+
+class Call:
+    def __init__(self, http: AdminHttp, values: dict[str, Any]) -> None:
+        self._http = http
+        self.values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    def get(self, key: str) -> Any:
+        """None where the command has no such option, or it was not given."""
+        return self.values.get(key)
+
+    def ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
+        """:param query: None and False values are left out
+
+        :param body: sent as JSON; :data:`SILENT` for none
+        :raises AdminError: the broker refused, or cannot be asked
+        """
+        sent = {
+            key: "true" if value is True else str(value)
+            for key, value in (query or {}).items()
+            if value not in (None, False)
+        }
+        return self._http.ask(method, path, sent, None if body is SILENT else json.dumps(body))
+
+    def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
+        """Like :meth:`ask`; whatever comes back is not printed."""
+        self.ask(method, path, query, body)
+        return SILENT
+
+    def _operand(self) -> str:
+        for key in _OPERANDS:
+            if self.values.get(key):
+                return str(self.values[key])
+        raise UsageError("a name is missing")
+
+    @property
+    def topic(self) -> str:
+        """Where the topic is in the admin interface. :raises InvalidName: it is no topic's name"""
+        return topic_path(self._operand())
+
+    @property
+    def namespace(self) -> str:
+        """Where the namespace is in the admin interface. :raises InvalidName: it is no namespace's name"""
+        name = NamespaceName.parse(self._operand())
+        return f"{'/admin' if name.legacy else '/admin/v2'}/namespaces/{name}"
+
+    def topics_of_namespace(self, domain: str) -> str:
+        """Where the namespace's topics are. :raises InvalidName: it is no namespace's name"""
+        name = NamespaceName.parse(self._operand())
+        return f"{'/admin' if name.legacy else '/admin/v2'}/{domain}/{name}"
+
+    @property
+    def subscription(self) -> str:
+        """Where the subscription is, below its topic."""
+        return f"{self.topic}/subscription/{piece(self['subscription'])}"
+
+    def switched(self) -> bool:
+        """``--enable`` or ``--disable``. :raises UsageError: both, or neither"""
+        on, off = bool(self.get("enable")), bool(self.get("disable"))
+        if on == off:
+            raise UsageError("Need to specify either enable or disable")
+        return on
+
+
+Action = Callable[[Call], Any]
+
+
+def piece(text: str) -> str:
+    """A text as a piece of a path."""
+    return quote(text, safe="")
+
+
+def properties_of(values: list[str] | None) -> dict[str, str]:
+    """``k=v`` texts as a map. :raises UsageError: one has no ``=``"""
+    found = {}
+    for text in values or ():
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise UsageError(f"{text!r} is not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found

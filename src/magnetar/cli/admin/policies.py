@@ -1,0 +1,332 @@
+"""Policies of namespaces and topics: ``get-X``, ``set-X`` and ``remove-X`` for each row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.call import Action, Call, piece
+from magnetar.cli.admin.rendering import objects, rows
+
+_MIB = 1 << 20
+
+Body = Callable[[Call], Any]
+
+
+class Policy(NamedTuple):
+    path: str
+    body: Body
+    method: str = "POST"
+
+
+def _value(key: str) -> Body:
+    return lambda call: call[key]
+
+
+def _retention(call: Call) -> Any:
+    minutes, size = call["time"], call["size"]
+    return {
+        "retentionTimeInMinutes": minutes // 60 if minutes > 0 else minutes,
+        "retentionSizeInMB": size // _MIB if size > 0 else size,
+    }
+
+
+def _dispatch_rate(call: Call) -> Any:
+    return {
+        "dispatchThrottlingRateInMsg": call["msg-dispatch-rate"],
+        "dispatchThrottlingRateInByte": call["byte-dispatch-rate"],
+        "relativeToPublishRate": bool(call.get("relative-to-publish-rate")),
+        "ratePeriodInSecond": call["dispatch-rate-period"],
+    }
+
+
+def _publish_rate(call: Call) -> Any:
+    return {
+        "publishThrottlingRateInMsg": call["msg-publish-rate"],
+        "publishThrottlingRateInByte": call["byte-publish-rate"],
+    }
+
+
+def _subscribe_rate(call: Call) -> Any:
+    return {
+        "subscribeThrottlingRatePerConsumer": call["subscribe-rate"],
+        "ratePeriodInSecond": call["subscribe-rate-period"],
+    }
+
+
+def _persistence(call: Call) -> Any:
+    body = {
+        "bookkeeperEnsemble": call["bookkeeper-ensemble"],
+        "bookkeeperWriteQuorum": call["bookkeeper-write-quorum"],
+        "bookkeeperAckQuorum": call["bookkeeper-ack-quorum"],
+        "managedLedgerMaxMarkDeleteRate": call["ml-mark-delete-max-rate"],
+    }
+    storage = call.get("ml-storage-class")
+    return {**body, "managedLedgerStorageClassName": storage} if storage else body
+
+
+def _inactive_topics(call: Call) -> Any:
+    on = bool(call["enable-delete-while-inactive"])
+    if on == bool(call["disable-delete-while-inactive"]):
+        raise UsageError(
+            "Need to specify either enable-delete-while-inactive or disable-delete-while-inactive"
+        )
+    return {
+        "inactiveTopicDeleteMode": call["delete-mode"],
+        "maxInactiveDurationSeconds": call["max-inactive-duration"],
+        "deleteWhileInactive": on,
+    }
+
+
+def _delayed_delivery(call: Call) -> Any:
+    return {
+        "tickTime": call["time"],
+        "active": call.switched(),
+        "maxDeliveryDelayInMillis": call["maxDelay"],
+    }
+
+
+def _auto_topics(call: Call) -> Any:
+    body = {"allowAutoTopicCreation": call.switched(), "topicType": call["type"]}
+    count = call["num-partitions"]
+    return {**body, "defaultNumPartitions": count} if count is not None else body
+
+
+def _auto_subscriptions(call: Call) -> Any:
+    return {"allowAutoSubscriptionCreation": bool(call["enable"])}
+
+
+def _switch(call: Call) -> bool:
+    return call.switched()
+
+
+def _strategy(call: Call) -> str:
+    return str(call.get("strategy") or call.get("compatibility") or "UNDEFINED")
+
+
+def _auto_update(call: Call) -> str:
+    return "AutoUpdateDisabled" if call["disabled"] else str(call["compatibility"] or "Full")
+
+
+def _filters(call: Call) -> Any:
+    return {"entryFilterNames": call["entry-filters-name"]}
+
+
+def _names(key: str) -> Body:
+    return lambda call: [name.strip() for name in call[key].split(",") if name.strip()]
+
+
+_SHARED: dict[str, Policy] = {
+    "retention": Policy("retention", _retention),
+    "persistence": Policy("persistence", _persistence),
+    "dispatch-rate": Policy("dispatchRate", _dispatch_rate),
+    "subscription-dispatch-rate": Policy("subscriptionDispatchRate", _dispatch_rate),
+    "replicator-dispatch-rate": Policy("replicatorDispatchRate", _dispatch_rate),
+    "subscribe-rate": Policy("subscribeRate", _subscribe_rate),
+    "publish-rate": Policy("publishRate", _publish_rate),
+    "inactive-topic-policies": Policy("inactiveTopicPolicies", _inactive_topics),
+    "delayed-delivery": Policy("delayedDelivery", _delayed_delivery),
+    "auto-subscription-creation": Policy("autoSubscriptionCreation", _auto_subscriptions),
+    "subscription-types-enabled": Policy("subscriptionTypesEnabled", _value("types")),
+    "deduplication-snapshot-interval": Policy("deduplicationSnapshotInterval", _value("interval")),
+    "schema-validation-enforce": Policy("schemaValidationEnforced", _switch),
+    "schema-compatibility-strategy": Policy("schemaCompatibilityStrategy", _strategy, "PUT"),
+    "max-consumers-per-subscription": Policy(
+        "maxConsumersPerSubscription", _value("max-consumers-per-subscription")
+    ),
+    "max-subscriptions-per-topic": Policy("maxSubscriptionsPerTopic", _value("max-subscriptions-per-topic")),
+    "dispatcher-pause-on-ack-state-persistent": Policy(
+        "dispatcherPauseOnAckStatePersistent", lambda _call: True
+    ),
+    "entry-filters": Policy("entryFilters", _filters),
+}
+
+NAMESPACE: dict[str, Policy] = {
+    **_SHARED,
+    "message-ttl": Policy("messageTTL", _value("messageTTL")),
+    "subscription-expiration-time": Policy("subscriptionExpirationTime", _value("time")),
+    "anti-affinity-group": Policy("antiAffinity", _value("group")),
+    "deduplication": Policy("deduplication", _switch),
+    "auto-topic-creation": Policy("autoTopicCreation", _auto_topics),
+    "encryption-required": Policy("encryptionRequired", _switch),
+    "subscription-auth-mode": Policy("subscriptionAuthMode", _value("subscription-auth-mode")),
+    "max-producers-per-topic": Policy("maxProducersPerTopic", _value("max-producers-per-topic")),
+    "max-consumers-per-topic": Policy("maxConsumersPerTopic", _value("max-consumers-per-topic")),
+    "max-unacked-messages-per-subscription": Policy(
+        "maxUnackedMessagesPerSubscription", _value("max-unacked-messages-per-subscription")
+    ),
+    "max-unacked-messages-per-consumer": Policy(
+        "maxUnackedMessagesPerConsumer", _value("max-unacked-messages-per-topic")
+    ),
+    "compaction-threshold": Policy("compactionThreshold", _value("threshold"), "PUT"),
+    "offload-threshold": Policy("offloadThreshold", _value("size"), "PUT"),
+    "offload-deletion-lag": Policy("offloadDeletionLagMs", _value("lag"), "PUT"),
+    "schema-autoupdate-strategy": Policy("schemaAutoUpdateCompatibilityStrategy", _auto_update, "PUT"),
+    "is-allow-auto-update-schema": Policy("isAllowAutoUpdateSchema", _switch),
+    "max-topics-per-namespace": Policy("maxTopicsPerNamespace", _value("max-topics-per-namespace")),
+    "clusters": Policy("replication", _names("clusters")),
+    "allowed-clusters": Policy("allowedClusters", _names("clusters")),
+    "resource-group": Policy("resourcegroup", _value("resource-group-name")),
+}
+
+TOPIC: dict[str, Policy] = {
+    **_SHARED,
+    "deduplication": Policy("deduplicationEnabled", _switch),
+    "max-producers": Policy("maxProducers", _value("max-producers")),
+    "maxProducers": Policy("maxProducers", _value("max-producers")),
+    "max-consumers": Policy("maxConsumers", _value("max-consumers")),
+    "max-subscriptions": Policy("maxSubscriptionsPerTopic", _value("max-subscriptions-per-topic")),
+    "max-message-size": Policy("maxMessageSize", _value("max-message-size")),
+    "max-unacked-messages-per-consumer": Policy("maxUnackedMessagesOnConsumer", _value("maxNum")),
+    "max-unacked-messages-on-consumer": Policy("maxUnackedMessagesOnConsumer", _value("maxNum")),
+    "max-unacked-messages-per-subscription": Policy("maxUnackedMessagesOnSubscription", _value("maxNum")),
+    "max-unacked-messages-on-subscription": Policy("maxUnackedMessagesOnSubscription", _value("maxNum")),
+    "compaction-threshold": Policy("compactionThreshold", _value("threshold")),
+    "replication-clusters": Policy("replication", _names("clusters")),
+    "entry-filters-per-topic": Policy("entryFilters", _filters),
+    "shadow-topics": Policy("shadowTopics", _names("topics"), "PUT"),
+}
+
+_OBJECTS = frozenset(("subscriptionTypesEnabled",))
+"""Policies that are lists and printed as JSON."""
+
+_SET_TO = {"deduplication-snapshot-interval": None}
+"""Policies of namespaces that are removed by setting them to this."""
+
+
+def _query(call: Call) -> dict[str, Any]:
+    return {"applied": call.get("applied"), "isGlobal": call.get("global")}
+
+
+def _getter(policy: Policy, base: Callable[[Call], str]) -> Action:
+    if policy.path in _OBJECTS:
+        return lambda call: objects(call.ask("GET", f"{base(call)}/{policy.path}", _query(call)))
+    return lambda call: call.ask("GET", f"{base(call)}/{policy.path}", _query(call))
+
+
+def _setter(policy: Policy, base: Callable[[Call], str]) -> Action:
+    return lambda call: call.send(
+        policy.method, f"{base(call)}/{policy.path}", {"isGlobal": call.get("global")}, policy.body(call)
+    )
+
+
+def _remover(name: str, policy: Policy, base: Callable[[Call], str], *, namespace: bool) -> Action:
+    if namespace and name in _SET_TO:
+        return lambda call: call.send(policy.method, f"{base(call)}/{policy.path}", None, _SET_TO[name])
+    return lambda call: call.send("DELETE", f"{base(call)}/{policy.path}", {"isGlobal": call.get("global")})
+
+
+def _of_namespace(call: Call) -> str:
+    return call.namespace
+
+
+def _of_topic(call: Call) -> str:
+    return call.topic
+
+
+def _actions() -> dict[str, Action]:
+    found: dict[str, Action] = {}
+    for groups, table, base in (
+        (("namespaces",), NAMESPACE, _of_namespace),
+        (("topics", "topicPolicies"), TOPIC, _of_topic),
+    ):
+        for group in groups:
+            for name, policy in table.items():
+                found[f"{group} get-{name}"] = _getter(policy, base)
+                found[f"{group} set-{name}"] = _setter(policy, base)
+                remover = _remover(name, policy, base, namespace=base is _of_namespace)
+                found[f"{group} remove-{name}"] = remover
+                found[f"{group} delete-{name}"] = remover
+    return found
+
+
+# Policies that are not one value
+
+
+def _quota(call: Call) -> Any:
+    if call["limit"] is None and call["limitTime"] is None:
+        raise UsageError("Need to specify a limit or a limitTime")
+    size = -1 if call["limit"] is None else call["limit"]
+    time = -1 if call["limitTime"] is None else call["limitTime"]
+    return {"limit": size, "limitSize": size, "limitTime": time, "policy": call["policy"]}
+
+
+def _quota_query(call: Call) -> dict[str, Any]:
+    return {"backlogQuotaType": call["type"], "isGlobal": call.get("global")}
+
+
+def _quota_actions(groups: tuple[str, ...], base: Callable[[Call], str]) -> dict[str, Action]:
+    found: dict[str, Action] = {}
+    for group in groups:
+        for name in ("backlog-quota", "backlog-quotas"):
+            found[f"{group} get-{name}"] = lambda call: rows(
+                call.ask("GET", f"{base(call)}/backlogQuotaMap", _query(call))
+            )
+        found[f"{group} set-backlog-quota"] = lambda call: call.send(
+            "POST", f"{base(call)}/backlogQuota", _quota_query(call), _quota(call)
+        )
+        found[f"{group} remove-backlog-quota"] = lambda call: call.send(
+            "DELETE", f"{base(call)}/backlogQuota", _quota_query(call)
+        )
+    return found
+
+
+def _ttl_query(call: Call) -> dict[str, Any]:
+    return {"messageTTL": str(call["ttl"]), "isGlobal": call.get("global")}
+
+
+def _topic_ttl() -> dict[str, Action]:
+    found: dict[str, Action] = {}
+    for group in ("topics", "topicPolicies"):
+        found[f"{group} get-message-ttl"] = lambda call: call.ask(
+            "GET", f"{call.topic}/messageTTL", _query(call)
+        )
+        found[f"{group} set-message-ttl"] = lambda call: call.send(
+            "POST", f"{call.topic}/messageTTL", _ttl_query(call)
+        )
+        found[f"{group} remove-message-ttl"] = lambda call: call.send(
+            "DELETE", f"{call.topic}/messageTTL", {"isGlobal": call.get("global")}
+        )
+    return found
+
+
+def _rate_path(call: Call) -> str:
+    name = call.get("subscription")
+    return f"{call.topic}/{piece(name)}/dispatchRate" if name else f"{call.topic}/subscriptionDispatchRate"
+
+
+def _offload_threshold(call: Call) -> str:
+    size = call.ask("GET", f"{call.namespace}/offloadThreshold")
+    seconds = call.ask("GET", f"{call.namespace}/offloadThresholdInSeconds")
+    return f"offloadThresholdInBytes: {size}\noffloadThresholdInSeconds: {seconds}"
+
+
+ACTIONS: dict[str, Action] = {
+    **_actions(),
+    "namespaces get-offload-threshold": _offload_threshold,
+    "namespaces get-resource-group": lambda call: call.ask("GET", f"{call.namespace}/resourcegroup") or "",
+    **_quota_actions(("namespaces",), _of_namespace),
+    **_quota_actions(("topics", "topicPolicies"), _of_topic),
+    **_topic_ttl(),
+    "namespaces clear-offload-deletion-lag": lambda call: call.send(
+        "DELETE", f"{call.namespace}/offloadDeletionLagMs"
+    ),
+    "topics enable-deduplication": lambda call: call.send(
+        "POST", f"{call.topic}/deduplicationEnabled", None, True
+    ),
+    "topics disable-deduplication": lambda call: call.send(
+        "POST", f"{call.topic}/deduplicationEnabled", None, False
+    ),
+    "topics get-deduplication-enabled": lambda call: call.ask("GET", f"{call.topic}/deduplicationEnabled"),
+    "topicPolicies get-subscription-dispatch-rate": lambda call: call.ask(
+        "GET", _rate_path(call), _query(call)
+    ),
+    "topicPolicies set-subscription-dispatch-rate": lambda call: call.send(
+        "POST", _rate_path(call), {"isGlobal": call.get("global")}, _dispatch_rate(call)
+    ),
+    "topicPolicies remove-subscription-dispatch-rate": lambda call: call.send(
+        "DELETE", _rate_path(call), {"isGlobal": call.get("global")}
+    ),
+    "topicPolicies delete": lambda call: call.send("DELETE", f"{call.topic}/policies"),
+}

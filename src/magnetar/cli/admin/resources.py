@@ -1,0 +1,192 @@
+"""Clusters, tenants and namespaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.call import Action, Call, piece, properties_of
+from magnetar.cli.admin.rendering import objects, rows
+
+_CLUSTER_FIELDS = {
+    "url": "serviceUrl",
+    "url-secure": "serviceUrlTls",
+    "broker-url": "brokerServiceUrl",
+    "broker-url-secure": "brokerServiceUrlTls",
+    "proxy-url": "proxyServiceUrl",
+    "auth-plugin": "authenticationPlugin",
+    "auth-parameters": "authenticationParameters",
+    "proxy-protocol": "proxyProtocol",
+    "tls-enable": "brokerClientTlsEnabled",
+    "tls-allow-insecure": "tlsAllowInsecureConnection",
+    "tls-enable-keystore": "brokerClientTlsEnabledWithKeyStore",
+    "tls-trust-store-type": "brokerClientTlsTrustStoreType",
+    "tls-trust-store": "brokerClientTlsTrustStore",
+    "tls-trust-store-pwd": "brokerClientTlsTrustStorePassword",
+    "tls-key-store-type": "brokerClientTlsKeyStoreType",
+    "tls-key-store": "brokerClientTlsKeyStore",
+    "tls-key-store-pwd": "brokerClientTlsKeyStorePassword",
+    "tls-trust-certs-filepath": "brokerClientTrustCertsFilePath",
+    "tls-key-filepath": "brokerClientKeyFilePath",
+    "tls-certs-filepath": "brokerClientCertificateFilePath",
+    "tls-factory-plugin": "brokerClientSslFactoryPlugin",
+    "tls-factory-plugin-params": "brokerClientSslFactoryPluginParams",
+    "listener-name": "listenerName",
+}
+_CLUSTER_DEFAULTS = {
+    "brokerClientTlsTrustStoreType": "JKS",
+    "brokerClientTlsKeyStoreType": "JKS",
+    "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+}
+
+
+def _cluster(call: Call) -> str:
+    return f"/admin/v2/clusters/{piece(call.get('clusterName') or call['cluster'])}"
+
+
+def _cluster_data(call: Call) -> dict[str, Any]:
+    if call.get("cluster-config-file"):
+        raise UsageError("--cluster-config-file is not supported by this release yet")
+    given = {field: call[option] for option, field in _CLUSTER_FIELDS.items() if call[option] is not None}
+    return {**_CLUSTER_DEFAULTS, **given}
+
+
+def _list_clusters(call: Call) -> Any:
+    names = call.ask("GET", "/admin/v2/clusters")
+    if not call["current"]:
+        return names
+    current = call.ask("GET", "/admin/v2/brokers/configuration/runtime").get("clusterName")
+    return [f"{name}(*)" if name == current else name for name in names]
+
+
+def _delete_cluster(call: Call) -> Any:
+    if call["all"]:
+        raise UsageError("--all is not supported by this release yet: delete tenants and namespaces first")
+    return call.send("DELETE", _cluster(call))
+
+
+def _tenant(call: Call) -> str:
+    return f"/admin/v2/tenants/{piece(call['tenant'])}"
+
+
+def _create_tenant(call: Call) -> Any:
+    clusters = call["allowed-clusters"] or call.ask("GET", "/admin/v2/clusters")
+    return call.send(
+        "PUT", _tenant(call), None, {"adminRoles": call["admin-roles"] or [], "allowedClusters": clusters}
+    )
+
+
+def _update_tenant(call: Call) -> Any:
+    known = call.ask("GET", _tenant(call))
+    roles = call["admin-roles"] if call["admin-roles"] is not None else known.get("adminRoles", [])
+    clusters = (
+        call["allowed-clusters"] if call["allowed-clusters"] is not None else known.get("allowedClusters", [])
+    )
+    return call.send("POST", _tenant(call), None, {"adminRoles": roles, "allowedClusters": clusters})
+
+
+def _create_namespace(call: Call) -> Any:
+    policies: dict[str, Any] = {}
+    if call["clusters"]:
+        policies["replication_clusters"] = call["clusters"]
+    if call["bundles"]:
+        policies["bundles"] = {"numBundles": call["bundles"]}
+    return call.send("PUT", call.namespace, None, policies)
+
+
+def _of_bundle(call: Call) -> str:
+    bundle = call.get("bundle")
+    return f"{call.namespace}/{bundle}" if bundle else call.namespace
+
+
+def _clear_backlog(call: Call) -> Any:
+    if not call["force"]:
+        raise UsageError("clear-backlog acknowledges everything that is not: say --force to do so")
+    subscription = call["sub"]
+    return call.send(
+        "POST", f"{_of_bundle(call)}/clearBacklog" + (f"/{piece(subscription)}" if subscription else "")
+    )
+
+
+def _unload(call: Call) -> Any:
+    if call["destinationBroker"]:
+        raise UsageError("--destinationBroker is not supported by this release yet")
+    return call.send("PUT", f"{_of_bundle(call)}/unload")
+
+
+def _get_property(call: Call) -> Any:
+    return call.ask("GET", f"{call.namespace}/property/{piece(call['key'])}")
+
+
+ACTIONS: dict[str, Action] = {
+    "clusters list": _list_clusters,
+    "clusters get": lambda call: call.ask("GET", _cluster(call)),
+    "clusters create": lambda call: call.send("PUT", _cluster(call), None, _cluster_data(call)),
+    "clusters update": lambda call: call.send("POST", _cluster(call), None, _cluster_data(call)),
+    "clusters delete": _delete_cluster,
+    "clusters get-peer-clusters": lambda call: objects(call.ask("GET", f"{_cluster(call)}/peers")),
+    "clusters update-peer-clusters": lambda call: call.send(
+        "POST", f"{_cluster(call)}/peers", None, [n for n in call["peer-clusters"].split(",") if n]
+    ),
+    "tenants list": lambda call: call.ask("GET", "/admin/v2/tenants"),
+    "tenants get": lambda call: call.ask("GET", _tenant(call)),
+    "tenants create": _create_tenant,
+    "tenants update": _update_tenant,
+    "tenants delete": lambda call: call.send("DELETE", _tenant(call), {"force": call["force"]}),
+    "namespaces list": lambda call: call.ask("GET", f"/admin/v2/namespaces/{piece(call['tenant'])}"),
+    "namespaces list-cluster": lambda call: call.ask("GET", f"/admin/namespaces/{call['params']}"),
+    "namespaces topics": lambda call: call.ask(
+        "GET",
+        f"{call.namespace}/topics",
+        {"mode": call["mode"], "includeSystemTopic": call["include-system-topic"]},
+    ),
+    "namespaces destinations": lambda call: call.ask("GET", f"{call.namespace}/topics"),
+    "namespaces bundles": lambda call: call.ask("GET", f"{call.namespace}/bundles"),
+    "namespaces policies": lambda call: call.ask("GET", call.namespace),
+    "namespaces create": _create_namespace,
+    "namespaces delete": lambda call: call.send("DELETE", call.namespace, {"force": call["force"]}),
+    "namespaces permissions": lambda call: rows(call.ask("GET", f"{call.namespace}/permissions")),
+    "namespaces grant-permission": lambda call: call.send(
+        "POST", f"{call.namespace}/permissions/{piece(call['role'])}", None, call["actions"]
+    ),
+    "namespaces revoke-permission": lambda call: call.send(
+        "DELETE", f"{call.namespace}/permissions/{piece(call['role'])}"
+    ),
+    "namespaces subscription-permission": lambda call: rows(
+        call.ask("GET", f"{call.namespace}/permissions/subscription")
+    ),
+    "namespaces grant-subscription-permission": lambda call: call.send(
+        "POST",
+        f"{call.namespace}/permissions/subscription/{piece(call['subscription'])}",
+        None,
+        call["roles"],
+    ),
+    "namespaces revoke-subscription-permission": lambda call: call.send(
+        "DELETE", f"{call.namespace}/permissions/{piece(call['subscription'])}/{piece(call['role'])}"
+    ),
+    "namespaces unload": _unload,
+    "namespaces clear-backlog": _clear_backlog,
+    "namespaces unsubscribe": lambda call: call.send(
+        "POST", f"{_of_bundle(call)}/unsubscribe/{piece(call['sub'])}"
+    ),
+    "namespaces get-offload-policies": lambda call: call.ask("GET", f"{call.namespace}/offloadPolicies"),
+    "namespaces remove-offload-policies": lambda call: call.send(
+        "DELETE", f"{call.namespace}/removeOffloadPolicies"
+    ),
+    "namespaces get-bookie-affinity-group": lambda call: call.ask(
+        "GET", f"{call.namespace}/persistence/bookieAffinity"
+    ),
+    "namespaces set-property": lambda call: call.send(
+        "PUT", f"{call.namespace}/property/{piece(call['key'])}/{piece(call['value'])}"
+    ),
+    "namespaces get-property": _get_property,
+    "namespaces remove-property": lambda call: call.ask(
+        "DELETE", f"{call.namespace}/property/{piece(call['key'])}"
+    ),
+    "namespaces set-properties": lambda call: call.send(
+        "PUT", f"{call.namespace}/properties", None, properties_of(call["properties"])
+    ),
+    "namespaces get-properties": lambda call: call.ask("GET", f"{call.namespace}/properties"),
+    "namespaces clear-properties": lambda call: call.send("DELETE", f"{call.namespace}/properties"),
+    "brokers healthcheck": lambda call: call.ask("GET", "/admin/v2/brokers/health"),
+}

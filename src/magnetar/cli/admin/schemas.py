@@ -1,0 +1,107 @@
+"""Schemas of topics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.call import SILENT, Action, Call
+from magnetar.cli.admin.rendering import Rows
+from magnetar.naming.topic_name import TopicName
+
+_KEY_VALUE = "KEY_VALUE"
+_DEFINED = frozenset({"AVRO", "JSON", "PROTOBUF", "PROTOBUF_NATIVE"})
+
+
+def _topic(call: Call) -> TopicName:
+    return TopicName.parse(call["topicName"])
+
+
+def _path(call: Call, rest: str) -> str:
+    """Where a topic's schema is in the admin interface. :raises InvalidName: it is no topic's name"""
+    name = _topic(call)
+    root = "/admin/schemas" if name.legacy else "/admin/v2/schemas"
+    return f"{root}/{name.namespace_name}/{name.encoded_local}/{rest}"
+
+
+def _definition(kind: str, text: str) -> Any:
+    return json.loads(text) if kind in _DEFINED and text else text
+
+
+def _info(name: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """``SchemaInfo`` as Pulsar's command prints it, of a ``GetSchemaResponse``."""
+    kind, text, properties = answer["type"], answer["data"], answer["properties"]
+    schema: Any = _definition(kind, text)
+    if kind == _KEY_VALUE:
+        parts = json.loads(text)
+        schema = {side: _part(side, parts[side], properties) for side in ("key", "value")}
+    return {
+        "name": name,
+        "schema": schema,
+        "type": kind,
+        "timestamp": answer["timestamp"],
+        "properties": dict(sorted(properties.items())),
+    }
+
+
+def _part(side: str, definition: Any, properties: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": properties.get(f"{side}.schema.name", ""),
+        "schema": definition,
+        "type": properties.get(f"{side}.schema.type", "BYTES"),
+        "timestamp": 0,
+        "properties": json.loads(properties.get(f"{side}.schema.properties") or "{}"),
+    }
+
+
+def _get(call: Call) -> Any:
+    name = _topic(call).local
+    if call["all-version"]:
+        if call["version"] is not None:
+            raise UsageError("one of --version and --all-version, not both")
+        found = call.ask("GET", _path(call, "schemas"))["getSchemaResponses"]
+        return _shown(*(_info(name, each) for each in found))
+    if call["version"] is not None:
+        return _shown(_info(name, call.ask("GET", _path(call, f"schema/{call['version']}"))))
+    latest = call.ask("GET", _path(call, "schema"))
+    return _shown({"version": latest["version"], "schemaInfo": _info(name, latest)})
+
+
+def _shown(*answers: Any) -> Rows:
+    """Pulsar prints schemas with another spacing than everything else."""
+    return Rows(f"{json.dumps(answer, indent=2)}\n" for answer in answers)
+
+
+def _payload(call: Call) -> Any:
+    """``PostSchemaPayload``, from a file."""
+    try:
+        return json.loads(Path(call["filename"]).read_text())
+    except OSError as error:
+        raise UsageError(f"{call['filename']} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{call['filename']} is no JSON: {error}") from error
+
+
+def _check(call: Call) -> Any:
+    return call.ask("POST", _path(call, "compatibility"), None, _payload(call))
+
+
+def _delete(call: Call) -> Any:
+    call.ask("DELETE", _path(call, "schema"), {"force": call["force"]})
+    return SILENT
+
+
+def _extract(_call: Call) -> Any:
+    raise UsageError("schemas extract is not supported: it needs the class in a Java machine")
+
+
+ACTIONS: dict[str, Action] = {
+    "schemas get": _get,
+    "schemas delete": _delete,
+    "schemas upload": lambda call: call.send("POST", _path(call, "schema"), None, _payload(call)),
+    "schemas extract": _extract,
+    "schemas metadata": lambda call: call.ask("GET", _path(call, "metadata")),
+    "schemas compatibility": _check,
+}

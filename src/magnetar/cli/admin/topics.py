@@ -1,0 +1,197 @@
+"""Topics and their subscriptions."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
+from magnetar.cli.admin.rendering import rows
+from magnetar.naming.topic_name import TopicName
+
+_LAST_ID = 2**63 - 1
+_POSITION = re.compile(r"(-?\d+):(-?\d+)")
+
+
+def message_id(text: str) -> dict[str, int]:
+    """``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: it is none of them"""
+    if text == "latest":
+        return {"ledgerId": _LAST_ID, "entryId": _LAST_ID}
+    if text == "earliest":
+        return {"ledgerId": -1, "entryId": -1}
+    match = _POSITION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"Invalid message id {text!r}: latest, earliest or LEDGER:ENTRY is wanted")
+    return {"ledgerId": int(match[1]), "entryId": int(match[2])}
+
+
+def _list(call: Call) -> Any:
+    if call.get("bundle"):
+        raise UsageError("--bundle is not supported by this release yet")
+    query = {"includeSystemTopic": call.get("include-system-topic")}
+    domain = call.get("topic-domain")
+    names: list[str] = []
+    for wanted in (domain,) if domain else ("persistent", "non-persistent"):
+        names += call.ask("GET", call.topics_of_namespace(wanted), query)
+    return names
+
+
+def _create(call: Call) -> Any:
+    return call.send("PUT", call.topic, None, properties_of(call["metadata"]))
+
+
+def _create_partitioned(call: Call) -> Any:
+    if call.get("metadata"):
+        raise UsageError("--metadata is not supported for partitioned topics by this release yet")
+    return call.send("PUT", f"{call.topic}/partitions", None, call["partitions"])
+
+
+def _delete(call: Call) -> Any:
+    if call.get("r") or call.get("from-file"):
+        raise UsageError("deleting topics by a pattern or a file is not supported by this release yet")
+    return call.send("DELETE", call.topic, {"force": call.get("force")})
+
+
+def _create_subscription(call: Call) -> Any:
+    body: dict[str, Any] = message_id(call.get("messageId") or "latest")
+    if call.get("property"):
+        body["properties"] = call["property"]
+    return call.send("PUT", call.subscription, {"replicated": call.get("replicated")}, body)
+
+
+def _update_subscription_properties(call: Call) -> Any:
+    properties = {} if call["clear"] else call["property"]
+    if properties is None:
+        raise UsageError("--property or --clear is needed")
+    return call.send("PUT", f"{call.subscription}/properties", None, properties)
+
+
+def _reset_cursor(call: Call) -> Any:
+    if call.get("messageId"):
+        body: dict[str, Any] = message_id(call["messageId"])
+        body["excluded"] = bool(call.get("exclude-reset-position"))
+        return call.send("POST", f"{call.subscription}/resetcursor", None, body)
+    if call.get("time") is None:
+        raise UsageError("Either Timestamp (--time) or messageId (--messageId) has to be provided")
+    return call.send("POST", f"{call.subscription}/resetcursor/{int(time.time() * 1000) - call['time']}")
+
+
+def _terminate(call: Call) -> Any:
+    last = call.ask("POST", f"{call.topic}/terminate")
+    return f"Topic successfully terminated at {last['ledgerId']}:{last['entryId']}"
+
+
+def _terminate_partitions(call: Call) -> Any:
+    ends = call.ask("POST", f"{call.topic}/terminate/partitions")
+    for index, end in ends.items():
+        print(f"{index} - {end['ledgerId']}:{end['entryId']}")
+    return SILENT
+
+
+def _lookup_path(call: Call) -> str:
+    name = TopicName.parse(call["topicName"] if call.get("topicName") else call["topic"])
+    kind = "destination" if name.legacy else "topic"
+    return f"/lookup/v2/{kind}/{name.domain.value}/{name.namespace_name}/{piece(name.local)}"
+
+
+def _lookup(call: Call) -> Any:
+    return call.ask("GET", _lookup_path(call))["brokerUrl"]
+
+
+def _stats(call: Call) -> Any:
+    query = {
+        "getPreciseBacklog": call.get("get-precise-backlog"),
+        "subscriptionBacklogSize": "true" if call.get("get-subscription-backlog-size") else "false",
+        "getEarliestTimeInBacklog": call.get("get-earliest-time-in-backlog"),
+    }
+    return call.ask("GET", f"{call.topic}/stats", query)
+
+
+def _partitioned_stats(call: Call) -> Any:
+    query = {
+        "perPartition": "true" if call.get("per-partition") else "false",
+        "getPreciseBacklog": call.get("get-precise-backlog"),
+        "subscriptionBacklogSize": "true" if call.get("get-subscription-backlog-size") else "false",
+    }
+    return call.ask("GET", f"{call.topic}/partitioned-stats", query)
+
+
+def _backlog_size(call: Call) -> Any:
+    return call.ask("PUT", f"{call.topic}/backlogSize", None, message_id(call["messageId"]))
+
+
+_COMMON: dict[str, Action] = {
+    "list": _list,
+    "list-partitioned-topics": lambda call: call.ask(
+        "GET",
+        f"{call.topics_of_namespace('persistent')}/partitioned",
+        {"includeSystemTopic": call.get("include-system-topic")},
+    ),
+    "permissions": lambda call: rows(call.ask("GET", f"{call.topic}/permissions")),
+    "grant-permission": lambda call: call.send(
+        "POST", f"{call.topic}/permissions/{piece(call['role'])}", None, call["actions"]
+    ),
+    "revoke-permission": lambda call: call.send("DELETE", f"{call.topic}/permissions/{piece(call['role'])}"),
+    "lookup": _lookup,
+    "bundle-range": lambda call: call.ask("GET", f"{_lookup_path(call)}/bundle"),
+    "delete": _delete,
+    "unload": lambda call: call.send("PUT", f"{call.topic}/unload"),
+    "subscriptions": lambda call: call.ask("GET", f"{call.topic}/subscriptions"),
+    "unsubscribe": lambda call: call.send("DELETE", call.subscription, {"force": call.get("force")}),
+    "create-subscription": _create_subscription,
+    "stats": _stats,
+    "stats-internal": lambda call: call.ask(
+        "GET", f"{call.topic}/internalStats", {"metadata": call.get("metadata")}
+    ),
+    "partitioned-stats": _partitioned_stats,
+    "partitioned-stats-internal": lambda call: call.ask("GET", f"{call.topic}/partitioned-internalStats"),
+    "skip": lambda call: call.send("POST", f"{call.subscription}/skip/{call['count']}"),
+    "skip-all": lambda call: call.send("POST", f"{call.subscription}/skip_all"),
+    "create-partitioned-topic": _create_partitioned,
+    "update-partitioned-topic": lambda call: call.send(
+        "POST",
+        f"{call.topic}/partitions",
+        {"updateLocalTopicOnly": call.get("update-local-only"), "force": call.get("force")},
+        call["partitions"],
+    ),
+    "get-partitioned-topic-metadata": lambda call: call.ask("GET", f"{call.topic}/partitions"),
+    "delete-partitioned-topic": lambda call: call.send(
+        "DELETE", f"{call.topic}/partitions", {"force": call.get("force")}
+    ),
+    "info-internal": lambda call: call.ask("GET", f"{call.topic}/internal-info"),
+    "last-message-id": lambda call: call.ask("GET", f"{call.topic}/lastMessageId"),
+    "reset-cursor": _reset_cursor,
+    "terminate": _terminate,
+}
+
+_TOPICS: dict[str, Action] = {
+    "clear-backlog": _COMMON["skip-all"],
+    "update-subscription-properties": _update_subscription_properties,
+    "get-subscription-properties": lambda call: call.ask("GET", f"{call.subscription}/properties"),
+    "create": _create,
+    "create-missed-partitions": lambda call: call.send("POST", f"{call.topic}/createMissedPartitions"),
+    "get-properties": lambda call: rows(call.ask("GET", f"{call.topic}/properties")),
+    "update-properties": lambda call: call.send(
+        "PUT", f"{call.topic}/properties", None, call["property"] or {}
+    ),
+    "remove-properties": lambda call: call.send("DELETE", f"{call.topic}/properties", {"key": call["key"]}),
+    "partitioned-terminate": _terminate_partitions,
+    "get-backlog-size": _backlog_size,
+    "get-replicated-subscription-status": lambda call: rows(
+        call.ask("GET", f"{call.subscription}/replicatedSubscriptionStatus")
+    ),
+    "trim-topic": lambda call: call.send("POST", f"{call.topic}/trim"),
+}
+
+ACTIONS: dict[str, Action] = {
+    **{f"{group} {name}": action for group in ("topics", "persistent") for name, action in _COMMON.items()},
+    **{f"topics {name}": action for name, action in _TOPICS.items()},
+    **{
+        f"non-persistent {name}": _COMMON[name]
+        for name in ("create-partitioned-topic", "lookup", "stats", "stats-internal")
+    },
+    "non-persistent get-partitioned-topic-metadata": _COMMON["get-partitioned-topic-metadata"],
+    "non-persistent list": lambda call: call.ask("GET", call.topics_of_namespace("non-persistent")),
+}

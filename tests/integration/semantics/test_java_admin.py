@@ -1,0 +1,75 @@
+"""Apache Pulsar's own ``pulsar-admin`` against Magnetar: what it prints is what it prints of Apache Pulsar.
+
+``admin_answers.jsonl`` has a row for each command line: its exit code and, where it is 0, what Apache Pulsar
+4.0.8 standalone answered (parsed where it is JSON). One JVM runs all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from printed import comparable, value_of
+from server import Server
+from test_clients import build, is_older
+
+HERE = Path(__file__).parent
+ANSWERS = HERE / "admin_answers.jsonl"
+SECONDS = 300.0
+
+
+@pytest.fixture(scope="module")
+def java_admin() -> list[str]:
+    """The command that runs lines of ``pulsar-admin``, but for the address."""
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        pytest.skip("needs mvn and java")
+    folder = HERE / "admin"
+    jar = folder / "target" / "admin-lines-1.jar"
+    if is_older(jar, [folder / "pom.xml", *folder.glob("src/**/*.java")]):
+        build(["mvn", "-B", "-q", "-ntp", "package"], folder)
+    classes = f"{jar}:{folder / 'target' / 'lib'}/*"
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", *options, "-cp", classes, "semantics.AdminLines"]
+
+
+def _encoded(line: str) -> str:
+    return " ".join(b64encode(word.encode()).decode() for word in shlex.split(line))
+
+
+def run_lines(command: list[str], server: Server, lines: list[str]) -> list[tuple[int, Any, str]]:
+    """Exit code, what was printed (parsed where it is JSON) and what was complained about, for each line."""
+    done = subprocess.run(
+        [*command, server.http_url],
+        input="".join(f"{_encoded(line)}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers = []
+    for row in done.stdout.splitlines():
+        code, out, err = row.split(" ")
+        answers.append(
+            (int(code), value_of(b64decode(out[1:]).decode().strip()), b64decode(err[1:]).decode())
+        )
+    return answers
+
+
+def test_java_admin_prints_what_it_prints_of_apache_pulsar(start_server: Any, java_admin: list[str]) -> None:
+    server = start_server()
+    rows = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
+    answers = run_lines(java_admin, server, [line for line, _, _ in rows])
+    assert len(answers) == len(rows)
+    wrong = []
+    for (line, code, expected), (got_code, got, complaint) in zip(rows, answers, strict=True):
+        wanted = server.url if expected == "SERVICE_URL" else expected
+        if got_code != code or (code == 0 and comparable(got) != comparable(wanted)):
+            wrong.append((line, code, wanted, got_code, got, complaint))
+    assert not wrong
