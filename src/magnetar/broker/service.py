@@ -412,6 +412,8 @@ class BrokerService:
         except ManagedLedgerNotFound:
             return
         await self.managed_ledgers.delete(ledger)
+        if name.partition_index < 0:
+            await self.schemas.delete(name.schema_path)
 
     def loading_in(self, namespace: NamespaceName) -> list[Any]:
         """Loads in progress of topics of a namespace."""

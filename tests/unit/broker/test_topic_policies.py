@@ -56,6 +56,7 @@ def _encode(policies: dict[str, Any] | None, topic: str, *, everywhere: bool = F
         producer="standalone-0-13",
         sequence_id=0,
         publish_time_ms=1795278426269,
+        schema_version=bytes(8),
     )
 
 
@@ -119,6 +120,16 @@ def test_junk_is_refused_and_nothing_else_happens() -> None:
         except ProtocolError:
             refused += 1
     assert refused > 1_000
+
+
+def test_their_schema_is_registered_with_the_first() -> None:
+    operated = Operated()
+    operated.topic()
+    operated.set("maxProducerPerTopic", 3)
+    operated.set("maxProducerPerTopic", 4)
+    stored = operated.world.run(operated.broker.schemas.versions("public/default/__change_events"))
+    assert [(version.version, version.data.type.name) for version in stored] == [(0, "AVRO")]
+    assert json.loads(stored[0].data.definition)["name"] == "PulsarEvent"
 
 
 def test_a_topics_own_policies_win_and_live_topics_follow() -> None:

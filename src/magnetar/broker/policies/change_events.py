@@ -22,8 +22,8 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 GLOBAL = "__G__"
 """In front of the key of policies that count in all clusters."""
 
-SCHEMA_VERSION = bytes(8)
-"""The first version of the topic's schema, as messages name it."""
+SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
+"""As Pulsar registers the schema."""
 
 Policies = dict[str, Any]
 
@@ -60,11 +60,13 @@ def encode(
     producer: str,
     sequence_id: int,
     publish_time_ms: int,
+    schema_version: bytes,
 ) -> bytes:
     """An entry as it is stored.
 
     :param policies: ``TopicPolicies``; None says that nothing is set any more
     :param everywhere: they count in all clusters
+    :param schema_version: of this schema in the topic, as messages name it
     """
     payload = b""
     if policies is not None:
@@ -91,7 +93,7 @@ def encode(
         partition_key_b64_encoded=False,
         replicate_to=[] if everywhere else [cluster],
         uncompressed_size=len(payload),
-        schema_version=SCHEMA_VERSION,
+        schema_version=schema_version,
     )
     if policies is None:
         metadata.null_value = True

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from magnetar.broker.policies.records import Record
 from magnetar.broker.producer import AccessMode, Producer, Publish
+from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
+from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topic import Topic
 from magnetar.errors import BrokerError, TopicNotFound
 from magnetar.io.interfaces import Io
@@ -50,6 +52,7 @@ class Topics(Protocol):
     io: Io
     managed_ledgers: ManagedLedgers
     topics: dict[str, Topic]
+    schemas: SchemaRegistry
 
     async def topic(self, name: TopicName, *, create: bool) -> Topic: ...
     async def create_topic(self, name: TopicName) -> Topic: ...
@@ -116,6 +119,8 @@ class _Namespace:
         self.policies: dict[str, Record] = {}
         self.producer = producer
         self.sequence_id = 0
+        self.schema_version = b""
+        """Of the records that are written; empty: not registered yet."""
         self.following: Any = None
 
 
@@ -263,10 +268,19 @@ class SystemTopicPolicies:
                     await self._write(state, events, topic, None, everywhere=everywhere)
             await self._read_on(state, events)
 
+    async def _register(self, events: Topic) -> bytes:
+        """The version of the records' schema in their topic, registered when it is new."""
+        schema = SchemaData(SchemaType.AVRO, _codec().definition().encode(), dict(_codec().SCHEMA_PROPERTIES))
+        strategy = events.policies.schema_compatibility
+        version = await self._topics.schemas.put_if_absent(events.name.schema_path, schema, strategy)
+        return version_bytes(version)
+
     async def _write(
         self, state: _Namespace, events: Topic, topic: TopicName, record: Record | None, *, everywhere: bool
     ) -> None:
         io = self._topics.io
+        if not state.schema_version:
+            state.schema_version = await self._register(events)
         entry = _codec().encode(
             topic,
             record,
@@ -275,6 +289,7 @@ class SystemTopicPolicies:
             producer=state.producer,
             sequence_id=state.sequence_id,
             publish_time_ms=io.clock.wall_ms(),
+            schema_version=state.schema_version,
         )
         done = io.loop.create_future()
         producer = Producer(
