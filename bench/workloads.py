@@ -182,6 +182,11 @@ _FULL_SPEED = (
     Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
 )
 
+_MANY_CONSUMERS = (
+    Row("server CPU", _CPU, _US, less=True, digits=2),
+    Row("throughput", "deliver_rate", "msg/s", less=False, digits=0),
+)
+
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "idle",
@@ -204,6 +209,20 @@ WORKLOADS: tuple[Workload, ...] = (
         "The same with four producers on connections of their own, and a queue of 10,000 messages",
         _run("-s", "100", "-db", "-n", "4", "-c", "4", "-q", "10000"),
         _FULL_SPEED,
+    ),
+    Workload(
+        "shared-twenty",
+        "100 B, unbatched, to twenty consumers of a Shared subscription",
+        _run("-s", "100", "-db", "-st", "Shared", "--num-consumers", "20", "-q", "10000"),
+        _MANY_CONSUMERS,
+        _COMPILED,
+    ),
+    Workload(
+        "key-shared-twenty",
+        "The same with a Key_Shared subscription, each message with a key of its own",
+        _run("-s", "100", "-db", "-st", "Key_Shared", "--num-consumers", "20", "-q", "10000"),
+        _MANY_CONSUMERS,
+        _COMPILED,
     ),
     Workload(
         "unbatched-java",

@@ -362,24 +362,20 @@ class SemanticsMachine(RuleBasedStateMachine):
     def wait(self) -> None:
         self._run(lambda: self.world.sleep(FIRM))
 
-    @rule()
-    def stop(self) -> None:
-        async def work() -> None:
-            for state in self.states.values():
-                state.restarted()
-            assert await self.world.broker.stop()
-            await self._start()
-
-        self._run(work)
-
-    @rule()
-    def kill(self) -> None:
+    @rule(kill=st.booleans())
+    def restart(self, kill: bool) -> None:
         async def work() -> None:
             since = self.world.loop.time() - FIRM
             for state in self.states.values():
-                state.killed(since)
-            self.world.broker.kill()
-            await self.world.sleep(SETTLED)
+                if kill:
+                    state.killed(since)
+                else:
+                    state.restarted()
+            if kill:
+                self.world.broker.kill()
+                await self.world.sleep(SETTLED)
+            else:
+                assert await self.world.broker.stop()
             await self._start()
 
         self._run(work)

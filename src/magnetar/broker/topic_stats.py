@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.broker.dispatch import AnyConsumer
+from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.entries import iso_time
+from magnetar.broker.key_ranges import ranges_of
+from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
@@ -91,6 +94,33 @@ def publisher_stats(producer: Producer) -> Json:
     }
 
 
+def _key_shared_consumer(consumer: AnyConsumer) -> Json:
+    """What a consumer of a Key_Shared subscription drains, and the slots that are its own."""
+    stats: Json = {
+        "drainingHashesCount": 0,
+        "drainingHashesClearedTotal": 0,
+        "drainingHashesUnackedMessages": 0,
+    }
+    dispatcher = consumer.subscription.dispatcher
+    if isinstance(consumer, KeyedConsumer) and isinstance(dispatcher, KeySharedDispatcher):
+        slots, entries = dispatcher.draining.of(consumer)
+        stats["drainingHashesCount"], stats["drainingHashesUnackedMessages"] = slots, entries
+        stats["keyHashRangeArrays"] = [list(each) for each in ranges_of(consumer, dispatcher.segments)]
+    return stats
+
+
+def _key_shared_subscription(dispatcher: object) -> Json:
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return {}
+    return {
+        "allowOutOfOrderDelivery": dispatcher.policy.allow_out_of_order,
+        "keySharedMode": dispatcher.policy.mode.name,
+        "drainingHashesCount": dispatcher.draining.count,
+        "drainingHashesClearedTotal": dispatcher.draining.cleared,
+        "drainingHashesUnackedMessages": dispatcher.draining.entries(),
+    }
+
+
 def consumer_stats(consumer: AnyConsumer) -> Json:
     return {
         "msgRateOut": consumer.rate_out.per_second,
@@ -105,9 +135,7 @@ def consumer_stats(consumer: AnyConsumer) -> Json:
         "unackedMessages": consumer.unacked,
         "avgMessagesPerEntry": consumer.average_messages_per_entry(),
         "blockedConsumerOnUnackedMsgs": consumer.blocked,
-        "drainingHashesCount": 0,
-        "drainingHashesClearedTotal": 0,
-        "drainingHashesUnackedMessages": 0,
+        **_key_shared_consumer(consumer),
         "address": f"/{consumer.address}",
         "connectedSince": iso_time(consumer.connected_ms),
         "clientVersion": consumer.client_version,
@@ -150,6 +178,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "nonContiguousDeletedMessagesRanges": ranges,
         "nonContiguousDeletedMessagesRangesSerializedSize": ranges * _RANGE_BYTES,
         "subscriptionProperties": subscription.properties,
+        **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:
         stats["type"] = subscription.type.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -275,3 +276,16 @@ def test_switched_off(start_server) -> None:  # type: ignore[no-untyped-def]
         client.subscribe("persistent://public/default/t", "s", KEY_SHARED)
     assert refused.value.code == NOT_ALLOWED
     client.close()
+
+
+def test_statistics(client: Client, server: Server, topic: str) -> None:
+    low = client.subscribe(topic, "s", KEY_SHARED, 10, keySharedMeta=meta(ranges=[(0, 30000)]))
+    client.subscribe(topic, "s", KEY_SHARED, 10, keySharedMeta=meta(ranges=[(30001, 65535)]))
+    status, answer = server.ask("GET", f"/admin/v2/persistent/{topic.partition('://')[2]}/stats")
+    assert status == 200
+    found = json.loads(answer)["subscriptions"]["s"]
+    assert (found["type"], found["keySharedMode"]) == ("Key_Shared", "STICKY")
+    assert found["allowOutOfOrderDelivery"] is False
+    ranges = {each["consumerName"]: each["keyHashRangeArrays"] for each in found["consumers"]}
+    assert ranges[f"c{low}"] == [[0, 30000]]
+    assert sorted(ranges.values()) == [[[0, 30000]], [[30001, 65535]]]
