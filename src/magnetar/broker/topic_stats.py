@@ -13,6 +13,7 @@ from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
+from magnetar.ledger.interface import LedgerMetadata
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import format_position
 
@@ -247,6 +248,17 @@ def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
         "subscriptionHavePendingRead": dispatcher.is_reading if dispatcher is not None else False,
         "subscriptionHavePendingReplayRead": False,
         "properties": cursor.describe_properties(),
+    }
+
+
+def schema_ledger(ledger: LedgerMetadata) -> Json:
+    """``LedgerInfo`` of a ledger with a version of a schema."""
+    return {
+        "ledgerId": ledger.ledger_id,
+        "entries": ledger.last_entry_id + 1,
+        "size": ledger.length,
+        "offloaded": False,
+        "underReplicated": False,
     }
 
 

@@ -8,7 +8,7 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.admin.partitions import check_room
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topic import Topic
-from magnetar.broker.topic_stats import internal_stats, topic_stats
+from magnetar.broker.topic_stats import internal_stats, schema_ledger, topic_stats
 from magnetar.errors import (
     AlreadyExists,
     MetadataFailure,
@@ -143,7 +143,12 @@ class Services:
         )
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
-        return internal_stats(await self._existing(topic), metadata=metadata)
+        found = await self._existing(topic)
+        ledgers = await self._broker.schemas.storage.ledgers(found.name.schema_path)
+        return {
+            **internal_stats(found, metadata=metadata),
+            "schemaLedgers": [schema_ledger(each) for each in ledgers],
+        }
 
     async def _each_partition(self, topic: str) -> list[TopicName]:
         name = self._broker.parse_topic(topic)

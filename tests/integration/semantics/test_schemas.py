@@ -289,6 +289,15 @@ def test_a_schema_goes_with_its_topic(server: Server, client: Client, topic: str
     assert produce(client, topic, schema(Schema.String)) == 0
 
 
+def test_internal_statistics_name_the_ledgers(server: Server, client: Client, topic: str) -> None:
+    produce(client, topic, X)
+    produce(client, topic, X_OPTIONAL)
+    status, answer = server.ask("GET", f"/admin/v2/{topic.replace('://', '/')}/internalStats")
+    ledgers = json.loads(answer)["schemaLedgers"]
+    assert (status, len(ledgers)) == (200, 2)
+    assert all(each["entries"] == 1 and each["size"] > 80 for each in ledgers)
+
+
 def test_many_at_once_get_one_version_each(server: Server, topic: str) -> None:
     clients = [Client(server.port) for _ in range(10)]
     asked = [

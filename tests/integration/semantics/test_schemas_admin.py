@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raw_client import Client
+from raw_client import Client, Refused
 from server import Server
 
 from magnetar.cli.pulsar_admin import main
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.errors import ServerErrorCode
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, Schema
 
 X = json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]})
 XY = json.dumps(
@@ -137,6 +138,41 @@ def test_policies_of_the_namespace(ask: Ask, server: Server) -> None:
     assert ask("POST", "schema", "AVRO", X) == (200, {"version": {"version": 0}})
     _status, answer = server.ask("GET", policies.rstrip("/"))
     assert json.loads(answer)["is_allow_auto_update_schema"] is True
+
+
+def test_producers_go_by_the_policies_that_count_now(ask: Ask, server: Server, topic: str) -> None:
+    policies = "/admin/v2/namespaces/public/default/"
+    client = Client(server.port)
+
+    def produce(definition: str | None) -> int | None:
+        """The version, None when it is refused."""
+        fields: dict[str, Any] = {}
+        if definition is not None:
+            fields["schema"] = Schema(name="n", type=Schema.Avro, schema_data=definition.encode())
+        try:
+            producer, success = client.produce(topic, **fields)
+        except Refused as error:
+            if error.code != ServerErrorCode.INCOMPATIBLE_SCHEMA:
+                raise
+            return None
+        client.close_producer(producer)
+        return int.from_bytes(success.schema_version, "big", signed=True) if success.schema_version else -1
+
+    assert produce(X) == 0
+    assert produce(XY) is None
+    of_topic = topic.replace("://", "/") + "/schemaCompatibilityStrategy"
+    status, answer = server.ask("PUT", f"/admin/v2/{of_topic}", '"FORWARD"')
+    assert status == 204, answer
+    assert produce(XY) == 1
+    try:
+        assert server.ask("POST", policies + "isAllowAutoUpdateSchema", "false")[0] == 204
+        assert [produce(X), produce(WIDER)] == [0, None]
+        assert server.ask("POST", policies + "schemaValidationEnforced", "true")[0] == 204
+        assert produce(None) is None
+    finally:
+        assert server.ask("POST", policies + "isAllowAutoUpdateSchema", "true")[0] == 204
+        assert server.ask("POST", policies + "schemaValidationEnforced", "false")[0] == 204
+    assert produce(None) == -1
 
 
 def test_key_and_value(ask: Ask) -> None:

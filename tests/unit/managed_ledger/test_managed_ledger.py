@@ -7,6 +7,7 @@ from array import array
 import pytest
 from world import NAME, SMALL, World, append
 
+from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.errors import (
     ManagedLedgerClosed,
     ManagedLedgerNotFound,
@@ -350,6 +351,37 @@ def test_tailing_reads_come_from_memory(cache: EntryCacheSettings) -> None:
     assert hits > 0
     world.wait(5)
     assert world.managed.cache.used_bytes == 0
+    assert world.managed.cache.entries == 0
+
+
+def test_many_cursors_keep_in_memory_only_what_some_have_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many of them it looks at all positions now and then, not at every move of each."""
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    cursors = [world.run(world.managed.open_cursor(ledger, f"s{n}", EARLIEST, {})) for n in range(40)]
+    for cursor in cursors:
+        ledger.set_active(cursor, True)
+    looks = 0
+    drop_before = LedgerCache.drop_before
+
+    def look(cache: LedgerCache, position: tuple[int, int]) -> None:
+        nonlocal looks
+        looks += 1
+        drop_before(cache, position)
+
+    monkeypatch.setattr(LedgerCache, "drop_before", look)
+    for _ in range(20):
+        world.publish(ledger, listener, 3)
+        for cursor in cursors:
+            while cursor.has_more():
+                assert cursor.read_cached(100, 1 << 20) is not None
+    moves = 20 * len(cursors)
+    assert 0 < looks <= moves // 2
+    assert world.managed.cache.entries <= 2 * 3
+    for cursor in cursors[:-1]:
+        ledger.set_active(cursor, False)
+    world.publish(ledger, listener, 3)
+    assert cursors[-1].read_cached(100, 1 << 20) is not None
     assert world.managed.cache.entries == 0
 
 

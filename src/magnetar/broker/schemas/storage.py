@@ -14,7 +14,7 @@ from magnetar.broker.schemas.records import (
     encode_schema,
 )
 from magnetar.io.interfaces import Loop
-from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, Quorums
+from magnetar.ledger.interface import LedgerError, LedgerMetadata, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.single_entry import append_one
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore, NodeMissing
 
@@ -113,6 +113,19 @@ class SchemaStorage:
         for entry in index:
             await self._store.delete(entry.ledger_id)
         return len(index)
+
+    async def ledgers(self, schema_id: str) -> list[LedgerMetadata]:
+        """What is known of the ledgers of a schema, the oldest version first.
+
+        :raises LedgerError: one cannot be read
+        """
+        index, _record = await self.index(schema_id)
+        found = []
+        for entry in index:
+            reader = await self._store.open(entry.ledger_id, recover=True)
+            found.append(reader.metadata)
+            reader.close()
+        return found
 
     async def ledger_ids(self) -> set[int]:
         """The ledgers of all schemas.
