@@ -258,6 +258,7 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
     subscription = consumer.subscription
     subscription.check_unsubscribe(consumer, force=request.force)
     subscription.closing = True
+    subscription.stop_sending()
     for other in list(subscription.consumers):
         if other is not consumer:
             other.connection.close_consumer(other)
