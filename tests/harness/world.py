@@ -6,12 +6,13 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.io.interfaces import Loop
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.ledger.interface import LedgerStore
+from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -76,7 +77,10 @@ class World:
         self.metadata = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
         wheel = TimerWheel(io.loop)
         self.managed = ManagedLedgers(io, wheel, used, self.metadata, self._settings, self._cache)
-        self.orphans = await self.managed.remove_orphans(await self.store.ledger_ids())
+        schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums())
+        self.orphans = await self.managed.remove_orphans(
+            await self.store.ledger_ids(), await schemas.ledger_ids()
+        )
 
     def run(self, work: Awaitable[T]) -> T:
         return self.simulation.loop.run_until(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -12,6 +13,8 @@ from magnetar.admin_client.errors import AdminError, CannotConnect, refusal
 TIMEOUT_SECONDS = 60.0
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
+_ERRORS = 400
+"""Statuses from here on are refusals."""
 
 
 class AdminHttp:
@@ -34,12 +37,31 @@ class AdminHttp:
 
         :raises AdminError: no connection, or the broker refused; the text is its reason
         """
+        status, _, data = self._exchanged(method, path, query, body)
+        try:
+            return _answer(status, data.decode())
+        except UnicodeDecodeError as error:
+            raise AdminError(f"{path} answered with something that is no text") from error
+
+    def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
+        """Headers, by name in lower case, and bytes of what is at a path.
+
+        :raises AdminError: no connection, or the broker refused; the text is its reason
+        """
+        status, headers, data = self._exchanged("GET", path, query, None)
+        if status >= _ERRORS:
+            _answer(status, data.decode("utf-8", "replace"))
+        return headers, data
+
+    def _exchanged(
+        self, method: str, path: str, query: dict[str, str] | None, body: str | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
         url = self._url + path + (f"?{urlencode(query)}" if query else "")
         for _ in range(_MAX_REDIRECTS):
-            status, location, text = _exchange(method, url, body, self._headers)
+            status, headers, data = _exchange(method, url, body, self._headers)
             if status not in _REDIRECTS:
-                return _answer(status, text)
-            url = _checked(location)
+                return status, headers, data
+            url = _checked(headers.get("location", ""))
         raise AdminError(f"too many redirects, the last to {url}")
 
 
@@ -50,8 +72,10 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _exchange(method: str, url: str, body: str | None, headers: dict[str, str]) -> tuple[int, str, str]:
-    """Status, place to go to, body."""
+def _exchange(
+    method: str, url: str, body: str | None, headers: dict[str, str]
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers by name in lower case, body."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS)
@@ -59,8 +83,9 @@ def _exchange(method: str, url: str, body: str | None, headers: dict[str, str]) 
     try:
         connection.request(method, target, body, headers)
         response = connection.getresponse()
-        return response.status, response.headers.get("Location", ""), response.read().decode()
-    except (OSError, HTTPException, UnicodeDecodeError) as error:
+        found = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, found, response.read()
+    except (OSError, HTTPException) as error:
         raise CannotConnect(f"cannot ask {parts.scheme}://{parts.netloc}: {error}") from error
     finally:
         connection.close()
@@ -71,7 +96,7 @@ def _answer(status: int, text: str) -> Any:
         value = json.loads(text) if text else None
     except ValueError:
         value = text
-    if status < 400:
+    if status < _ERRORS:
         return value
     reason = value.get("reason") if isinstance(value, dict) else None
     raise refusal(status, str(reason or ""))

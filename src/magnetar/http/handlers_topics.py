@@ -178,8 +178,11 @@ async def revoke(application: Application, request: Request) -> Response:
 
 async def last_message_id(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    position = await application.broker.admin.topics.last_position(topic)
-    return json_response(_message_id(position, partition_of(topic)))
+    position, batch_size = await application.broker.admin.topics.last_message(topic)
+    last = _message_id(position, partition_of(topic))
+    if batch_size:
+        last.update(batchIndex=batch_size - 1, outstandingAcksInSameBatch=0, originalBatchSize=0)
+    return json_response(last)
 
 
 async def message_id_at(application: Application, request: Request) -> Response:

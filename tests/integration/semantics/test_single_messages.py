@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from server import Server
 
+from magnetar.cli.pulsar_admin import main
+
 pulsar = pytest.importorskip("pulsar")
 
 PATH = "/admin/v2/persistent/public/default/looked-at"
@@ -95,6 +97,13 @@ def test_what_is_not_there(looked_at: Server, path: str, status: int) -> None:
     assert json.loads(body)["reason"]
 
 
+def test_the_last_message_is_the_last_of_its_batch(looked_at: Server) -> None:
+    status, _, body = ask(looked_at, "/lastMessageId")
+    assert status == 200
+    last = json.loads(body)
+    assert (last["entryId"], last["batchIndex"]) == (1, 1)
+
+
 def test_what_the_metadata_has(looked_at: Server) -> None:
     status, _, body = ask(looked_at, "/internal-info")
     assert status == 200
@@ -104,3 +113,22 @@ def test_what_the_metadata_has(looked_at: Server) -> None:
     assert looked_at.ask("POST", f"{PATH}/subscription/s/skip/1")[0] == 204
     again = json.loads(ask(looked_at, "/internal-info")[2])
     assert again["cursors"]["s"]["markDelete"] == {"ledgerId": ledger, "entryId": 0}
+
+
+def test_they_are_printed_as_pulsar_prints_them(
+    looked_at: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Apache Pulsar's own ``pulsar-admin`` printed them of the same topic."""
+    where = ask(looked_at, "/examinemessage?initialPosition=earliest&messagePosition=1")[1]
+    ledger = where["X-Pulsar-Message-ID"].partition(":")[0]
+    line = f"topics get-message-by-id looked-at -l {ledger} -e 0"
+    assert main(["--admin-url", looked_at.http_url, *line.split(" ")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Message ID: {ledger}:0"
+    assert lines[2:5] == ["Event time: 1700000000000", "Redelivery count: 0", "Properties:"]
+    assert lines[-2] == "|00000000| 68 65 6c 6c 6f                                  |hello           |"
+    line = "topics peek-messages looked-at -s s -n 5"
+    assert main(["--admin-url", looked_at.http_url, *line.split(" ")]) == 0
+    printed = capsys.readouterr().out
+    assert f"Batch Message ID: {ledger}:1:1" in printed
+    assert "|00000000| 74 77 6f                                        |two             |" in printed

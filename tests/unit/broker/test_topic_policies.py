@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,20 @@ def test_records_are_as_apache_pulsar_writes_them() -> None:
     everywhere = parse_entry(_encode(empty, "persistent://restw/a/t1", everywhere=True)).metadata
     assert everywhere.partition_key == "__G__persistent://restw/a/t1"
     assert not everywhere.replicate_to
+
+
+def test_records_of_apache_pulsar_are_read() -> None:
+    """Entries as Apache Pulsar 4.0.8 stored them: for all clusters, with many policies, a removal."""
+    recorded = json.loads((Path(__file__).parent / "change_events_of_pulsar.json").read_text())
+    for row in recorded:
+        entry = bytes.fromhex(row["entry"])
+        assert [[change.key, change.policies] for change in decode(entry)] == row["changes"]
+    everywhere, many, removed = (row["changes"][0] for row in recorded)
+    assert everywhere[0] == "__G__persistent://restw/a/t1"
+    assert everywhere[1]["maxConsumerPerTopic"] == 7
+    assert many[1]["retentionPolicies"] == {"retentionSizeInMB": -1, "retentionTimeInMinutes": -1}
+    assert many[1]["subscriptionPolicies"]["s1"]["dispatchRate"]["dispatchThrottlingRateInMsg"] == 11
+    assert removed == ["persistent://restw/a/t2", None]
 
 
 def test_what_is_written_is_read_again() -> None:

@@ -116,10 +116,14 @@ class TopicAdmin:
 
     # Positions
 
-    async def last_position(self, topic: str) -> tuple[int, int]:
-        """Of the last message; entry -1 when there is none. :raises TopicNotFound: no such topic"""
-        position, _ = await (await self.existing(topic)).last_message()
-        return position
+    async def last_message(self, topic: str) -> tuple[tuple[int, int], int]:
+        """Where the last message is, and how many its batch has: 0 for none.
+
+        Entry -1 when nothing is stored.
+
+        :raises TopicNotFound: no such topic
+        """
+        return await (await self.existing(topic)).last_message()
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
         """The first position published at or after a time. :raises TopicNotFound: no such topic"""

@@ -28,7 +28,8 @@ def validate(schema: SchemaData) -> None:
     elif kind is SchemaType.AUTO_CONSUME:
         raise InvalidSchemaData(f"Schema {kind.name} is a client-side schema type")
     elif kind is SchemaType.STRING:
-        if schema.data:
+        # The Python client's is the text null.
+        if schema.data not in (b"", b"null"):
             text = schema.data[:100].decode(errors="replace")
             raise InvalidSchemaData(f"Invalid schema definition data for string schema : '{text}'")
     elif schema.data and kind is not SchemaType.NONE:

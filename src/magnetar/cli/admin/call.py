@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -42,6 +42,13 @@ class Call:
             if value not in (None, False)
         }
         return self._http.ask(method, path, sent, None if body is SILENT else json.dumps(body))
+
+    def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
+        """Headers, by name in lower case, and bytes.
+
+        :raises AdminError: the broker refused, or cannot be asked
+        """
+        return self._http.fetch(path, query)
 
     def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
         """Like :meth:`ask`; whatever comes back is not printed."""

@@ -27,6 +27,7 @@ class Rows:
     """Printed as it is."""
 
     def __init__(self, lines: Iterable[str]) -> None:
+        """:param lines: each with its line end"""
         self.text = "".join(lines)
 
 

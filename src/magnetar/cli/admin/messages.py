@@ -1,0 +1,124 @@
+"""Single messages, printed as Pulsar prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from magnetar.admin_client.errors import NotFound
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.call import Action, Call
+from magnetar.cli.admin.rendering import Rows
+
+_RULE = "-" * 73
+_DUMP_RULE = "+--------+-------------------------------------------------+----------------+"
+_DUMP_HEAD = (
+    "         +-------------------------------------------------+",
+    "         |  0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f |",
+    _DUMP_RULE,
+)
+
+
+def _milliseconds(text: str | None) -> int:
+    return 0 if text is None else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
+
+
+def _dump(data: bytes) -> Iterator[str]:
+    if not data:
+        return
+    yield from _DUMP_HEAD
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        text = "".join(chr(byte) if 0x20 < byte < 0x7F else "." for byte in row)
+        yield f"|{start:08x}| {row.hex(' '):<48}|{text:<16}|"
+    yield _DUMP_RULE
+
+
+def _lines(
+    name: str,
+    headers: Mapping[str, str],
+    properties: Mapping[str, str],
+    data: bytes,
+    *,
+    redelivered: bool,
+) -> Iterator[str]:
+    yield name
+    yield f"Publish time: {_milliseconds(headers.get('x-pulsar-publish-time'))}"
+    yield f"Event time: {_milliseconds(headers.get('x-pulsar-event-time'))}"
+    if redelivered:
+        yield "Redelivery count: 0"
+    yield "Properties:"
+    yield from (f"{key}    {value}" for key, value in properties.items())
+    yield from _dump(data)
+
+
+def _messages(headers: Mapping[str, str], data: bytes, *, redelivered: bool = False) -> Iterator[list[str]]:
+    """The lines of each message of an entry."""
+    where = headers["x-pulsar-message-id"]
+    properties = json.loads(headers.get("x-pulsar-property", "{}"))
+    count = headers.get("x-pulsar-num-batch-message")
+    if count is None:
+        yield list(_lines(f"Message ID: {where}", headers, properties, data, redelivered=redelivered))
+        return
+    # Loaded when a batch is to be taken apart: protobuf is large.
+    from magnetar.protocol.batches import split_batch
+
+    shared = {
+        "X-Pulsar-batch-size": headers.get("x-pulsar-batch-size", ""),
+        "X-Pulsar-num-batch-message": count,
+    }
+    for index, message in enumerate(split_batch(data, int(count))):
+        own = {pair.key: pair.value for pair in message.metadata.properties}
+        name = f"Batch Message ID: {where}:{index}"
+        yield list(_lines(name, headers, {**shared, **own}, message.payload, redelivered=redelivered))
+
+
+def _peek(call: Call) -> Any:
+    printed: list[list[str]] = []
+    for number in range(1, call["count"] + 1):
+        try:
+            headers, data = call.fetch(f"{call.subscription}/position/{number}")
+        except NotFound:
+            if printed:
+                break
+            raise
+        printed.extend(_messages(headers, data))
+    return Rows(f"{_RULE}\n\n".join("".join(f"{line}\n" for line in lines) for lines in printed))
+
+
+def _shown(call: Call, path: str, query: dict[str, str] | None = None, *, redelivered: bool = False) -> Any:
+    headers, data = call.fetch(path, query)
+    shown = _messages(headers, data, redelivered=redelivered)
+    return Rows(f"{line}\n" for lines in shown for line in lines)
+
+
+def _examine(call: Call) -> Any:
+    query = {"initialPosition": call["initialPosition"], "messagePosition": str(call["messagePosition"])}
+    return _shown(call, f"{call.topic}/examinemessage", query)
+
+
+def _by_id(call: Call) -> Any:
+    path = f"{call.topic}/ledger/{call['ledgerId']}/entry/{call['entryId']}"
+    return _shown(call, path, redelivered=True)
+
+
+def _by_time(call: Call) -> Any:
+    try:
+        at = datetime.fromisoformat(call["datetime"])
+    except ValueError:
+        raise UsageError(f"{call['datetime']!r} is no time like 2026-01-31T12:00:00Z") from None
+    if at.tzinfo is None:
+        raise UsageError(f"{call['datetime']!r} has no offset from UTC: say Z, or +01:00")
+    return call.ask("GET", f"{call.topic}/messageid/{int(at.timestamp() * 1000)}")
+
+
+ACTIONS: dict[str, Action] = {
+    "topics peek-messages": _peek,
+    "persistent peek-messages": _peek,
+    "topics examine-messages": _examine,
+    "topics get-message-by-id": _by_id,
+    "persistent get-message-by-id": _by_id,
+    "topics get-message-id": _by_time,
+}

@@ -1,0 +1,127 @@
+"""Namespaces come and go while topics are made in them."""
+
+from __future__ import annotations
+
+import pytest
+from test_topic_policies import Operated
+
+from magnetar.broker.topic import Topic
+from magnetar.errors import (
+    AuthorizationFailure,
+    HasChildren,
+    InvalidRequest,
+    NamespaceNotFound,
+    NotAllowed,
+    PreconditionFailed,
+    TenantNotFound,
+)
+from magnetar.naming.topic_name import TopicName
+
+NAME = TopicName.parse("persistent://mine/n/t")
+
+
+class Mine(Operated):
+    """A tenant and a namespace of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = self.world.run
+        self.run(self.admin.tenants.create("mine", {"allowedClusters": ["standalone"]}))
+        self.run(self.admin.namespaces.create("mine/n", {}))
+
+
+def test_a_namespace_with_topics_stays() -> None:
+    mine = Mine()
+    topic = mine.topic(NAME)
+    with pytest.raises(HasChildren):
+        mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    # It serves on as if nothing had been asked.
+    assert mine.topic(NAME) is topic
+    assert not mine.run(mine.admin.namespaces.policies("mine/n"))["deleted"]
+    with pytest.raises(HasChildren):
+        mine.run(mine.admin.tenants.delete("mine", force=False))
+    mine.run(mine.admin.topics.delete(str(NAME), force=False))
+    mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    with pytest.raises(NamespaceNotFound):
+        mine.topic(NAME)
+    mine.run(mine.admin.tenants.delete("mine", force=False))
+
+
+def test_who_makes_a_topic_meanwhile_keeps_the_namespace_or_gets_none() -> None:
+    for turns in range(12):
+        mine = Mine()
+        loop = mine.world.simulation.loop
+        deleting = loop.create_task(mine.admin.namespaces.delete("mine/n", force=False))
+        for _ in range(turns):
+            mine.run(_nothing())
+        making = loop.create_task(mine.broker.topic(NAME, create=True))
+        deleted = _outcome(mine, deleting)
+        made = _outcome(mine, making)
+        if isinstance(made, Topic):
+            assert isinstance(deleted, HasChildren), turns
+            assert mine.run(mine.broker.topic_names("mine/n")) == [str(NAME)]
+        else:
+            assert isinstance(made, NamespaceNotFound), turns
+            assert deleted is None, turns
+            assert not mine.run(mine.broker.managed_ledgers.exists(NAME.path))
+
+
+async def _nothing() -> None:
+    """One turn of the loop, or a few."""
+
+
+def _outcome(mine: Mine, task: object) -> object:
+    try:
+        found: object = mine.run(task)
+    except (HasChildren, NamespaceNotFound) as error:
+        return error
+    return found
+
+
+def test_the_systems_topics_do_not_keep_a_namespace() -> None:
+    mine = Mine()
+    mine.topic(NAME)
+    mine.set("maxProducerPerTopic", 3, str(NAME))
+    mine.run(mine.admin.topics.delete(str(NAME), force=False))
+    mine.run(mine.admin.namespaces.delete("mine/n", force=False))
+    assert not mine.run(mine.broker.managed_ledgers.exists("mine/n/persistent/__change_events"))
+    mine.run(mine.admin.namespaces.create("mine/n", {}))
+    assert mine.topic(NAME).policies.max_producers == 0
+    mine.set("maxProducerPerTopic", 2, str(NAME))
+    assert mine.topic(NAME).policies.max_producers == 2
+
+
+def test_force_is_switched_off_unless_it_is_allowed() -> None:
+    mine = Mine()
+    with pytest.raises(NotAllowed):
+        mine.run(mine.admin.namespaces.delete("mine/n", force=True))
+    with pytest.raises(NotAllowed):
+        mine.run(mine.admin.tenants.delete("mine", force=True))
+
+
+def test_what_cannot_be_made() -> None:
+    mine = Mine()
+    create = mine.admin.namespaces.create
+    with pytest.raises(TenantNotFound):
+        mine.run(create("none/n", {}))
+    with pytest.raises(AuthorizationFailure):
+        mine.run(create("mine/x", {"replication_clusters": ["elsewhere"]}))
+    with pytest.raises(InvalidRequest):
+        mine.run(create("mine/x", {"retention_policies": 3}))
+    with pytest.raises(InvalidRequest):
+        mine.run(create("mine/x", {"bundles": {"numBundles": 100_000}}))
+    with pytest.raises(PreconditionFailed):
+        mine.run(mine.admin.tenants.create("t", {"allowedClusters": ["elsewhere"]}))
+    assert mine.run(mine.broker.policies.namespaces.of_tenant("mine")) == ["mine/n"]
+
+
+def test_bundles_are_unloaded_one_by_one() -> None:
+    mine = Mine()
+    topics = [mine.topic(TopicName.parse(f"persistent://mine/n/t{number}")) for number in range(12)]
+    mine.run(mine.admin.namespaces.unload("mine/n", "0x00000000_0x40000000"))
+    closed = [topic.closing for topic in topics]
+    assert closed == [topic.name.bundle_hash < 0x40000000 for topic in topics]
+    assert True in closed
+    assert False in closed
+    with pytest.raises(PreconditionFailed):
+        mine.run(mine.admin.namespaces.unload("mine/n", "0x00000000_0x50000000"))

@@ -1,0 +1,136 @@
+"""The schema registry over simulated stores: versions, deaths of the process, two brokers at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from world import World
+
+from magnetar.broker.schemas.data import SchemaData, SchemaType
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.errors import IncompatibleSchema, MetadataFailure
+from magnetar.io.simulated import SimulatedDisk
+from magnetar.ledger.interface import Quorums
+
+ID = "public/default/t"
+
+
+def record(*names: str) -> SchemaData:
+    fields = [{"name": name, "type": ["null", "int"], "default": None} for name in names]
+    return SchemaData(SchemaType.AVRO, json.dumps({"type": "record", "name": "A", "fields": fields}).encode())
+
+
+class Registry:
+    """One life of a broker's registry."""
+
+    def __init__(self, disk: SimulatedDisk | None = None, world: World | None = None) -> None:
+        self.world = world or World(disk)
+        io = self.world.simulation.io
+        self.storage = SchemaStorage(io.loop, self.world.store, self.world.metadata, Quorums())
+        self.registry = SchemaRegistry(io, self.storage, self.world.metadata)
+
+    def put(self, schema: SchemaData, strategy: str = "FULL") -> int:
+        return self.world.run(self.registry.put_if_absent(ID, schema, strategy))
+
+    def versions(self) -> list[tuple[int, bytes]]:
+        found = self.world.run(self.registry.versions(ID))
+        return [(each.version, each.data.data) for each in found]
+
+    def ledgers(self) -> list[int]:
+        return sorted(self.world.run(self.world.store.ledger_ids()))
+
+    def remove_orphans(self) -> None:
+        named = self.world.run(self.storage.ledger_ids())
+        self.world.run(self.world.managed.remove_orphans(self.ledgers(), named))
+
+
+def test_versions_outlive_the_process() -> None:
+    life = Registry()
+    assert [life.put(record(*names)) for names in ("", "x", "xy", "x")] == [0, 1, 2, 1]
+    for clean in (False, True):
+        before, ledgers = life.versions(), life.ledgers()
+        life = Registry(life.world.stop() if clean else life.world.crash())
+        life.remove_orphans()
+        assert life.ledgers() == ledgers
+        assert life.versions() == before
+    assert life.put(record("z")) == 3
+
+
+def test_a_ledger_that_no_schema_names_goes() -> None:
+    life = Registry()
+    life.put(record("x"))
+    life.world.run(life.world.store.create(Quorums(), {"component": b"schema"}))
+    assert len(life.ledgers()) == 2
+    life = Registry(life.world.crash())
+    assert life.world.orphans == 1
+    assert len(life.ledgers()) == 1
+    assert life.versions() == [(0, record("x").data)]
+
+
+@pytest.mark.parametrize("steps", range(1, 60, 3))
+def test_a_death_while_a_version_is_added(steps: int) -> None:
+    """Whenever the process dies, the version is there whole, or not at all."""
+    life = Registry()
+    life.put(record("x"))
+    loop = life.world.simulation.loop
+    adding = loop.create_task(life.registry.put_if_absent(ID, record("x", "y"), "FULL"))
+    enough = loop.create_future()
+    end = loop.timeline.steps + steps
+
+    def watch() -> None:
+        if not enough.done() and (adding.done() or loop.timeline.steps >= end):
+            enough.set_result(None)
+
+    loop.timeline.after_step = watch
+    loop.run_until(enough)
+    loop.timeline.after_step = None
+    told = adding.done()
+    life = Registry(life.world.crash())
+    life.remove_orphans()
+    versions = [version for version, _ in life.versions()]
+    assert versions in ([0], [0, 1])
+    assert not told or versions == [0, 1]
+    assert len(life.ledgers()) == len(versions)
+    assert life.put(record("x", "y")) == 1
+
+
+def test_two_brokers_do_not_give_a_version_twice() -> None:
+    one = Registry()
+    other = Registry(world=one.world)
+    loop = one.world.simulation.loop
+    wanted = [record(*names) for names in ("a", "b", "c", "d")]
+    tasks = [
+        loop.create_task(life.registry.put_if_absent(ID, schema, "FULL"))
+        for schema, life in zip(wanted, (one, other, one, other), strict=True)
+    ]
+    told = sorted(one.world.run(task) for task in tasks)
+    assert told == [0, 1, 2, 3]
+    assert one.versions() == other.versions()
+    assert len(one.ledgers()) == 4
+
+
+def test_deleting() -> None:
+    life = Registry()
+    life.put(record("x"))
+    assert life.world.run(life.registry.mark_deleted(ID)) == 1
+    assert life.versions() == []
+    text = SchemaData(SchemaType.STRING)
+    assert life.put(text) == 2
+    with pytest.raises(IncompatibleSchema):
+        life.put(record("x"))
+    life = Registry(life.world.crash())
+    assert life.versions() == [(2, b"")]
+    life.world.run(life.registry.delete(ID))
+    life.world.run(life.registry.delete(ID))
+    assert life.versions() == life.ledgers() == []
+    assert life.put(record("x")) == 0
+
+
+def test_a_damaged_record_is_named() -> None:
+    life = Registry()
+    life.put(record("x"))
+    life.world.run(life.world.metadata.put(f"/schemas/{ID}", b"\xff"))
+    with pytest.raises(MetadataFailure, match=ID):
+        life.versions()
