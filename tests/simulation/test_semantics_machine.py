@@ -12,9 +12,16 @@ from contextlib import ExitStack
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from magnetar.config.settings import default_settings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -438,11 +445,19 @@ def id_of(position: Position) -> MessageIdData:
     return MessageIdData(ledgerId=position[0], entryId=position[1])
 
 
+GROUPS = 4
+"""Of as many steps each, so that they run side by side."""
+
 SemanticsMachine.TestCase.settings = settings(
-    max_examples=max(1, STEPS // STEPS_EACH),
+    max_examples=max(1, STEPS // STEPS_EACH // GROUPS),
     stateful_step_count=STEPS_EACH,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-test_semantics = SemanticsMachine.TestCase
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_semantics(group: int) -> None:
+    run_state_machine_as_test(SemanticsMachine, settings=SemanticsMachine.TestCase.settings)

@@ -323,8 +323,14 @@ class Subscription:
         else:
             self.dispatcher.redeliver(consumer, positions)
 
+    def stop_sending(self) -> None:
+        """All consumers will be closed: none gets what another one held."""
+        for consumer in self.consumers:
+            consumer.permits = 0
+
     def disconnect_all(self) -> None:
         """Closes all consumers; their clients come back."""
+        self.stop_sending()
         for consumer in list(self.consumers):
             consumer.connection.close_consumer(consumer)
             self.remove(consumer)

@@ -166,6 +166,10 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
         raise InvalidRequest("Subscription name is empty")
     if request.priority_level < 0:
         raise InvalidRequest(f"priority level {request.priority_level} is below 0")
+    if kind is not SubscriptionType.Key_Shared and request.keySharedMeta.hashRanges:
+        raise NotAllowed(
+            f"Key ranges on a subscription of type {kind.name} are not supported by this broker yet"
+        )
     if not request.durable and kind is not SubscriptionType.Exclusive:
         raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     return kind
@@ -258,6 +262,7 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
     subscription = consumer.subscription
     subscription.check_unsubscribe(consumer, force=request.force)
     subscription.closing = True
+    subscription.stop_sending()
     for other in list(subscription.consumers):
         if other is not consumer:
             other.connection.close_consumer(other)
