@@ -263,10 +263,13 @@ class FuzzedBroker:
             raise Defect(f"{topic} {subscription.name}: consumed up to {cursor.mark_delete}")
         unacked = 0
         for consumer in subscription.consumers:
-            held = sum(sum(entries.values()) for entries in consumer.pending.values())
-            if consumer.unacked != held or any(
-                count < 0 for entries in consumer.pending.values() for count in entries.values()
-            ):
+            counts = [
+                consumer.messages_held(ledger_id, entry_id)
+                for ledger_id, entries in consumer.pending.items()
+                for entry_id in entries
+            ]
+            held = sum(counts)
+            if consumer.unacked != held or any(count < 0 for count in counts):
                 raise Defect(f"{topic}: {consumer.unacked} unacknowledged, {consumer.pending} held")
             unacked += held
             if consumer.closed:
