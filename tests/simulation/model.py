@@ -93,11 +93,19 @@ class TopicModel:
         for position in sorted(self.positions):
             name, number = self.positions[position]
             before = highest.get(name, -1)
+            if position not in self.receipted and self._sent_again(position, (name, number)):
+                # What its connection had brought before it may be trimmed, unseen where nobody subscribed:
+                # the order that counts is that of the last time it was sent.
+                continue
             if number > before + 1 and (missing := self._unstored(name, before + 1, number)) is not None:
                 raise Violation(
                     f"{self.name}: {name} {number} at {position} comes before {missing}, which came later"
                 )
             highest[name] = max(before, number)
+
+    def _sent_again(self, position: Position, key: Key) -> bool:
+        """Whether the same entry is known to be stored further behind."""
+        return any(other > position and known == key for other, known in self.positions.items())
 
     def _unstored(self, name: str, first: int, end: int) -> int | None:
         """A sequence id in [first, end) that is stored somewhere behind."""
