@@ -15,8 +15,9 @@ _GROWN = 500
 """Topics and connections that came since what lives was last set aside."""
 _GONE = 5_000
 """Topics and connections that went: what they leave in cycles is worth one long look."""
-_THRESHOLDS = (2_000, 20, 100)
-"""Of the three generations. A scrape of ten thousand topics makes no collection of all."""
+_THRESHOLDS = (2_000, 5, 400)
+"""Of the three generations. A scrape of ten thousand topics makes no collection of all, and one of the
+second generation looks at ten thousand objects: some milliseconds."""
 
 
 class Collector:
