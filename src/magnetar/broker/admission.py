@@ -6,11 +6,10 @@ from array import array
 from itertools import groupby
 
 from magnetar.broker.deduplication import DUPLICATE, FRESH, Deduplication
-from magnetar.broker.producer import Publish
+from magnetar.broker.producer import Publish, PublishDesk
 from magnetar.errors import BrokerError, EncryptionRequired, InternalError, NotAllowed
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.metadata import parse_entry
-from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+from magnetar.protocol.metadata import chunks_follow, parse_entry
 
 _STORE = 0
 _STORE_CHUNK = 1
@@ -32,6 +31,7 @@ class Admission:
 
     def publish(
         self,
+        desk: PublishDesk,
         publish: Publish,
         numbers: array[int],
         buffer: bytes,
@@ -46,15 +46,15 @@ class Admission:
         :param chunked: whether there are chunks among the entries
         """
         known, producer = self._deduplication, publish.producer
-        desk = producer.connection
         plain = not (self._encrypted or self._max_size or chunked)
         first, highest = publish.sequence_ids, publish.highest_sequence_ids
         if plain and known is not None and known.admit_all(producer.name, first, highest, len(first)):
             desk.submit(producer, publish, buffer, starts, ends)
             return
         verdicts = [
-            self._judge(producer.name, buffer[starts[i] : ends[i]], first[i], highest[i], chunked=chunked)
+            self._compare(producer.name, first[i], highest[i]) if looked is None else looked
             for i in range(len(first))
+            for looked in (self._look(buffer, starts[i], ends[i], chunked=chunked),)
         ]
         at = 0
         for verdict, group in groupby(verdicts):
@@ -72,20 +72,22 @@ class Admission:
                     desk.send_send_error(producer.producer_id, first[index], verdict)
             at = end
 
-    def _judge(
-        self, name: str, entry: bytes, first: int, highest: int, *, chunked: bool
-    ) -> int | BrokerError:
-        if self._max_size and len(entry) > self._max_size:
+    def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> int | BrokerError | None:
+        """What is to be done with an entry for what it is; None: that is up to its sequence id."""
+        if self._max_size and end - start > self._max_size:
             return NotAllowed("Exceed maximum message size")
-        if self._encrypted or chunked:
-            try:
-                metadata = parse_entry(entry, verify_checksum=False).metadata
-            except EntryError as error:
-                return InternalError(f"The entry has no readable metadata: {error}")
-            if self._encrypted and not metadata.encryption_keys:
-                return EncryptionRequired("Messages must be encrypted")
-            if chunked and _goes_on(metadata):
-                return _STORE_CHUNK
+        if not (self._encrypted or chunked):
+            return None
+        try:
+            metadata = parse_entry(buffer[start:end], verify_checksum=False).metadata
+        except EntryError as error:
+            return InternalError(f"The entry has no readable metadata: {error}")
+        if self._encrypted and not metadata.encryption_keys:
+            return EncryptionRequired("Messages must be encrypted")
+        return _STORE_CHUNK if chunked and chunks_follow(metadata) else None
+
+    def _compare(self, name: str, first: int, highest: int) -> int | BrokerError:
+        """What is to be done with an entry for its sequence ids."""
         if self._deduplication is None:
             return _STORE
         found = self._deduplication.admit(name, first, highest)
@@ -94,8 +96,3 @@ class Admission:
         if found == DUPLICATE:
             return _ALREADY_STORED
         return InternalError("Cannot determine whether the message is a duplicate at this time")
-
-
-def _goes_on(metadata: MessageMetadata) -> bool:
-    """Whether further chunks of the message follow."""
-    return metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1

@@ -299,7 +299,7 @@ class Connection:
             self.submit(producer, publish, buffer, starts, ends)
         else:
             numbers = sends.num_messages[:count]
-            checks.publish(publish, numbers, buffer, starts, ends, chunked=sends.chunks > 0)
+            checks.publish(self, publish, numbers, buffer, starts, ends, chunked=sends.chunks > 0)
 
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]

@@ -9,7 +9,7 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import chunks_follow, parse_entry
 
 CURSOR = "pulsar.dedup"
 """Its properties are the highest sequence ids as of its mark-delete position."""
@@ -69,7 +69,7 @@ class Deduplication:
             except EntryError:
                 # Stored as it came: what its producer wrote into it says nothing here.
                 continue
-            if metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1:
+            if chunks_follow(metadata):
                 continue
             highest = max(metadata.sequence_id, metadata.highest_sequence_id)
             if highest > self._persisted.get(metadata.producer_name, -1):

@@ -56,6 +56,10 @@ class ProducerConnection(Protocol):
         """They will never be stored: the client is told, and sends again when its producer was closed."""
         ...
 
+
+class PublishDesk(Protocol):
+    """Where what a topic lets in goes on, and what it does not let in is told: a client's connection."""
+
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> None:
@@ -74,6 +78,7 @@ class EntryChecks(Protocol):
 
     def publish(
         self,
+        desk: PublishDesk,
         publish: Publish,
         numbers: array[int],
         buffer: bytes,

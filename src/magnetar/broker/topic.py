@@ -16,7 +16,6 @@ from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import ExclusiveAccess
 from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import PublishRate
 from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
@@ -94,7 +93,6 @@ class Topic:
         self.access = ExclusiveAccess(self)
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
-        self.publish_limiter: PublishLimiter | None = None
         self.closing = False
         self.fenced = False
         self.rate_in = Rate()
@@ -111,7 +109,7 @@ class Topic:
         self.follower: Callable[[], None] | None = None
         """Called when entries were stored; the broker reads some topics itself."""
         self._preparing = Turns(io.loop)
-        self._publish_rate = PublishRate()
+        self.publish_limiter = self._new_publish_limiter()
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
             if cursor.name == DEDUPLICATION_CURSOR:
@@ -121,13 +119,15 @@ class Topic:
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Goes by these from now on; who is connected already stays."""
-        self.policies = policies
+        former, self.policies = self.policies, policies
         self.dispatch_settings = self._dispatch_settings()
-        self._use_publish_policies()
+        self._look_at_entries()
+        if policies.publish_rate != former.publish_rate:
+            self.publish_limiter = self._new_publish_limiter()
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
 
-    def _use_publish_policies(self) -> None:
+    def _look_at_entries(self) -> None:
         policies, known = self.policies, self.deduplication
         if known is not None or policies.encryption_required or policies.max_message_size > 0:
             self.admission = Admission(
@@ -135,10 +135,10 @@ class Topic:
             )
         else:
             self.admission = None
-        rate = policies.publish_rate
-        if rate != self._publish_rate:
-            self._publish_rate = rate
-            self.publish_limiter = publish_limiter(rate.messages, rate.size, self.clock.monotonic())
+
+    def _new_publish_limiter(self) -> PublishLimiter | None:
+        rate = self.policies.publish_rate
+        return publish_limiter(rate.messages, rate.size, self.clock.monotonic())
 
     async def prepare(self) -> None:
         """Goes by the policies on publishing; before anybody publishes, and when they have changed.
@@ -152,7 +152,7 @@ class Topic:
             elif not wanted and DEDUPLICATION_CURSOR in self.managed_ledger.cursors:
                 self.deduplication = None
                 await self.managed_ledger.delete_cursor(DEDUPLICATION_CURSOR)
-            self._use_publish_policies()
+            self._look_at_entries()
 
     async def _deduplicate(self) -> None:
         cursor = await self._managed_ledgers.open_cursor(

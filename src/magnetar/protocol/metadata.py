@@ -22,6 +22,7 @@ __all__ = [
     "Entry",
     "EntryError",
     "build_entry",
+    "chunks_follow",
     "parse_entry",
     "parse_message",
 ]
@@ -86,6 +87,11 @@ def build_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
     raw = metadata.SerializeToString()
     checked = b"".join((_SIZE.pack(len(raw)), raw, payload))
     return b"".join((_MAGIC, _SIZE.pack(checksum(checked)), checked))
+
+
+def chunks_follow(metadata: MessageMetadata) -> bool:
+    """Whether this is a chunk, and not the last one of its message."""
+    return metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1
 
 
 def parse_message(message: _Parsed, raw: bytes, what: str) -> _Parsed:

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.broker.connection import Connection
 from magnetar.broker.topic_patterns import topics_matching
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
+    CommandLookupTopic,
     CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
     CommandPartitionedTopicMetadataResponse,
 )
 
 
-def partitioned_metadata(connection: Connection, command: BaseCommand) -> None:
-    request = command.partitionMetadata
-    connection.broker.io.loop.create_task(
-        _partitioned_metadata(
-            connection,
-            request.topic,
-            request.request_id,
-            only_look=not request.metadata_auto_creation_enabled,
-        )
-    )
-
-
-async def _partitioned_metadata(
-    connection: Connection, topic: str, request_id: int, *, only_look: bool
-) -> None:
+async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
+    """PARTITIONED_METADATA → the number of partitions; whoever may not create only looks (PIP-344)."""
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
-    response.request_id = request_id
+    response.request_id = request.request_id
     try:
         broker = connection.broker
-        name = broker.parse_topic(topic)
-        if only_look:
-            response.partitions = await broker.creation.existing_partitions(name)
-        else:
+        name = broker.parse_topic(request.topic)
+        if request.metadata_auto_creation_enabled:
             response.partitions = await broker.creation.partitions_or_create(name)
+        else:
+            response.partitions = await broker.creation.existing_partitions(name)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = connection.broker.told(error)
@@ -49,12 +36,8 @@ async def _partitioned_metadata(
     connection.send(answer)
 
 
-def lookup(connection: Connection, command: BaseCommand) -> None:
-    request = command.lookupTopic
-    connection.broker.io.loop.create_task(_lookup(connection, request))
-
-
-async def _lookup(connection: Connection, request: Any) -> None:
+async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
+    """LOOKUP → the broker that serves a topic."""
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
     response.request_id = request.request_id

@@ -75,20 +75,6 @@ class _Waiting:
     def close_producer(self, producer: Producer) -> None:
         """Nothing to tell: it is closed with its only publish."""
 
-    def submit(
-        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
-    ) -> None:
-        producer.topic.publish(publish, buffer, starts, ends, len(buffer))
-
-    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
-        """It is stored already: as good as stored now."""
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None:
-        if not self._done.done():
-            self._done.set_exception(error)
-
     def publish_durable(
         self,
         producer: Producer,

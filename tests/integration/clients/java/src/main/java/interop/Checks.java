@@ -1,6 +1,8 @@
 package interop;
 
+import java.util.HashMap;
 import java.util.Locale;
+import java.util.Map;
 
 /** Reports checks as JSON lines on standard output. */
 final class Checks {
@@ -16,6 +18,15 @@ final class Checks {
     }
 
     private Checks() {}
+
+    /** What the command line says: {@code --name value}, as often as there are names. */
+    static Map<String, String> options(String[] arguments) {
+        Map<String, String> options = new HashMap<>();
+        for (int index = 0; index + 1 < arguments.length; index += 2) {
+            options.put(arguments[index].substring(2), arguments[index + 1]);
+        }
+        return options;
+    }
 
     static void expect(boolean condition, String reason) throws Failed {
         if (!condition) {

@@ -7,7 +7,6 @@ import static interop.Checks.say;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -48,10 +47,7 @@ public final class Client {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, String> options = new HashMap<>();
-        for (int index = 0; index + 1 < arguments.length; index += 2) {
-            options.put(arguments[index].substring(2), arguments[index + 1]);
-        }
+        Map<String, String> options = Checks.options(arguments);
         Client run = new Client(options);
         switch (options.get("scenario")) {
             case "async-batched" -> run.asynchronous(true);

@@ -9,7 +9,6 @@ import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
 import java.util.Date;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -57,10 +56,7 @@ public final class Schemas {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, String> options = new HashMap<>();
-        for (int index = 0; index + 1 < arguments.length; index += 2) {
-            options.put(arguments[index].substring(2), arguments[index + 1]);
-        }
+        Map<String, String> options = Checks.options(arguments);
         Schemas run = new Schemas(options);
         check("primitive", 1, run::primitive);
         check("json", 1, () -> run.records("json", Schema.JSON(First.class), Schema.JSON(Second.class),

@@ -44,10 +44,7 @@ public final class Subscriptions {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, String> options = new HashMap<>();
-        for (int index = 0; index + 1 < arguments.length; index += 2) {
-            options.put(arguments[index].substring(2), arguments[index + 1]);
-        }
+        Map<String, String> options = Checks.options(arguments);
         Subscriptions run = new Subscriptions(options.get("url"), options.get("prefix"));
         check("failover", 10, run::failover);
         check("key-shared", 300, run::keyShared);
