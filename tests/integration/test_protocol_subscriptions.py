@@ -389,6 +389,6 @@ def test_consumer_stats(client: Client, topic: str) -> None:
     stats = client.ask(BaseCommand.CONSUMER_STATS, BaseCommand.CONSUMER_STATS_RESPONSE, consumer_id=consumer)
     assert (stats.consumerName, stats.type) == ("who", "Shared")
     assert (stats.unackedMessages, stats.availablePermits, stats.msgBacklog) == (4, 0, 10)
-    assert stats.address.startswith("127.0.0.1:")
+    assert stats.address.startswith("/127.0.0.1:")
     missing = client.ask(BaseCommand.CONSUMER_STATS, BaseCommand.CONSUMER_STATS_RESPONSE, consumer_id=99)
     assert missing.error_code == ServerErrorCode.CONSUMER_NOT_FOUND

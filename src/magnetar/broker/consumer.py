@@ -39,11 +39,21 @@ class ConsumerSubscription(Protocol):
     """What a consumer tells its subscription."""
 
     def sent(self, messages: int, size: int) -> int:
-        """So much was sent; returns the time, in ms since 1970."""
+        """So much was sent; returns the time, in ms since 1970.
+
+        :param size: bytes of the entries, as they are stored
+        """
         ...
 
 
 S = TypeVar("S", bound=ConsumerSubscription)
+
+
+def entry_bytes(run: EntryRun, first: int, end: int) -> int:
+    """Bytes of entries [first, end) of a run, as they are stored."""
+    if end - first == 1:
+        return run.ends[first] - run.starts[first]
+    return sum(run.ends[first:end]) - sum(run.starts[first:end])
 
 
 class Consumer(Generic[S]):
@@ -161,24 +171,20 @@ class Consumer(Generic[S]):
             self.partition,
         )
         self.connection.queue(frames)
-        self._sent(end - first, messages, len(frames))
+        self._sent(end - first, messages, entry_bytes(run, first, end))
 
     def _send_with_epoch(self, run: EntryRun, first: int, end: int, messages: int) -> None:
-        size = 0
         for index in range(first, end):
-            frame = self._frame(run, index, 0, None)
-            self.connection.queue(frame)
-            size += len(frame)
-        self._sent(end - first, messages, size)
+            self.connection.queue(self._frame(run, index, 0, None))
+        self._sent(end - first, messages, entry_bytes(run, first, end))
 
     def send_again(
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
         """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
-        frame = self._frame(run, index, redelivery_count, words)
-        self.connection.queue(frame)
-        self._sent(1, messages, len(frame))
+        self.connection.queue(self._frame(run, index, redelivery_count, words))
+        self._sent(1, messages, run.ends[index] - run.starts[index])
 
     def _frame(
         self, run: EntryRun, index: int, redelivery_count: int, words: Sequence[int] | None

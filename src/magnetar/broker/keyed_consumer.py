@@ -22,7 +22,7 @@ _MESSAGES = (1 << SLOT_SHIFT) - 1
 class KeyedConsumer(Consumer[S]):
     """``pending`` holds ``slot << 32 | messages`` for an entry."""
 
-    __slots__ = ("draining", "policy")
+    __slots__ = ("draining", "policy", "slots_drained")
 
     def __init__(
         self,
@@ -38,6 +38,8 @@ class KeyedConsumer(Consumer[S]):
         self.policy = policy
         self.draining = DrainingSlots()
         """Those of its subscription, once it has joined."""
+        self.slots_drained = 0
+        """Slots that went to others and of which it has acknowledged, or given back, everything."""
 
     def hold_packed(
         self, ledger_id: int, entry_ids: Sequence[int], packed: Sequence[int], messages: int
@@ -58,8 +60,8 @@ class KeyedConsumer(Consumer[S]):
             del self.pending[ledger_id]
         messages = packed & _MESSAGES
         self.unacked -= messages
-        if self.draining.count:
-            self.draining.released(self, packed >> SLOT_SHIFT)
+        if self.draining.count and self.draining.released(self, packed >> SLOT_SHIFT):
+            self.slots_drained += 1
         return messages
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
@@ -104,6 +106,7 @@ class KeyedConsumer(Consumer[S]):
             for place, index in enumerate(share.chosen[:count]):
                 self._send_with_epoch(run, index, index + 1, sizes[place])
             return messages
+        chosen = share.chosen if everything else share.chosen[:count]
         frames = encode_chosen(
             self.consumer_id,
             run.ledger_id,
@@ -111,10 +114,11 @@ class KeyedConsumer(Consumer[S]):
             run.buffer,
             run.starts,
             run.ends,
-            share.chosen,
+            chosen,
             count,
             self.partition,
         )
         self.connection.queue(frames)
-        self._sent(count, messages, len(frames))
+        size = sum(map(run.ends.__getitem__, chosen)) - sum(map(run.starts.__getitem__, chosen))
+        self._sent(count, messages, size)
         return messages

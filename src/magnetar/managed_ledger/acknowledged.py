@@ -12,6 +12,27 @@ from itertools import islice
 
 from magnetar.managed_ledger.position import Position
 
+_RANGE_FRAME = 8
+"""Bytes of a range besides its four numbers: two tags and sizes of positions, four tags of numbers."""
+
+
+def varint_size(value: int) -> int:
+    """Bytes of a number in a protobuf record."""
+    return max(1, (value.bit_length() + 6) // 7) if value >= 0 else 10
+
+
+def _varint_sizes(bounds: list[int]) -> int:
+    """Bytes of the numbers one below each of ``bounds``, which ascend."""
+    size = len(bounds)
+    if bounds and not bounds[0]:
+        size += 9
+    for bits in range(7, 63, 7):
+        longer = len(bounds) - bisect_right(bounds, 1 << bits)
+        if not longer:
+            break
+        size += longer
+    return size
+
 
 class EntryRanges:
     """Half-open ranges [start, end) of entry ids of one ledger, ascending, apart from each other."""
@@ -141,6 +162,15 @@ class AcknowledgedState:
 
     def range_count(self) -> int:
         return sum(len(ranges.starts) for ranges in self.ranges.values())
+
+    def ranges_size(self) -> int:
+        """Bytes that the ranges take in a cursor's record."""
+        return sum(
+            len(ranges.starts) * (_RANGE_FRAME + 2 * varint_size(ledger_id))
+            + _varint_sizes(ranges.starts)
+            + _varint_sizes(ranges.ends)
+            for ledger_id, ranges in self.ranges.items()
+        )
 
     def individually_deleted(self) -> int:
         """Entries consumed above the mark-delete position."""

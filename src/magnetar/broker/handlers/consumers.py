@@ -345,7 +345,7 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
         response.availablePermits = max(0, consumer.permits)
         response.unackedMessages = consumer.unacked
         response.blockedConsumerOnUnackedMsgs = consumer.blocked
-        response.address = consumer.address
+        response.address = f"/{consumer.address}"
         response.connectedSince = iso_time(consumer.connected_ms)
         response.type = subscription.type.name if subscription.type is not None else "None"
         response.msgRateExpired = 0.0
