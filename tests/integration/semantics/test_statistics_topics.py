@@ -307,11 +307,8 @@ def test_consumer_stats_over_the_binary_protocol(server: Server, topic: str) -> 
         )
 
     blocked = told()
-    assert (blocked.blockedConsumerOnUnackedMsgs, blocked.unackedMessages, blocked.msgBacklog) == (
-        True,
-        4,
-        12,
-    )
+    assert blocked.blockedConsumerOnUnackedMsgs
+    assert (blocked.unackedMessages, blocked.msgBacklog) == (4, 12)
     for position in where[:3]:
         client.acknowledge(consumer, [id_of(position)])
     eventually(lambda: told().msgRateOut > 0 and told().messageAckRate > 0)
@@ -323,9 +320,6 @@ def test_consumer_stats_over_the_binary_protocol(server: Server, topic: str) -> 
     assert (found.unackedMessages, found.availablePermits) == (
         over_http["unackedMessages"],
         over_http["availablePermits"],
-    )
-    client.ask(
-        BaseCommand.SUBSCRIBE, BaseCommand.ERROR, topic=topic, subscription="s", subType=0, consumer_id=99
     )
     client.close()
 
