@@ -157,9 +157,10 @@ class Consumer(Generic[S]):
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
-        if self.epoch:
-            # Whoever asked for everything again drops what does not carry the number it gave then.
-            self._send_with_epoch(run, first, end, messages)
+        # Whoever asks for everything again drops what does not carry the number it gave then.
+        epoch = -1 if self.epoch is None else self.epoch
+        if epoch < -1:
+            self._send_one_by_one(run, first, end, messages)
             return
         frames = encode_messages(
             self.consumer_id,
@@ -171,11 +172,12 @@ class Consumer(Generic[S]):
             first,
             end - first,
             self.partition,
+            epoch,
         )
         self.connection.queue(frames)
         self._sent(end - first, messages, entry_bytes(run, first, end))
 
-    def _send_with_epoch(self, run: EntryRun, first: int, end: int, messages: int) -> None:
+    def _send_one_by_one(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         for index in range(first, end):
             self.connection.queue(self._frame(run, index, 0, None))
         self._sent(end - first, messages, entry_bytes(run, first, end))
@@ -197,7 +199,7 @@ class Consumer(Generic[S]):
             run.first_entry_id + index,
             redelivery_count,
             words,
-            self.epoch if self.epoch else None,
+            self.epoch,
             run.buffer,
             run.starts[index],
             run.ends[index],

@@ -108,10 +108,6 @@ class KeyedConsumer(Consumer[S]):
         messages = sum(sizes)
         ids, packed = (share.ids, share.packed) if everything else (share.ids[:count], share.packed[:count])
         self.hold_packed(run.ledger_id, ids, packed, messages)
-        if self.epoch:
-            for place, index in enumerate(share.chosen[:count]):
-                self._send_with_epoch(run, index, index + 1, sizes[place])
-            return messages
         chosen = share.chosen if everything else share.chosen[:count]
         frames = encode_chosen(
             self.consumer_id,
