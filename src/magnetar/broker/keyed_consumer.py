@@ -60,15 +60,19 @@ class KeyedConsumer(Consumer[S]):
             del self.pending[ledger_id]
         messages = packed & _MESSAGES
         self.unacked -= messages
-        if self.draining.count and self.draining.released(self, packed >> SLOT_SHIFT):
-            self.slots_drained += 1
+        if self.draining.count:
+            self._release(packed)
         return messages
 
     def _gone(self, held: Sequence[int]) -> int:
         if self.draining.count:
             for packed in held:
-                self.draining.released(self, packed >> SLOT_SHIFT)
+                self._release(packed)
         return sum([packed & _MESSAGES for packed in held])
+
+    def _release(self, packed: int) -> None:
+        if self.draining.released(self, packed >> SLOT_SHIFT):
+            self.slots_drained += 1
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
         held = self.pending.get(ledger_id)

@@ -160,6 +160,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     backlog = cursor.backlog()
     shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     ranges = cursor.state.range_count()
+    persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
     stats: Json = {
         **_SUBSCRIPTION_ZEROES,
         "msgRateOut": subscription.rate_out.per_second,
@@ -182,7 +183,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "isDurable": subscription.durable,
         "durable": subscription.durable,
         "nonContiguousDeletedMessagesRanges": ranges,
-        "nonContiguousDeletedMessagesRangesSerializedSize": cursor.state.ranges_size(),
+        "nonContiguousDeletedMessagesRangesSerializedSize": cursor.state.ranges_size(persisted),
         "subscriptionProperties": subscription.properties,
         **_key_shared_subscription(dispatcher),
     }

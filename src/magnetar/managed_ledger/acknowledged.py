@@ -7,7 +7,6 @@ little, however many messages it has behind it (``hot_ranges``).
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
 
@@ -21,19 +20,6 @@ _RANGE_FRAME = 8
 def varint_size(value: int) -> int:
     """Bytes of a number in a protobuf record."""
     return max(1, (value.bit_length() + 6) // 7) if value >= 0 else 10
-
-
-def _varint_sizes(bounds: list[int]) -> int:
-    """Bytes of the numbers one below each of ``bounds``, which ascend."""
-    size = len(bounds)
-    if bounds and not bounds[0]:
-        size += 9
-    for bits in range(7, 63, 7):
-        longer = len(bounds) - bisect_right(bounds, 1 << bits)
-        if not longer:
-            break
-        size += longer
-    return size
 
 
 class AcknowledgedState:
@@ -119,13 +105,11 @@ class AcknowledgedState:
     def range_count(self) -> int:
         return sum(1 for _range in self._all_ranges())
 
-    def ranges_size(self) -> int:
-        """Bytes that the ranges take in a cursor's record."""
+    def ranges_size(self, limit: int) -> int:
+        """Bytes that the first ``limit`` ranges take in a cursor's record."""
         return sum(
-            len(ranges.starts) * (_RANGE_FRAME + 2 * varint_size(ledger_id))
-            + _varint_sizes(ranges.starts)
-            + _varint_sizes(ranges.ends)
-            for ledger_id, ranges in self.ranges.items()
+            _RANGE_FRAME + 2 * varint_size(ledger_id) + varint_size(start - 1) + varint_size(end - 1)
+            for ledger_id, start, end in self.ranges_in_order(limit)
         )
 
     def individually_deleted(self) -> int:
