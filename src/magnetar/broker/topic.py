@@ -104,6 +104,8 @@ class Topic:
         self.misses = Rate()
         self.mark_deletes = Rate()
         self.created_ms = io.clock.wall_ms()
+        self.last_active = io.clock.monotonic()
+        """When it was last known to be used; seconds of the monotonic clock."""
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
         self.follower: Callable[[], None] | None = None
@@ -179,6 +181,11 @@ class Topic:
     def max_read_position(self) -> Position:
         return self.managed_ledger.max_read_position
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is just about to use it: a subscription is being made, a producer waits."""
+        return bool(self._making) or self.access.is_awaited
+
     def busy(self) -> None:
         if not self.is_busy:
             self.is_busy = True
@@ -234,6 +241,7 @@ class Topic:
         producer.closed = True
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            self.last_active = self.clock.monotonic()
             if self.deduplication is not None:
                 self.deduplication.left(producer.name, self.clock.monotonic())
 
@@ -438,6 +446,7 @@ class Topic:
             subscription.closing = False
             raise
         self.subscriptions.pop(name, None)
+        self.last_active = self.clock.monotonic()
 
     def keep_for_return(self, subscription: Subscription) -> None:
         """A reader left through a seek: cursor and position wait for it a while."""

@@ -66,6 +66,15 @@ class Settings:
     broker_deduplication_snapshot_interval_seconds: int | None
     broker_deduplication_entries_interval: int
     broker_deduplication_producer_inactivity_timeout_minutes: int
+    broker_delete_inactive_topics_enabled: bool
+    broker_delete_inactive_partitioned_topic_metadata_enabled: bool
+    broker_delete_inactive_topics_frequency_seconds: int
+    broker_delete_inactive_topics_mode: str
+    broker_delete_inactive_topics_max_inactive_duration_seconds: int | None
+    enable_broker_side_subscription_pattern_evaluation: bool
+    subscription_pattern_max_length: int
+    max_unacked_messages_per_broker: int
+    max_unacked_messages_per_subscription_on_broker_blocked: float
     broker_publisher_throttling_max_message_rate: int
     broker_publisher_throttling_max_byte_rate: int
     broker_max_connections: int

@@ -144,10 +144,10 @@ def _cache(broker: BrokerService) -> CacheMetrics:
         inserted_total=cache.inserted_entries,
         evicted_total=cache.evicted_entries,
         evictions=cache.evictions,
-        hits_rate=broker.cache_hits.per_second,
-        hits_throughput=broker.cache_hits.bytes_per_second,
-        misses_rate=broker.cache_misses.per_second,
-        misses_throughput=broker.cache_misses.bytes_per_second,
+        hits_rate=broker.housekeeping.cache_hits.per_second,
+        hits_throughput=broker.housekeeping.cache_hits.bytes_per_second,
+        misses_rate=broker.housekeeping.cache_misses.per_second,
+        misses_throughput=broker.housekeeping.cache_misses.bytes_per_second,
     )
 
 
@@ -162,7 +162,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
 
     await each(broker.io, "metrics", list(broker.topics.values()), take)
     connections = broker.connections
-    slices = broker.longest_slices()
+    slices = broker.housekeeping.longest_slices()
     delay = slices.pop("loop", 0.0)
     return MetricsSnapshot(
         cluster=broker.settings.cluster,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from magnetar.broker.deduplication import DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import AutoTopics, Persistence, Retention
+from magnetar.broker.policies.values import AutoTopics, InactiveTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import TopicSettings
 from magnetar.config.settings import Settings
@@ -100,6 +100,12 @@ def broker_settings(
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
+        inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
+        delete_inactive_partitioned=settings.broker_delete_inactive_partitioned_topic_metadata_enabled,
+        match_patterns=settings.enable_broker_side_subscription_pattern_evaluation,
+        max_pattern_length=settings.subscription_pattern_max_length,
+        max_unacked=settings.max_unacked_messages_per_broker,
+        unacked_share_when_blocked=settings.max_unacked_messages_per_subscription_on_broker_blocked,
         runtime=dict(runtime),
     )
 
@@ -149,6 +155,12 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         max_subscriptions=settings.max_subscriptions_per_topic,
         max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
         max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
+        inactive_topics=InactiveTopics(
+            settings.broker_delete_inactive_topics_enabled,
+            settings.broker_delete_inactive_topics_max_inactive_duration_seconds
+            or settings.broker_delete_inactive_topics_frequency_seconds,
+            settings.broker_delete_inactive_topics_mode,
+        ),
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0
