@@ -22,6 +22,7 @@ from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_creation import TopicCreation
+from magnetar.broker.topic_lists import TopicLists
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import (
     BrokerError,
@@ -77,6 +78,14 @@ class BrokerService:
             io,
             SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
             metadata,
+        )
+        self.topic_lists = TopicLists(
+            io,
+            wheel,
+            self.namespaces,
+            metadata,
+            max_pattern_length=settings.max_pattern_length,
+            enabled=settings.match_patterns,
         )
         self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers)
         if settings.topic_policies:
