@@ -17,7 +17,7 @@ from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
-from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
+from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.cursor import Cursor
@@ -292,10 +292,14 @@ class Subscription:
     ) -> None:
         """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
 
-        :raises NotAllowed: the subscription is shared
+        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
         """
         if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
-            raise NotAllowed("Cumulative acknowledgement is not allowed on a shared subscription")
+            log.warning(
+                "ignored a cumulative acknowledgement on a shared subscription",
+                extra={"topic": self.topic.full_name, "subscription": self.name, "consumer": consumer.name},
+            )
+            return
         before = self.cursor.mark_delete
         if batch is not None and batch.remaining:
             consumed = self.cursor.mark_delete_to((position[0], position[1] - 1))
