@@ -34,6 +34,10 @@ MAX_BATCH = 1 << 20
 larger one is acknowledged as a whole."""
 
 
+REPLICATED = "pulsar.replicated.subscription"
+"""Property of a cursor, 1 when its subscription is marked as replicated."""
+
+
 class SubscriptionType(IntEnum):
     """``CommandSubscribe.SubType``."""
 
@@ -118,6 +122,21 @@ class Subscription:
     @property
     def consumers(self) -> Sequence[AnyConsumer]:
         return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    @property
+    def replicated(self) -> bool:
+        """Whether other clusters are to know what is acknowledged here; with one cluster it only says so."""
+        storage = self.cursor.storage
+        return storage is not None and storage.properties.get(REPLICATED) == 1
+
+    def replicate(self, wanted: bool) -> None:
+        """Marks it, or takes the mark away; written with the cursor."""
+        storage = self.cursor.storage
+        if storage is None or wanted == self.replicated:
+            return
+        properties = {key: value for key, value in storage.properties.items() if key != REPLICATED}
+        storage.properties = properties | ({REPLICATED: 1} if wanted else {})
+        storage.changed()
 
     # Consumers come and go
 

@@ -178,6 +178,8 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "nonContiguousDeletedMessagesRanges": ranges,
         "nonContiguousDeletedMessagesRangesSerializedSize": ranges * _RANGE_BYTES,
         "subscriptionProperties": subscription.properties,
+        "isReplicated": subscription.replicated,
+        "replicated": subscription.replicated,
         **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:
