@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.loop_turn import LoopTurn
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.io.interfaces import Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.cursor import Cursor
@@ -55,6 +56,7 @@ class DispatchTopic(Protocol):
     dispatch_settings: DispatchSettings
     managed_ledger: ManagedLedger
     turn: LoopTurn
+    unacked_limit: UnackedLimit | None
 
 
 class DispatchedSubscription(Protocol):

@@ -40,6 +40,10 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked = 0
         self.blocked = False
+        """By too much that is outstanding: here, or on all subscriptions of the broker."""
+        self._over = False
+        self._held = False
+        self._all_unacked = subscription.topic.unacked_limit
         self._reading: Any = None
         self._retry: Any = None
         self._left: tuple[EntryRun, int, int] | None = None
@@ -53,8 +57,9 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
             if consumer.blocked and (not cap or consumer.unacked < cap):
                 consumer.blocked = False
         cap = settings.max_unacked_per_subscription
-        if self.blocked and (not cap or self.unacked < cap):
-            self.blocked = False
+        if self._over and (not cap or self.unacked < cap):
+            self._over = False
+            self.blocked = self._held
         self.read_more()
 
     @property
@@ -91,11 +96,14 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self.redelivery_counts.clear()
         self._left = None
         self.unacked = 0
-        self.blocked = False
+        self._over = False
+        self.blocked = self._held
         for consumer in self.consumers:
             consumer.pending = {}
             consumer.unacked = 0
             consumer.blocked = False
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
 
     # Reading
 
@@ -199,16 +207,30 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
             consumer.blocked = True
         per_subscription = self._settings.max_unacked_per_subscription
         if per_subscription and self.unacked >= per_subscription:
-            self.blocked = True
+            self._over = self.blocked = True
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
 
     def _unblock(self) -> None:
         """Consumers and the subscription go on at half their limit."""
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
         half = self._settings.max_unacked_per_consumer // 2
         for consumer in self.consumers:
             if consumer.blocked and consumer.unacked <= half:
                 consumer.blocked = False
-        if self.blocked and self.unacked <= self._settings.max_unacked_per_subscription // 2:
-            self.blocked = False
+        if self._over and self.unacked <= self._settings.max_unacked_per_subscription // 2:
+            self._over = False
+            self.blocked = self._held
+
+    def hold(self) -> None:
+        """The broker has too much outstanding, and this subscription more than its share of it."""
+        self._held = self.blocked = True
+
+    def let_go_on(self) -> None:
+        self._held = False
+        self.blocked = self._over
+        self._subscription.topic.loop.call_soon(self._subscription.go_on)
 
     # Redelivery and acknowledgement
 
@@ -232,6 +254,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
     def acknowledged(self, messages: int) -> None:
         """So many messages less are outstanding."""
         self.unacked -= messages
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
         was_blocked = self.blocked or any(c.blocked for c in self.consumers)
         if was_blocked:
             self._unblock()

@@ -24,6 +24,7 @@ from magnetar.broker.topic import Topic
 from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.topic_lists import TopicLists
 from magnetar.broker.translation import to_broker_error
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import (
     BrokerError,
     InvalidTopicName,
@@ -103,6 +104,11 @@ class BrokerService:
             settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
         )
         self.turn = LoopTurn(io.loop, io.clock)
+        self.unacked_limit = (
+            UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
+            if settings.max_unacked
+            else None
+        )
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
@@ -347,6 +353,7 @@ class BrokerService:
             self.housekeeping.mark_busy,
             self.publish_latency.add,
         )
+        topic.unacked_limit = self.unacked_limit
         try:
             await topic.prepare()
         except (LedgerError, ManagedLedgerError, MetadataError):

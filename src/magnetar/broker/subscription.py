@@ -17,6 +17,7 @@ from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
@@ -80,6 +81,7 @@ class SubscribedTopic(Protocol):
     dispatch_settings: DispatchSettings
     batch_index_acks: bool
     turn: LoopTurn
+    unacked_limit: UnackedLimit | None
 
     @property
     def terminated(self) -> bool: ...

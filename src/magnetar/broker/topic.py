@@ -20,6 +20,7 @@ from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import (
     NotAllowed,
     PersistenceFailure,
@@ -82,6 +83,8 @@ class Topic:
         self.wheel = wheel
         self.settings = settings
         self.turn = turn
+        self.unacked_limit: UnackedLimit | None = None
+        """What bounds all shared subscriptions of the broker together."""
         self.policies = policies
         self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
