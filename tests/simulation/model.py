@@ -73,6 +73,11 @@ class TopicModel:
         self.deliveries += 1
         return sent
 
+    def doubt_all(self) -> None:
+        """What was acknowledged on any subscription may be taken back."""
+        for subscription in self.subscriptions.values():
+            subscription.doubt_all()
+
     def _learn(self, position: Position, key: Key) -> None:
         known = self.positions.setdefault(position, key)
         if known != key:
@@ -228,7 +233,7 @@ class SubscriptionModel:
         """A seek is asked for: what is before its target may be skipped."""
         for position in self.owed:
             if position < target:
-                self.doubtful.setdefault(position, step)
+                self.doubtful[position] = step
 
     def moved(self, target: Position, asked: int, *, strict: bool) -> None:
         """A seek to ``target`` has succeeded, asked for at the step ``asked``.

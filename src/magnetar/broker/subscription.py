@@ -80,6 +80,7 @@ class SubscribedTopic(Protocol):
     managed_ledger: ManagedLedger
     dispatch_settings: DispatchSettings
     batch_index_acks: bool
+    closing: bool
     turn: LoopTurn
     unacked_limit: UnackedLimit | None
 
@@ -218,6 +219,9 @@ class Subscription:
         return now_ms
 
     def read_failed(self, error: Exception) -> None:
+        if self.topic.closing:
+            # The stores may close before the answer to a read that nobody waits for any more.
+            return
         self.read_errors += 1
         log.error(
             "entries cannot be read",
