@@ -15,6 +15,7 @@ from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
+from magnetar.broker.entry_filter import EntryFilters
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
 from magnetar.broker.unacked_limit import UnackedLimit
@@ -104,6 +105,8 @@ class Subscription:
         self.name = name
         self.cursor = cursor
         self.properties = properties
+        filters = topic.dispatch_settings.filters
+        self.filters = EntryFilters(filters) if filters else None
         self.type: SubscriptionType | None = None
         self.dispatcher: Dispatcher | None = None
         self.rate_out = Rate()
@@ -217,6 +220,10 @@ class Subscription:
         self.last_consumed_ms = now_ms
         self.topic.dispatched(messages, size)
         return now_ms
+
+    def filtered_out(self, before: Position) -> None:
+        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        self._after_ack(before)
 
     def read_failed(self, error: Exception) -> None:
         if self.topic.closing:

@@ -83,6 +83,8 @@ class Settings:
     max_unacked_messages_per_subscription: int
     key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
+    dispatcher_entry_filter_rescheduled_message_delay: int
+    entry_filter_names: tuple[str, ...]
     dispatcher_max_read_batch_size: int
     dispatcher_max_read_size_bytes: int
     dispatcher_max_round_robin_batch_size: int

@@ -53,8 +53,13 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
         )
         for c in subscription.consumers
     ]
+    filters = subscription.filters
     return SubscriptionMetrics(
         name=subscription.name,
+        filter_processed=filters.processed if filters is not None else 0,
+        filter_accepted=filters.accepted if filters is not None else 0,
+        filter_rejected=filters.rejected if filters is not None else 0,
+        filter_rescheduled=filters.rescheduled if filters is not None else 0,
         backlog=backlog,
         backlog_no_delayed=backlog,
         in_replay=len(shared.replay) if shared is not None else 0,

@@ -13,6 +13,7 @@ from magnetar.broker.topic import TopicSettings
 from magnetar.config.settings import Settings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.server.entry_filters import load_entry_filters
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
@@ -122,6 +123,8 @@ def topic_settings(settings: Settings) -> TopicSettings:
             if settings.subscription_key_shared_use_consistent_hashing
             else 0
         ),
+        filters=load_entry_filters(settings.entry_filter_names),
+        filter_again_seconds=settings.dispatcher_entry_filter_rescheduled_message_delay / 1000,
         look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
         look_ahead_per_subscription=settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
     )
