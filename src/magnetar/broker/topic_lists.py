@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.topic_patterns import Matches, compile_pattern
 from magnetar.broker.wire_ids import unsigned
-from magnetar.errors import InvalidTopicName, NamespaceNotFound, NotAllowed, TooManyRequests
+from magnetar.errors import NamespaceNotFound, NotAllowed, TooManyRequests
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
 from magnetar.io.wheel import TimerWheel
@@ -153,8 +153,7 @@ class TopicLists:
 
         None when the connection or the watcher was closed meanwhile. An id that is taken keeps its list.
 
-        :raises NotAllowed: the broker does not watch topics, or not by so long a pattern
-        :raises InvalidTopicName: the pattern is none that the broker matches
+        :raises NotAllowed: the broker does not watch topics, or not by such a pattern
         :raises TooManyRequests: too much is watched already
         """
         found = connection.topic_watchers.get(watcher_id)
@@ -193,7 +192,8 @@ class TopicLists:
             return known
         matches = compile_pattern(pattern)
         if matches is None:
-            raise InvalidTopicName(f"Invalid topics pattern, or none that RE2 knows: {pattern}")
+            # Clients that hear this go on by asking for the list from time to time; of others they try again.
+            raise NotAllowed(f"Unable to create topic list watcher: no pattern that RE2 knows: {pattern}")
         if self.held >= MAX_HELD:
             raise TooManyRequests("Unable to create topic list watcher: too many topics are watched")
         found = self._lists[key] = TopicList(key, namespace, matches)

@@ -90,8 +90,8 @@ def test_watchers_go_with_their_connection(
     ("pattern", "namespace", "code"),
     [
         ("a" * 51, "public/default", ServerErrorCode.NOT_ALLOWED),
-        ("a([", "public/default", ServerErrorCode.INVALID_TOPIC_NAME),
-        ("(?!a).*", "public/default", ServerErrorCode.INVALID_TOPIC_NAME),
+        ("a([", "public/default", ServerErrorCode.NOT_ALLOWED),
+        ("(?!a).*", "public/default", ServerErrorCode.NOT_ALLOWED),
         ("a", "a/b/c/d", ServerErrorCode.INVALID_TOPIC_NAME),
     ],
 )

@@ -103,8 +103,10 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         create=_may_create(topic, request),
     )
     topic.check_open()
-    if request.replicate_subscription_state:
+    if request.replicate_subscription_state and subscription.durable and not subscription.replicated:
         subscription.replicate(True)
+        await subscription.cursor.flush()
+        topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
