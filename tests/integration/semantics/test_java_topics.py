@@ -96,9 +96,18 @@ def placed(reader: pulsar.Client, topic: str, count: int) -> dict[str, dict[str,
     return found
 
 
+def is_negative(key: str) -> bool:
+    """Whether Java's hash of a text is."""
+    value = 0
+    for character in key:
+        value = (value * 31 + ord(character)) & 0xFFFFFFFF
+    return value >= 1 << 31
+
+
 @pytest.mark.parametrize("scheme", HASHES)
 def test_all_put_keys_where_the_others_do(server: Server, client: pulsar.Client, scheme: str) -> None:
-    """The official Python client has a hash of its own, which keeps to one partition a key as well."""
+    """As far as they do: Go's Java hash keeps the sign, and the Python client has a hash of its own.
+    Each keeps to one partition a key."""
     topic = f"persistent://public/default/{PREFIX}-{scheme}"
     producer = client.create_producer(topic)
     for key in KEYS * 2:
@@ -109,7 +118,10 @@ def test_all_put_keys_where_the_others_do(server: Server, client: pulsar.Client,
     found = placed(client, topic, 5 * len(KEYS))
     expected = {key: {HASHES[scheme](key) % PARTITIONS} for key in KEYS}
     assert found["java"] == expected
-    assert found["go"] == expected
+    assert all(len(partitions) == 1 for partitions in found["go"].values())
+    without_sign = {key for key in KEYS if scheme != "JavaStringHash" or not is_negative(key)}
+    assert without_sign
+    assert {key: found["go"][key] for key in without_sign} == {key: expected[key] for key in without_sign}
     assert all(len(partitions) == 1 for partitions in found["python"].values())
     if scheme == "JavaStringHash":
         assert found["magnetar"] == expected
