@@ -398,7 +398,9 @@ class BrokerService:
             raise ServiceNotReady("Topic is temporarily unavailable")
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
-        await self._start_removing(topic, topic.delete())
+        removing = self._start_removing(topic, topic.delete())
+        await finished(self.io.loop, removing)
+        removing.result()
         await self.delete_schema(topic.name)
 
     async def delete_stored_topic(self, name: TopicName) -> None:

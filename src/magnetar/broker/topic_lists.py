@@ -156,6 +156,8 @@ class TopicLists:
         :raises NotAllowed: the broker does not watch topics, or not by such a pattern
         :raises TooManyRequests: too much is watched already
         """
+        if connection.closed:
+            return None
         found = connection.topic_watchers.get(watcher_id)
         if found is None:
             found = self._list(namespace, pattern)

@@ -89,6 +89,19 @@ def test_a_subscription_that_is_just_being_made_keeps_its_topic() -> None:
     assert not topic.closing
 
 
+def test_a_deletion_that_has_begun_goes_on_when_the_broker_stops() -> None:
+    swept = Swept()
+    topic = swept.topic()
+    swept.world.wait(20)
+    check = swept.world.simulation.loop.create_task(swept.check.run())
+    while not topic.closing:
+        swept.world.wait(0.0001)
+    assert swept.exists()
+    check.cancel()
+    swept.world.run(swept.broker.stop())
+    assert not swept.exists()
+
+
 @pytest.mark.parametrize("backlog", [False, True])
 def test_a_backlog_keeps_a_topic_in_the_other_mode(backlog: bool) -> None:
     swept = Swept(CAUGHT_UP)

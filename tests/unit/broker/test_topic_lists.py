@@ -157,6 +157,14 @@ def test_who_leaves_before_the_list_is_made_is_not_answered() -> None:
     assert lists.lists.held == 0
 
 
+def test_who_left_before_it_was_its_turn_leaves_nothing() -> None:
+    lists, watching = Lists(), Watching()
+    watching.closed = True
+    assert lists.world.run(lists.lists.watch(watching, 1, NAMESPACE, PATTERN)) is None
+    assert lists.lists.held == 0
+    assert not watching.topic_watchers
+
+
 @pytest.mark.parametrize(
     ("pattern", "settings", "refusal"),
     [
