@@ -92,14 +92,18 @@ def test_a_subscription_that_is_just_being_made_keeps_its_topic() -> None:
 def test_a_deletion_that_has_begun_goes_on_when_the_broker_stops() -> None:
     swept = Swept()
     topic = swept.topic()
+    for _ in range(4):
+        append(topic.managed_ledger, 5)
+        swept.world.wait(1)
     swept.world.wait(20)
+    assert swept.world.run(swept.world.store.ledger_ids())
     check = swept.world.simulation.loop.create_task(swept.check.run())
     while not topic.closing:
         swept.world.wait(0.0001)
-    assert swept.exists()
     check.cancel()
     swept.world.run(swept.broker.stop())
     assert not swept.exists()
+    assert not swept.world.run(swept.world.store.ledger_ids())
 
 
 @pytest.mark.parametrize("backlog", [False, True])
