@@ -21,7 +21,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.opening import ROOT
 from magnetar.metadata.interface import Change, ChangeKind, MetadataStore
 from magnetar.naming.errors import InvalidName
-from magnetar.naming.hashes import topic_list_hash
+from magnetar.naming.hashes import sorted_topic_list_hash
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -92,7 +92,7 @@ class TopicList:
         return bool(self._new or self._deleted)
 
     def digest(self) -> str:
-        return topic_list_hash(self.names)
+        return sorted_topic_list_hash(self.names)
 
     def flush(self) -> None:
         """Tells all watchers what changed since the last time."""
