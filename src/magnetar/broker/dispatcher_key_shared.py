@@ -13,7 +13,13 @@ from typing import Any
 from magnetar.broker.dispatch import DispatchedSubscription
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.draining import DrainingSlots
-from magnetar.broker.key_ranges import KeySharedPolicy, Segments, key_ranges
+from magnetar.broker.key_ranges import (
+    KeySharedPolicy,
+    Range,
+    Segments,
+    key_ranges,
+    ranges_of,
+)
 from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.keyed_replay import KeyedReplay
 from magnetar.broker.keyed_share import SLOT_SHIFT, KeyedShare
@@ -21,6 +27,7 @@ from magnetar.errors import ConsumerBusy
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, holder_of, key_slots
+from magnetar.protocol.hot_keys import RING_SLOTS
 
 AnyKeyed = KeyedConsumer[Any]
 
@@ -107,6 +114,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.draining.recount(((each, each.slots()) for each in self.consumers), self._owner)
         self.replay.arrange(self._owner, self.draining.blocks)
 
+    def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
+        """The slots a consumer has. On a ring there is no slot 0."""
+        return ranges_of(consumer, self.segments, first=int(self._ranges.modulo == RING_SLOTS))
+
     def _owner(self, slot: int) -> AnyKeyed | None:
         number = holder_of(slot, self._ends, self._holders)
         return self.consumers[number] if number >= 0 else None
@@ -159,7 +170,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             if run is not None:
                 self._send_waiting_of(consumer, run)
                 return True
-            self._start(self._read_waiting(consumer, position, last, max_bytes), consumer, max_bytes)
+            reading = self._read_waiting(consumer, position, last, max_bytes)
+            self._start(reading, consumer, max_bytes, again=True)
             return False
         return False
 
@@ -271,6 +283,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         for place, entry_id in enumerate(share.ids):
             slot = share.slot(place)
             if self.draining.blocks(slot):
+                self.draining.turned_away(slot)
                 self.replay.add((run.ledger_id, entry_id), slot, None, blocked=True)
             else:
                 keep.append(place)

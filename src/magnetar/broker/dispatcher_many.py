@@ -56,6 +56,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._filter_timers: dict[Any, None] = {}
         self._all_unacked = subscription.topic.unacked_limit
         self._reading: Any = None
+        self._reads_again = False
+        """Whether the read under way, or the last one, is of what was read before."""
         self._retry: Any = None
         self._left: tuple[EntryRun, int, int] | None = None
         self._sizes = array("i", bytes(4 * 256))
@@ -79,8 +81,23 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
 
     @property
     def is_reading(self) -> bool:
-        """Whether a read from the ledger store is under way."""
-        return self._reading is not None
+        """Whether a read of new entries from the ledger store is under way."""
+        return self._reading is not None and not self._reads_again
+
+    @property
+    def is_reading_again(self) -> bool:
+        """Whether a read of entries that were read before is under way."""
+        return self._reading is not None and self._reads_again
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody would take new entries and there are none."""
+        return (
+            not self.blocked
+            and self._left is None
+            and any(c.permits > 0 and not c.blocked for c in self.consumers)
+            and not self._cursor.has_more()
+        )
 
     @abstractmethod
     def add(self, consumer: C) -> None: ...
@@ -119,11 +136,12 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
 
     # Reading
 
-    def _start(self, reading: Any, consumer: C, max_bytes: int) -> None:
+    def _start(self, reading: Any, consumer: C, max_bytes: int, *, again: bool = False) -> None:
         if self._retry is not None:
             reading.close()
             return
         self._budget.spend(READ_PRICE)
+        self._reads_again = again
         self._reading = self._subscription.topic.loop.create_task(reading)
         consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 

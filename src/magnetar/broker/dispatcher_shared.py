@@ -155,7 +155,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
         run = reader.read_cached(position, last, count, max_bytes)
         if run is None:
-            self._start(self._read_replay(position, last, count, max_bytes), consumer, max_bytes)
+            reading = self._read_replay(position, last, count, max_bytes)
+            self._start(reading, consumer, max_bytes, again=True)
             return False
         self._replay_run(consumer, run)
         return True

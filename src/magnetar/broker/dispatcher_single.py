@@ -58,6 +58,22 @@ class SingleConsumerDispatcher:
         """Whether a read from the ledger store is under way."""
         return self._reading is not None
 
+    @property
+    def is_reading_again(self) -> bool:
+        """Always false: what is delivered again is read like what is new."""
+        return False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the consumer would take new entries and there are none."""
+        consumer = self._served
+        return (
+            consumer is not None
+            and consumer.permits > 0
+            and self._left is None
+            and not self._cursor.has_more()
+        )
+
     def add(self, consumer: AnyConsumer) -> None:
         self._rewind()
         self.consumers = [consumer]

@@ -98,6 +98,8 @@ class Topic:
         self.admission: Admission | None = None
         self.closing = False
         self.fenced = False
+        self.chunks_published = False
+        """Whether a producer that has left published chunks."""
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
@@ -242,6 +244,7 @@ class Topic:
 
     def _drop_producer(self, producer: Producer) -> None:
         producer.closed = True
+        self.chunks_published = self.chunks_published or producer.chunks.messages > 0
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
             self.last_active = self.clock.monotonic()

@@ -70,7 +70,14 @@ class TopicServices(Protocol):
     async def backlog_size(self, topic: str, position: Position) -> int: ...
 
     async def partitioned_stats(
-        self, topic: str, *, per_partition: bool, backlog_size: bool, publishers: bool, consumers: bool
+        self,
+        topic: str,
+        *,
+        per_partition: bool,
+        backlog_size: bool,
+        earliest_time: bool,
+        publishers: bool,
+        consumers: bool,
     ) -> Json: ...
 
     async def partitioned_internal_stats(self, topic: str) -> Json: ...

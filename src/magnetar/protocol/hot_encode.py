@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 # More than a frame of that kind can need, its entry aside.
 _RECEIPT_ROOM = 72
-_MESSAGE_ROOM = 64
+_MESSAGE_ROOM = 80
 
 
 def _varint_size(value: int) -> int:
@@ -158,14 +158,18 @@ def encode_messages(
     first: int,
     count: int,
     partition: int = -1,
+    epoch: int = -1,
 ) -> bytearray:
     """MESSAGE frames, delivered for the first time, for entries ``buffer[starts[i]:ends[i]]``.
 
     i runs over [first, first + count), the entry ids from ``first_entry_id`` on.
+
+    :param epoch: the consumer's, written from 0 on
     """
-    out = bytearray(_messages_room(starts, ends, first, first + count))
+    end = first + count
+    out = bytearray(_messages_room(starts, ends, first, end))
     size = _put_messages(
-        out, buffer, consumer_id, ledger_id, first_entry_id, starts, ends, first, first + count, partition
+        out, buffer, consumer_id, ledger_id, first_entry_id, starts, ends, first, end, partition, epoch
     )
     del out[size:]
     return out
@@ -226,7 +230,7 @@ def _put_chosen(
         start = starts[chosen[index]]
         size = ends[chosen[index]] - start
         entry_id = first_entry_id + chosen[index]
-        position = _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size)
+        position = _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size, -1)
         out[position : position + size] = buffer[start : start + size]
         position += size
         index += 1
@@ -264,6 +268,7 @@ def _put_messages(
     index: int,
     end: int,
     partition: int,
+    epoch: int,
 ) -> int:
     position = 0
     header = 0
@@ -280,10 +285,12 @@ def _put_messages(
             _put_size(out, position, header - 4 + size)
         else:
             header = (
-                _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size)
+                _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size, epoch)
                 - position
             )
             entry_at = header - 1 - _varint_size(partition) - _varint_size(entry_id)
+            if epoch >= 0:
+                entry_at -= 1 + _varint_size(epoch)
             base = entry_id
         template = position
         position += header
@@ -302,6 +309,7 @@ def _put_message_header(
     entry_id: int,
     partition: int,
     size: int,
+    epoch: int,
 ) -> int:
     """Writes all of a MESSAGE frame before its entry of ``size`` bytes; returns the position of the entry."""
     out[start + 8] = 0x08
@@ -310,6 +318,9 @@ def _put_message_header(
     out[start + 12] = 0x08
     position = _put_varint(out, start + 13, consumer_id)
     position = _put_message_id(out, position, ledger_id, entry_id, partition)
+    if epoch >= 0:
+        out[position] = 0x28
+        position = _put_varint(out, position + 1, epoch)
     out[start + 11] = position - start - 12
     _put_size(out, start + 4, position - start - 8)
     _put_size(out, start, position - start - 4 + size)

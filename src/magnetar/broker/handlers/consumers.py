@@ -29,6 +29,7 @@ from magnetar.managed_ledger.records import bits_from_words
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
+    CommandRedeliverUnacknowledgedMessages,
     CommandSeek,
     CommandSubscribe,
     KeySharedMeta,
@@ -36,6 +37,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
 )
 
 _LATEST_ID = 2**63 - 1
+_NO_EPOCH = -1
 
 
 def position_of(message_id: MessageIdData) -> Position:
@@ -121,6 +123,16 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         subscription.check_end_of_topic()
 
 
+def _epoch(
+    request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
+) -> int | None:
+    """The number that messages carry back; None for none. Only types that deliver in order have it."""
+    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
+        return None
+    epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
+    return None if epoch == _NO_EPOCH else epoch
+
+
 def _make_consumer(
     connection: Connection,
     request: CommandSubscribe,
@@ -130,7 +142,7 @@ def _make_consumer(
 ) -> Consumer[Subscription]:
     of_all: dict[str, Any] = {
         "priority": request.priority_level,
-        "epoch": signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
+        "epoch": _epoch(request, kind),
         "metadata": {pair.key: pair.value for pair in request.metadata},
         "connected_ms": connection.broker.io.clock.wall_ms(),
         "partition": partition,
@@ -255,8 +267,9 @@ def redeliver(connection: Connection, command: BaseCommand) -> None:
     consumer = connection.consumers.get(signed(request.consumer_id))
     if consumer is None:
         return
-    if request.HasField("consumer_epoch"):
-        consumer.epoch = signed(request.consumer_epoch)
+    epoch = _epoch(request, consumer.subscription.type)
+    if epoch is not None:
+        consumer.epoch = epoch
     positions = [position_of(m) for m in request.message_ids] or None
     consumer.subscription.redeliver(consumer, positions)
 
@@ -349,7 +362,7 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
         response.availablePermits = max(0, consumer.permits)
         response.unackedMessages = consumer.unacked
         response.blockedConsumerOnUnackedMsgs = consumer.blocked
-        response.address = consumer.address
+        response.address = f"/{consumer.address}"
         response.connectedSince = iso_time(consumer.connected_ms)
         response.type = subscription.type.name if subscription.type is not None else "None"
         response.msgRateExpired = 0.0
