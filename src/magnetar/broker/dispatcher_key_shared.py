@@ -296,6 +296,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         """
         allowed = self._allowance(consumer)
         count = consumer.entries_within_permits(share.sizes, len(share), allowed)
+        if self._filters is not None:
+            slots = [share.slot(place) for place in range(count)]
+            plain = self._filter(consumer, run, share.chosen[:count], share.sizes[:count], slots) and plain
         if count and plain:
             self.unacked += consumer.send_share(run, share, count)
         else:
@@ -324,6 +327,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         messages = consumer.let_go(*position)
         self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
         return messages
+
+    def _wait_for_filter(self, position: Position, slot: int) -> None:
+        self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
 
     def acknowledged(self, messages: int) -> None:
         super().acknowledged(messages)

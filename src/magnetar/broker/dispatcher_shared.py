@@ -105,6 +105,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
         end = first + count
+        if self._filters is not None:
+            self._filter(consumer, run, range(first, end), sizes[:count], ())
         if not self.redelivery_counts and self._is_untouched(run, first) and 0 not in sizes[:count]:
             consumer.hold_range(ledger_id, run.first_entry_id + first, sizes, count)
             messages = sum(sizes[:count])
@@ -176,3 +178,6 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         if messages is not None:
             self.replay.add(position)
         return messages
+
+    def _wait_for_filter(self, position: Position, _slot: int) -> None:
+        self.replay.add(position)

@@ -15,9 +15,11 @@ from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
+from magnetar.broker.entry_filter import EntryFilters
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
-from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
+from magnetar.broker.unacked_limit import UnackedLimit
+from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.cursor import Cursor
@@ -32,6 +34,10 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 1 << 20
 """Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
 larger one is acknowledged as a whole."""
+
+
+REPLICATED = "pulsar.replicated.subscription"
+"""Property of a cursor, 1 when its subscription is marked as replicated."""
 
 
 class SubscriptionType(IntEnum):
@@ -77,6 +83,7 @@ class SubscribedTopic(Protocol):
     batch_index_acks: bool
     closing: bool
     turn: LoopTurn
+    unacked_limit: UnackedLimit | None
 
     @property
     def terminated(self) -> bool: ...
@@ -98,6 +105,8 @@ class Subscription:
         self.name = name
         self.cursor = cursor
         self.properties = properties
+        filters = topic.dispatch_settings.filters
+        self.filters = EntryFilters(filters) if filters else None
         self.type: SubscriptionType | None = None
         self.dispatcher: Dispatcher | None = None
         self.rate_out = Rate()
@@ -119,6 +128,21 @@ class Subscription:
     @property
     def consumers(self) -> Sequence[AnyConsumer]:
         return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    @property
+    def replicated(self) -> bool:
+        """Whether other clusters are to know what is acknowledged here; with one cluster it only says so."""
+        storage = self.cursor.storage
+        return storage is not None and storage.properties.get(REPLICATED) == 1
+
+    def replicate(self, wanted: bool) -> None:
+        """Marks it, or takes the mark away; written with the cursor."""
+        storage = self.cursor.storage
+        if storage is None or wanted == self.replicated:
+            return
+        properties = {key: value for key, value in storage.properties.items() if key != REPLICATED}
+        storage.properties = properties | ({REPLICATED: 1} if wanted else {})
+        storage.changed()
 
     # Consumers come and go
 
@@ -196,6 +220,10 @@ class Subscription:
         self.last_consumed_ms = now_ms
         self.topic.dispatched(messages, size)
         return now_ms
+
+    def filtered_out(self, before: Position) -> None:
+        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        self._after_ack(before)
 
     def read_failed(self, error: Exception) -> None:
         if self.topic.closing:
@@ -292,10 +320,14 @@ class Subscription:
     ) -> None:
         """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
 
-        :raises NotAllowed: the subscription is shared
+        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
         """
         if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
-            raise NotAllowed("Cumulative acknowledgement is not allowed on a shared subscription")
+            log.warning(
+                "ignored a cumulative acknowledgement on a shared subscription",
+                extra={"topic": self.topic.full_name, "subscription": self.name, "consumer": consumer.name},
+            )
+            return
         before = self.cursor.mark_delete
         if batch is not None and batch.remaining:
             consumed = self.cursor.mark_delete_to((position[0], position[1] - 1))

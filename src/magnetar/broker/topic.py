@@ -20,6 +20,7 @@ from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import (
     NotAllowed,
     PersistenceFailure,
@@ -82,6 +83,8 @@ class Topic:
         self.wheel = wheel
         self.settings = settings
         self.turn = turn
+        self.unacked_limit: UnackedLimit | None = None
+        """What bounds all shared subscriptions of the broker together."""
         self.policies = policies
         self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
@@ -106,6 +109,8 @@ class Topic:
         self.misses = Rate()
         self.mark_deletes = Rate()
         self.created_ms = io.clock.wall_ms()
+        self.last_active = io.clock.monotonic()
+        """When it was last known to be used; seconds of the monotonic clock."""
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
         self.follower: Callable[[], None] | None = None
@@ -181,6 +186,11 @@ class Topic:
     def max_read_position(self) -> Position:
         return self.managed_ledger.max_read_position
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is just about to use it: a subscription is being made, a producer waits."""
+        return bool(self._making) or self.access.is_awaited
+
     def busy(self) -> None:
         if not self.is_busy:
             self.is_busy = True
@@ -237,6 +247,7 @@ class Topic:
         self.chunks_published = self.chunks_published or producer.chunks.messages > 0
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            self.last_active = self.clock.monotonic()
             if self.deduplication is not None:
                 self.deduplication.left(producer.name, self.clock.monotonic())
 
@@ -441,6 +452,7 @@ class Topic:
             subscription.closing = False
             raise
         self.subscriptions.pop(name, None)
+        self.last_active = self.clock.monotonic()
 
     def keep_for_return(self, subscription: Subscription) -> None:
         """A reader left through a seek: cursor and position wait for it a while."""

@@ -154,6 +154,18 @@ def consumer_stats(consumer: AnyConsumer) -> Json:
     }
 
 
+def _filtered(subscription: Subscription) -> Json:
+    filters = subscription.filters
+    if filters is None:
+        return {}
+    return {
+        "filterProcessedMsgCount": filters.processed,
+        "filterAcceptedMsgCount": filters.accepted,
+        "filterRejectedMsgCount": filters.rejected,
+        "filterRescheduledMsgCount": filters.rescheduled,
+    }
+
+
 def subscription_stats(subscription: Subscription, *, backlog_size: bool, consumers: bool) -> Json:
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
@@ -185,6 +197,9 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "nonContiguousDeletedMessagesRanges": ranges,
         "nonContiguousDeletedMessagesRangesSerializedSize": cursor.state.ranges_size(persisted),
         "subscriptionProperties": subscription.properties,
+        "isReplicated": subscription.replicated,
+        "replicated": subscription.replicated,
+        **_filtered(subscription),
         **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:

@@ -10,6 +10,7 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
 from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.keyed_consumer import KeyedConsumer
+from magnetar.broker.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.schemas.topic_schemas import for_consumer
 from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
@@ -104,6 +105,10 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         create=_may_create(topic, request),
     )
     topic.check_open()
+    if request.replicate_subscription_state and subscription.durable and not subscription.replicated:
+        subscription.replicate(True)
+        await subscription.cursor.flush()
+        topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
@@ -146,6 +151,9 @@ def _make_consumer(
     if kind is SubscriptionType.Key_Shared:
         policy = _key_shared_policy(request.keySharedMeta)
         return KeyedConsumer(policy, subscription, connection, consumer_id, name, **of_all)
+    ranges = [(each.start, each.end) for each in request.keySharedMeta.hashRanges]
+    if ranges and kind is SubscriptionType.Exclusive:
+        return RangedConsumer(ranges, subscription, connection, consumer_id, name, **of_all)
     return Consumer(subscription, connection, consumer_id, name, **of_all)
 
 
@@ -178,10 +186,6 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
         raise InvalidRequest("Subscription name is empty")
     if request.priority_level < 0:
         raise InvalidRequest(f"priority level {request.priority_level} is below 0")
-    if kind is not SubscriptionType.Key_Shared and request.keySharedMeta.hashRanges:
-        raise NotAllowed(
-            f"Key ranges on a subscription of type {kind.name} are not supported by this broker yet"
-        )
     if not request.durable and kind is not SubscriptionType.Exclusive:
         raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     return kind
