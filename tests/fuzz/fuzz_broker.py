@@ -18,7 +18,7 @@ from magnetar.broker.handlers import handle
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import TopicSettings
+from magnetar.broker.topic_base import TopicSettings
 from magnetar.io.interfaces import StreamProtocol
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import EntryCacheSettings

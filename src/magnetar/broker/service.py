@@ -19,6 +19,7 @@ from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import BaseTopic
 from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import (
@@ -104,7 +105,7 @@ class BrokerService:
         self.topics: dict[str, Topic] = {}
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
-        self._busy: dict[Topic, None] = {}
+        self._busy: dict[BaseTopic[Any], None] = {}
         self.metadata = metadata
         self._instance = 0
         self._producer_names = 0
@@ -444,7 +445,7 @@ class BrokerService:
 
     # What happens now and then
 
-    def _mark_busy(self, topic: Topic) -> None:
+    def _mark_busy(self, topic: BaseTopic[Any]) -> None:
         self._busy[topic] = None
 
     def _tick(self) -> None:
@@ -460,7 +461,7 @@ class BrokerService:
         self._timers[0] = self.wheel.schedule(self.settings.stats_seconds, self._tick)
         self._start_task("statistics", list(self._busy), self._tick_topic)
 
-    def _tick_topic(self, topic: Topic) -> None:
+    def _tick_topic(self, topic: BaseTopic[Any]) -> None:
         if topic in self._busy and not topic.tick(self.settings.stats_seconds):
             topic.is_busy = False
             del self._busy[topic]

@@ -9,7 +9,7 @@ from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import TopicSettings
+from magnetar.broker.topic_base import TopicSettings
 from magnetar.config.settings import Settings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings

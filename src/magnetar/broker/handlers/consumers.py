@@ -12,7 +12,8 @@ from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.schemas.topic_schemas import for_consumer
-from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
+from magnetar.broker.subscription import MAX_BATCH, Subscription
+from magnetar.broker.subscription_base import BatchAck, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.broker.wire_ids import signed, unsigned
 from magnetar.errors import (
