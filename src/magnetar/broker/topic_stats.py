@@ -105,7 +105,9 @@ def _key_shared_consumer(consumer: AnyConsumer) -> Json:
     if isinstance(consumer, KeyedConsumer) and isinstance(dispatcher, KeySharedDispatcher):
         slots, entries = dispatcher.draining.of(consumer)
         stats["drainingHashesCount"], stats["drainingHashesUnackedMessages"] = slots, entries
-        stats["keyHashRangeArrays"] = [list(each) for each in ranges_of(consumer, dispatcher.segments)]
+        stats["keyHashRangeArrays"] = [
+            list(each) for each in ranges_of(consumer, dispatcher.division.segments)
+        ]
     return stats
 
 
@@ -113,8 +115,8 @@ def _key_shared_subscription(dispatcher: object) -> Json:
     if not isinstance(dispatcher, KeySharedDispatcher):
         return {}
     return {
-        "allowOutOfOrderDelivery": dispatcher.policy.allow_out_of_order,
-        "keySharedMode": dispatcher.policy.mode.name,
+        "allowOutOfOrderDelivery": dispatcher.division.policy.allow_out_of_order,
+        "keySharedMode": dispatcher.division.policy.mode.name,
         "drainingHashesCount": dispatcher.draining.count,
         "drainingHashesClearedTotal": dispatcher.draining.cleared,
         "drainingHashesUnackedMessages": dispatcher.draining.entries(),
