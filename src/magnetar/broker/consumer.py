@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar.broker.outgoing import Outgoing
+from magnetar.broker.passing_run import PASSING_ID, PassingRun
 from magnetar.broker.rates import Rate
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.records import words_from_bits
-from magnetar.protocol.hot_codec import encode_message, encode_messages
+from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
 
 
 class ConsumerConnection(Protocol):
@@ -169,6 +170,42 @@ class Consumer(Generic[S]):
             frame = self._frame(run, index, 0, None)
             self.connection.queue(frame)
             size += len(frame)
+        self._sent(end - first, messages, size)
+
+    def send_passing(self, run: PassingRun, first: int, end: int, messages: int) -> None:
+        """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""
+        ledger_id, entry_id = PASSING_ID
+        if self.epoch:
+            size = 0
+            for index in range(first, end):
+                frame = encode_message(
+                    self.consumer_id,
+                    ledger_id,
+                    entry_id,
+                    0,
+                    None,
+                    self.epoch,
+                    run.buffer,
+                    run.starts[index],
+                    run.ends[index],
+                    self.partition,
+                )
+                self.connection.queue(frame)
+                size += len(frame)
+        else:
+            frames = encode_alike(
+                self.consumer_id,
+                ledger_id,
+                entry_id,
+                run.buffer,
+                run.starts,
+                run.ends,
+                first,
+                end - first,
+                self.partition,
+            )
+            self.connection.queue(frames)
+            size = len(frames)
         self._sent(end - first, messages, size)
 
     def send_again(

@@ -14,7 +14,7 @@ from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.subscription_base import AnySubscribedTopic, BaseSubscription, BatchAck, SubscriptionType
-from magnetar.errors import NotAllowed, ServiceNotReady
+from magnetar.errors import ServiceNotReady
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
@@ -92,6 +92,10 @@ class Subscription(BaseSubscription):
             self.topic.managed_ledger.set_active(self.cursor, False)
             if not self.durable and not self.closing and self.awaiting_return is None:
                 self.topic.forget_subscription(self)
+
+    def drop_if_unused(self) -> None:
+        if not self.durable and not self.consumers:
+            self.topic.forget_subscription(self)
 
     # Delivery
 
@@ -201,8 +205,7 @@ class Subscription(BaseSubscription):
 
         :raises NotAllowed: the subscription is shared
         """
-        if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
-            raise NotAllowed("Cumulative acknowledgement is not allowed on a shared subscription")
+        self._check_cumulative()
         before = self.cursor.mark_delete
         if batch is not None and batch.remaining:
             consumed = self.cursor.mark_delete_to((position[0], position[1] - 1))

@@ -11,7 +11,7 @@ from typing import Protocol
 from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
-from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
+from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
@@ -171,6 +171,10 @@ class BaseSubscription(ABC):
             )
 
     @abstractmethod
+    def drop_if_unused(self) -> None:
+        """A non-durable subscription goes when the consumer it was made for did not join."""
+
+    @abstractmethod
     def close(self) -> None:
         """Nobody joins any more."""
 
@@ -202,6 +206,11 @@ class BaseSubscription(ABC):
         """Tells consumers of a terminated topic when they have had everything."""
 
     # Acknowledgement
+
+    def _check_cumulative(self) -> None:
+        """:raises NotAllowed: the subscription is shared"""
+        if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
+            raise NotAllowed("Cumulative acknowledgement is not allowed on a shared subscription")
 
     @abstractmethod
     def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:

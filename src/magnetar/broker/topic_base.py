@@ -33,6 +33,8 @@ class TopicSettings:
 
     dispatch: DispatchSettings
     batch_index_acks: bool = False
+    max_passing: int = 1_000
+    """Entries of non-persistent topics in flight on a connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
 
 
@@ -114,6 +116,10 @@ class BaseTopic(ABC, Generic[S]):
     @property
     @abstractmethod
     def terminated(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def stored_bytes(self) -> int: ...
 
     @abstractmethod
     def stored_epoch(self) -> int | None:

@@ -13,8 +13,9 @@ from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.schemas.topic_schemas import for_consumer
 from magnetar.broker.subscription import MAX_BATCH, Subscription
-from magnetar.broker.subscription_base import BatchAck, SubscriptionType
-from magnetar.broker.topic import Topic
+from magnetar.broker.subscription_base import BaseSubscription, BatchAck, SubscriptionType
+from magnetar.broker.any_topic import AnyTopic
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.wire_ids import signed, unsigned
 from magnetar.errors import (
     BrokerError,
@@ -52,7 +53,7 @@ def start_of(message_id: MessageIdData) -> Position:
     return ledger_id, entry_id
 
 
-def _consumer(connection: Connection, consumer_id: int) -> Consumer[Subscription]:
+def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscription]:
     consumer = connection.consumers.get(signed(consumer_id))
     if consumer is None:
         raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
@@ -80,6 +81,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
+    if not request.durable and kind is not SubscriptionType.Exclusive and name.persistent:
+        raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation)
     topic.check_open()
@@ -107,8 +110,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
-        if not subscription.durable and not subscription.consumers:
-            topic.forget_subscription(subscription)
+        subscription.drop_if_unused()
         return
     subscription.add(consumer, kind, topic.policies.max_consumers_per_subscription)
     connection.consumers[consumer.consumer_id] = consumer
@@ -121,9 +123,9 @@ def _make_consumer(
     connection: Connection,
     request: CommandSubscribe,
     kind: SubscriptionType,
-    subscription: Subscription,
+    subscription: BaseSubscription,
     partition: int,
-) -> Consumer[Subscription]:
+) -> Consumer[BaseSubscription]:
     of_all: dict[str, Any] = {
         "priority": request.priority_level,
         "epoch": signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
@@ -147,8 +149,8 @@ def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
     )
 
 
-def _may_create(topic: Topic, request: CommandSubscribe) -> bool:
-    return not request.durable or topic.policies.auto_subscriptions
+def _may_create(topic: AnyTopic, request: CommandSubscribe) -> bool:
+    return not request.durable or topic.policies.auto_subscriptions or not topic.name.persistent
 
 
 def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared: bool) -> None:
@@ -171,18 +173,18 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
         raise NotAllowed(
             f"Key ranges on a subscription of type {kind.name} are not supported by this broker yet"
         )
-    if not request.durable and kind is not SubscriptionType.Exclusive:
-        raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     return kind
 
 
-async def _check_taken(subscription: Subscription, kind: SubscriptionType) -> None:
+async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
     """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
 
 
-async def _start(topic: Topic, request: CommandSubscribe) -> Position:
+async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
+    if isinstance(topic, NonPersistentTopic):
+        return LATEST
     if request.start_message_rollback_duration_sec:
         since = topic.clock.wall_ms() - request.start_message_rollback_duration_sec * 1000
         return await topic.position_at(since)
@@ -222,7 +224,7 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
         connection.send(answer)
 
 
-def _acknowledge(consumer: Consumer[Subscription], request: CommandAck) -> None:
+def _acknowledge(consumer: Consumer[BaseSubscription], request: CommandAck) -> None:
     if request.txnid_least_bits or request.txnid_most_bits:
         raise NotAllowed("Transactions are not supported by this broker yet")
     subscription = consumer.subscription
@@ -287,6 +289,10 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
     """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they come back and read from there."""
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
+    if not isinstance(subscription, Subscription):
+        # There is nothing to go back to: consumers stay, and get what comes.
+        connection.send_success(request.request_id)
+        return
     topic = subscription.topic
     if request.HasField("message_id"):
         target = start_of(request.message_id)
@@ -310,7 +316,10 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 
 async def last_message_id(connection: Connection, request: Any) -> None:
     consumer = _consumer(connection, request.consumer_id)
-    topic = consumer.subscription.topic
+    subscription = consumer.subscription
+    if not isinstance(subscription, Subscription):
+        raise NotAllowed("A non-persistent topic keeps no messages: it has no last message id")
+    topic = subscription.topic
     position, batch_size = await topic.last_message()
     answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
     response = answer.getLastMessageIdResponse
@@ -318,7 +327,7 @@ async def last_message_id(connection: Connection, request: Any) -> None:
     _fill(response.last_message_id, position)
     response.last_message_id.partition = topic.name.partition_index
     response.last_message_id.batch_index = batch_size - 1 if batch_size else -1
-    _fill(response.consumer_mark_delete_position, consumer.subscription.cursor.mark_delete)
+    _fill(response.consumer_mark_delete_position, subscription.cursor.mark_delete)
     connection.send(answer)
 
 
@@ -350,6 +359,6 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
         response.connectedSince = iso_time(consumer.connected_ms)
         response.type = subscription.type.name if subscription.type is not None else "None"
         response.msgRateExpired = 0.0
-        response.msgBacklog = subscription.cursor.backlog()
+        response.msgBacklog = subscription.backlog()
         response.messageAckRate = consumer.acks.per_second
     connection.send(answer)
