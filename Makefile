@@ -85,7 +85,7 @@ simulate: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/simulate --seeds 20000 $(ARGS)
 
 interop: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_INTEROP=1 PYTEST_ADDOPTS='-m interop' tools/suites integration
+	@MAGNETAR_INTEROP=1 $(PY) -m pytest -q --timeout 1200 -m interop tests/integration
 
 soak: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/soak $(MINUTES)

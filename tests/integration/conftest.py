@@ -50,6 +50,7 @@ def topic() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "interop: needs a client whose build takes minutes (make interop)")
+    config.addinivalue_line("markers", "alone: measures, or needs much memory: nothing else runs beside it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -89,8 +90,20 @@ def drive(name: str, command: list[str], server: Server, scenario: str, *, kill:
     return checks
 
 
-def build(command: list[str], folder: Path, **environment: str) -> None:
-    """Builds a client program; a failing build is a failing test."""
+def build(product: Path, sources: list[Path], command: list[str], folder: Path, **environment: str) -> None:
+    """Builds a client program if it is missing or older than one of its sources; a failing build is a
+    failing test.
+
+    Tests run in several processes: one builds, the others wait for it.
+    """
+    with (folder / ".building").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_older(product, sources):
+            return
+        _build(command, folder, **environment)
+
+
+def _build(command: list[str], folder: Path, **environment: str) -> None:
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
@@ -125,8 +138,8 @@ def java_command() -> list[str]:
         pytest.skip("needs Maven and a JDK")
     folder = CLIENTS / "java"
     jar = folder / "target" / "interop-java-1.jar"
-    if is_older(jar, [folder / "pom.xml", *folder.glob("src/**/*.java")]):
-        build(["mvn", "-B", "-q", "-ntp", "package"], folder)
+    sources = [folder / "pom.xml", *folder.glob("src/**/*.java")]
+    build(jar, sources, ["mvn", "-B", "-q", "-ntp", "package"], folder)
     classes = os.pathsep.join((str(folder / "target" / "classes"), str(folder / "target" / "lib" / "*")))
     return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classes, "interop.Client"]
 
@@ -138,14 +151,14 @@ def go_command() -> list[str]:
         pytest.skip("needs Go")
     folder = CLIENTS / "go"
     program = folder / "bin" / "client"
-    if is_older(program, [folder / "go.mod", *folder.glob("*.go")]):
-        build(["go", "build", "-o", str(program), "."], folder)
+    sources = [folder / "go.mod", *folder.glob("*.go")]
+    build(program, sources, ["go", "build", "-o", str(program), "."], folder)
     return [str(program)]
 
 
 @pytest.fixture(scope="session")
 def rust_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How to start the Rust program; Cargo knows what to build."""
+    """How to start the Rust program; built when its source is newer."""
     if shutil.which("cargo") is None:
         pytest.skip("needs Rust")
     folder = CLIENTS / "rust"
@@ -157,8 +170,10 @@ def rust_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
         wrapper.chmod(0o755)
         protoc = str(wrapper)
-    build(["cargo", "build", "--quiet"], folder, PROTOC=protoc)
-    return [str(folder / "target" / "debug" / "client")]
+    program = folder / "target" / "debug" / "client"
+    sources = [folder / "Cargo.toml", *folder.glob("src/**/*.rs")]
+    build(program, sources, ["cargo", "build", "--quiet"], folder, PROTOC=protoc)
+    return [str(program)]
 
 
 @scenarios

@@ -17,6 +17,8 @@ from server import Server
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 
+pytestmark = pytest.mark.alone
+
 HALF_FRAMES = 5_000
 STALLED = 1_000
 MOST_MIB = 400

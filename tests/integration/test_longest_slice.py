@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from raw_client import Client, command, entry_of
 from server import Server
 
 from magnetar.protocol.frames import encode_with_payload
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+pytestmark = pytest.mark.alone
 
 TOPICS = 10_000
 AT_ONCE = 250

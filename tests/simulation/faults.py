@@ -112,10 +112,15 @@ async def jump_clock(fate: Fate) -> None:
 
 async def unload(fate: Fate) -> None:
     """A topic is closed, as an administrator may do; everybody comes back."""
-    service, simulation = fate.world.broker.service, fate.world.broker.simulation
+    world = fate.world
+    service, simulation = world.broker.service, world.broker.simulation
     if service is not None and simulation is not None and service.topics:
         topic = fate.random.choice(list(service.topics.values()))
-        simulation.loop.create_task(service.unload_topic(topic))
+        unloading = simulation.loop.create_task(service.unload_topic(topic))
+        if not world.limits.writes_all_ranges:
+            known = world.model.topic(topic.full_name)
+            known.doubt_all()
+            unloading.add_done_callback(lambda _done: known.doubt_all())
 
 
 async def cut_client(fate: Fate) -> None:

@@ -73,6 +73,11 @@ class TopicModel:
         self.deliveries += 1
         return sent
 
+    def doubt_all(self) -> None:
+        """What was acknowledged on any subscription may be taken back."""
+        for subscription in self.subscriptions.values():
+            subscription.doubt_all()
+
     def _learn(self, position: Position, key: Key) -> None:
         known = self.positions.setdefault(position, key)
         if known != key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -9,6 +10,7 @@ from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.passing_run import PASSING_ID, PassingRun
 from magnetar.broker.rates import Rate
 from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
 
@@ -269,6 +271,37 @@ class Consumer(Generic[S]):
             del self.pending[ledger_id]
         self.unacked -= messages
         return messages
+
+    def let_go_run(
+        self, ledger_ids: array[int], entry_ids: array[int], count: int
+    ) -> tuple[int, Sequence[int]]:
+        """Forgets ``count`` positions, as :meth:`let_go` does.
+
+        :return: messages that were held for them, and the indexes of those that it did not hold
+        """
+        found: list[int | None] = []
+        index = 0
+        while index < count:
+            stop = same_ledger_until(ledger_ids, index, count)
+            held = self.pending.get(ledger_ids[index])
+            if held is None:
+                found += [None] * (stop - index)
+            else:
+                pop = held.pop
+                found += [pop(entry_id, None) for entry_id in entry_ids[index:stop]]
+                if not held:
+                    del self.pending[ledger_ids[index]]
+            index = stop
+        gone = [each for each in found if each is not None]
+        released = self._gone(gone)
+        self.unacked -= released
+        if len(gone) == count:
+            return released, ()
+        return released, [index for index, each in enumerate(found) if each is None]
+
+    def _gone(self, held: Sequence[int]) -> int:
+        """How many messages there are in what it held until now."""
+        return sum(held)
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
         """Some messages of a batch were acknowledged; how many of them were held here.

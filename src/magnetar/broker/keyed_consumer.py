@@ -62,6 +62,12 @@ class KeyedConsumer(Consumer[S]):
             self.draining.released(self, packed >> SLOT_SHIFT)
         return messages
 
+    def _gone(self, held: Sequence[int]) -> int:
+        if self.draining.count:
+            for packed in held:
+                self.draining.released(self, packed >> SLOT_SHIFT)
+        return sum([packed & _MESSAGES for packed in held])
+
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
         held = self.pending.get(ledger_id)
         if held is None or entry_id not in held:

@@ -31,6 +31,9 @@ class BrokerSettings:
     """What counts where neither topic nor namespace says anything."""
     default_bundles: int = 4
     """Bundles of a new namespace, 1 … 65536."""
+    persistent_topics: bool = True
+    """Whether such topics are served; so with the next one."""
+    non_persistent_topics: bool = True
     topic_policies: bool = True
     """Topics may have policies of their own."""
     force_delete_tenants: bool = False

@@ -108,6 +108,9 @@ class Subscription(BaseSubscription):
         self.read_more()
 
     def read_failed(self, error: Exception) -> None:
+        if self.topic.closing:
+            # The stores may close before the answer to a read that nobody waits for any more.
+            return
         self.read_errors += 1
         log.error(
             "entries cannot be read",
@@ -137,17 +140,13 @@ class Subscription(BaseSubscription):
         self, dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, run: AckRun
     ) -> None:
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
-        released = 0
+        released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
+        for index in others:
+            released += self._let_go_elsewhere(dispatcher, ledger_ids[index], entry_ids[index])
         counts = dispatcher.redelivery_counts
-        let_go = consumer.let_go
-        for index in range(run.count):
-            ledger_id, entry_id = ledger_ids[index], entry_ids[index]
-            messages = let_go(ledger_id, entry_id)
-            if messages is None:
-                messages = self._let_go_elsewhere(dispatcher, ledger_id, entry_id)
-            released += messages
-            if counts:
-                counts.pop((ledger_id, entry_id), None)
+        if counts:
+            for index in range(run.count):
+                counts.pop((ledger_ids[index], entry_ids[index]), None)
         dispatcher.acknowledged(released)
 
     @staticmethod

@@ -61,6 +61,7 @@ class AnySubscribedTopic(Protocol):
     wheel: TimerWheel
     clock: Clock
     dispatch_settings: DispatchSettings
+    closing: bool
     turn: LoopTurn
 
     @property

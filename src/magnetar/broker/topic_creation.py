@@ -25,7 +25,7 @@ class TopicCreation:
         managed_ledgers: ManagedLedgers,
         live: Mapping[str, AnyTopic],
     ) -> None:
-        """:param live: the topics that are loaded, by their full names: non-persistent ones are nowhere else"""
+        """:param live: loaded topics by their full names: non-persistent ones are nowhere else"""
         self._namespaces = namespaces
         self._policies = policies
         self._managed_ledgers = managed_ledgers
@@ -104,6 +104,7 @@ class TopicCreation:
             return
         known = await self._namespaces.persistent_topics(name.namespace_name)
         there = sum(not TopicName.parse(other).reserved for other in known)
-        there += len(self.non_persistent(name.namespace_name))
+        if not name.persistent:
+            there += len(self.non_persistent(name.namespace_name))
         if there + more > cap:
             raise NotAllowed("Exceed maximum number of topics in namespace.")

@@ -19,7 +19,7 @@ from magnetar.managed_ledger.position import format_position
 
 Json = dict[str, Any]
 
-_SUBSCRIPTION_ZEROES: Json = {
+SUBSCRIPTION_ZEROES: Json = {
     "chunkedMessageRate": 0.0,
     "earliestMsgPublishTimeInBacklog": 0,
     "msgDelayed": 0,
@@ -48,7 +48,7 @@ _SUBSCRIPTION_ZEROES: Json = {
 """What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
 them."""
 
-_TOPIC_ZEROES: Json = {
+TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "backlogQuotaLimitSize": -1,
@@ -157,7 +157,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     ranges = cursor.state.range_count()
     stats: Json = {
-        **_SUBSCRIPTION_ZEROES,
+        **SUBSCRIPTION_ZEROES,
         "msgRateOut": subscription.rate_out.per_second,
         "msgThroughputOut": subscription.rate_out.bytes_per_second,
         "bytesOutCounter": subscription.rate_out.bytes,
@@ -199,7 +199,7 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
     }
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
     stats: Json = {
-        **_TOPIC_ZEROES,
+        **TOPIC_ZEROES,
         "msgRateIn": rate_in.per_second,
         "msgThroughputIn": rate_in.bytes_per_second,
         "msgRateOut": topic.rate_out.per_second,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MODULES = (
     "magnetar.cli.perf.hot_raw",
     "magnetar.ledger.embedded.group",
+    "magnetar.managed_ledger.hot_ranges",
     "magnetar.protocol.hot_client_decode",
     "magnetar.protocol.hot_client_encode",
     "magnetar.protocol.hot_decode",

@@ -25,7 +25,9 @@ async def list_topics(application: Application, request: Request) -> Response:
 
 
 async def list_partitioned_topics(application: Application, request: Request) -> Response:
-    names = await application.broker.partitioned_topics(namespace_of(request.variables))
+    names = await application.broker.partitioned_topics(
+        namespace_of(request.variables), persistent_ones=request.variables.get("domain") != "non-persistent"
+    )
     return json_response(list(names))
 
 

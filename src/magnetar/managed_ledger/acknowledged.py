@@ -6,76 +6,12 @@ order costs a few numbers, however many messages it has behind it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from array import array
 from collections.abc import Iterator
 from itertools import islice
 
+from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import Position
-
-
-class EntryRanges:
-    """Half-open ranges [start, end) of entry ids of one ledger, ascending, apart from each other."""
-
-    __slots__ = ("ends", "starts")
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-
-    def add(self, start: int, end: int) -> int:
-        """Adds [start, end); returns how many entries were not in it before."""
-        starts, ends = self.starts, self.ends
-        if not starts or start > ends[-1]:
-            starts.append(start)
-            ends.append(end)
-            return end - start
-        if start == ends[-1]:
-            ends[-1] = end
-            return end - start
-        first = bisect_left(ends, start)
-        last = bisect_right(starts, end)
-        if first == last:
-            starts.insert(first, start)
-            ends.insert(first, end)
-            return end - start
-        low, high = starts[first], ends[first]
-        covered = high - low
-        if last - first > 1:
-            # Most often it closes the gap between two.
-            high = ends[last - 1]
-            covered = sum(ends[first:last]) - sum(starts[first:last])
-            del starts[first + 1 : last]
-            del ends[first + 1 : last]
-        starts[first] = low = low if low < start else start
-        ends[first] = high = high if high > end else end
-        return high - low - covered
-
-    def contains(self, entry_id: int) -> bool:
-        index = bisect_right(self.starts, entry_id) - 1
-        return index >= 0 and entry_id < self.ends[index]
-
-    def end_of_range_at(self, entry_id: int) -> int:
-        """The end of the range that holds ``entry_id``; ``entry_id`` itself when none does."""
-        index = bisect_right(self.starts, entry_id) - 1
-        if index >= 0 and entry_id < self.ends[index]:
-            return self.ends[index]
-        return entry_id
-
-    def start_of_next_range(self, entry_id: int) -> int | None:
-        """The first start at or above ``entry_id``."""
-        index = bisect_left(self.starts, entry_id)
-        return self.starts[index] if index < len(self.starts) else None
-
-    def forget_below(self, entry_id: int) -> None:
-        """Drops everything below ``entry_id``."""
-        index = bisect_right(self.ends, entry_id)
-        del self.starts[:index]
-        del self.ends[:index]
-        if self.starts and self.starts[0] < entry_id:
-            self.starts[0] = entry_id
-
-    def count(self) -> int:
-        return sum(self.ends) - sum(self.starts)
 
 
 class AcknowledgedState:
@@ -103,6 +39,25 @@ class AcknowledgedState:
         added = ranges.add(start, end)
         if self.batches:
             self._drop_batches(ledger_id, start, end)
+        return added
+
+    def add_each(self, ledger_id: int, entry_ids: array[int], first: int, stop: int, limit: int) -> int:
+        """Marks entries ``entry_ids[first:stop]`` below ``limit`` as consumed; how many were not before."""
+        lowest = 0
+        mark_ledger, mark_entry = self.mark_delete
+        if ledger_id <= mark_ledger:
+            if ledger_id < mark_ledger:
+                return 0
+            lowest = mark_entry + 1
+        ranges = self.ranges.get(ledger_id)
+        if ranges is None:
+            ranges = EntryRanges()
+        added = ranges.add_each(entry_ids, first, stop, lowest, limit)
+        if added:
+            self.ranges[ledger_id] = ranges
+            if self.batches:
+                for index in range(first, stop):
+                    self.batches.pop((ledger_id, entry_ids[index]), None)
         return added
 
     def _drop_batches(self, ledger_id: int, start: int, end: int) -> None:

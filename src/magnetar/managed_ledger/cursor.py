@@ -13,6 +13,7 @@ from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.hot_ranges import consecutive_until, same_ledger_until
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import MetadataError
@@ -173,37 +174,32 @@ class Cursor:
         ledgers, state = self._owner.ledgers, self.state
         added = 0
         index = 0
-        known, summary = -1, None
         while index < count:
-            ledger_id, first = ledger_ids[index], entry_ids[index]
-            end = index + 1
-            while end < count and entry_ids[end] == first + end - index and ledger_ids[end] == ledger_id:
-                end += 1
-            if ledger_id != known:
-                known, summary = ledger_id, ledgers.get(ledger_id)
-            if summary is not None and first >= 0:
-                stop = min(first + end - index, summary.entries)
-                if first < stop:
-                    added += self._consume_range(state, ledger_id, first, stop)
-            index = end
+            ledger_id = ledger_ids[index]
+            stop = same_ledger_until(ledger_ids, index, count)
+            summary = ledgers.get(ledger_id)
+            limit = 0 if summary is None else summary.entries
+            if (
+                state.mark_delete == (ledger_id, entry_ids[index] - 1)
+                and entry_ids[index] < limit
+                and not state.batches
+                and ledger_id not in state.ranges
+            ):
+                # In order, as most consumers do: no range comes into being.
+                first = entry_ids[index]
+                stop = consecutive_until(entry_ids, index, stop)
+                end = min(first + stop - index, limit)
+                state.mark_delete = (ledger_id, end - 1)
+                self._moved()
+                added += end - first
+            else:
+                added += state.add_each(ledger_id, entry_ids, index, stop, limit)
+            index = stop
         if added:
             self.messages_consumed += added
             self._advance()
             self._changed()
         return added
-
-    def _consume_range(self, state: AcknowledgedState, ledger_id: int, first: int, stop: int) -> int:
-        mark_ledger, mark_entry = state.mark_delete
-        if (
-            mark_ledger == ledger_id
-            and first == mark_entry + 1
-            and not state.batches
-            and ledger_id not in state.ranges
-        ):
-            state.mark_delete = (ledger_id, stop - 1)
-            self._moved()
-            return stop - first
-        return state.add_range(ledger_id, first, stop)
 
     def _advance(self) -> None:
         state, ledgers = self.state, self._owner.ledgers

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from printed import comparable, value_of
 from server import Server
-from test_clients import build, is_older
+from test_clients import build
 
 HERE = Path(__file__).parent
 ANSWERS = HERE / "admin_answers.jsonl"
@@ -31,8 +31,8 @@ def java_admin() -> list[str]:
         pytest.skip("needs mvn and java")
     folder = HERE / "admin"
     jar = folder / "target" / "admin-lines-1.jar"
-    if is_older(jar, [folder / "pom.xml", *folder.glob("src/**/*.java")]):
-        build(["mvn", "-B", "-q", "-ntp", "package"], folder)
+    sources = [folder / "pom.xml", *folder.glob("src/**/*.java")]
+    build(jar, sources, ["mvn", "-B", "-q", "-ntp", "package"], folder)
     classes = f"{jar}:{folder / 'target' / 'lib'}/*"
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return ["java", *options, "-cp", classes, "semantics.AdminLines"]

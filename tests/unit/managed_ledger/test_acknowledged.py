@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.managed_ledger.acknowledged import AcknowledgedState, EntryRanges
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.records import (
     CursorRecord,
     bits_from_words,
@@ -127,3 +130,30 @@ def test_a_copy_is_apart(state: AcknowledgedState) -> None:
     state.add_range(5, 0, 79)
     state.batches.clear()
     assert consumed(copy) == seen
+
+
+@given(st.lists(spans, max_size=4), st.lists(st.integers(-2, 60), max_size=30), ids, ids)
+def test_each_of_many_entries_is_added_once(
+    before: list[tuple[int, int]], acknowledged: list[int], lowest: int, limit: int
+) -> None:
+    ranges, model = EntryRanges(), set[int]()
+    for start, end in before:
+        ranges.add(start, end)
+        model.update(range(start, end))
+    new = {entry_id for entry_id in acknowledged if lowest <= entry_id < limit} - model
+    assert ranges.add_each(array("q", acknowledged), 0, len(acknowledged), lowest, limit) == len(new)
+    assert members(ranges) == model | new
+
+
+@given(st.lists(ids, max_size=30), ids)
+def test_what_is_added_together_is_clipped_and_ends_parts_of_batches(
+    acknowledged: list[int], mark: int
+) -> None:
+    state, other = AcknowledgedState((7, mark)), AcknowledgedState((7, mark))
+    for each in (state, other):
+        each.batches = {(7, mark + 3): 1, (8, mark + 3): 1}
+    added = state.add_each(7, array("q", acknowledged), 0, len(acknowledged), 50)
+    assert added == sum(other.add_range(7, entry_id, min(entry_id + 1, 50)) for entry_id in acknowledged)
+    assert state.describe_ranges() == other.describe_ranges()
+    assert state.batches == other.batches
+    assert state.add_each(6, array("q", acknowledged), 0, len(acknowledged), 50) == 0

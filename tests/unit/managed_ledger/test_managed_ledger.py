@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from random import Random
 
 import pytest
 from world import NAME, SMALL, World, append
@@ -194,6 +195,31 @@ def test_reset_goes_back_and_forth() -> None:
         cursor.reset(target)
         assert world.drain(cursor) == listener.stored[expected:]
         assert cursor.backlog() == 13 - expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_at_once_are_consumed_as_one_by_one(seed: int) -> None:
+    random = Random(seed)
+    world = World(settings=KEEP)
+    ledger, listener = world.open()
+    together, single = (world.run(world.managed.open_cursor(ledger, name, EARLIEST, {})) for name in "ts")
+    world.publish(ledger, listener, 40)
+    nowhere = [(listener.stored[-1][0], 10**6), (10**9, 1), (listener.stored[0][0], -1)]
+    left = listener.stored + nowhere
+    if random.random() < 0.5:
+        random.shuffle(left)
+    while left:
+        run = left[: random.randrange(1, 12)]
+        left = left[len(run) :]
+        run += random.sample(run, random.randrange(len(run)))
+        for cursor in (together, single):
+            cursor.consume_batch_indexes(*listener.stored[20], 0b101, 3)
+        ids = array("q", [p[0] for p in run]), array("q", [p[1] for p in run])
+        assert together.delete_run(*ids, len(run)) == sum(single.delete(*position) for position in run)
+        assert together.mark_delete == single.mark_delete
+        assert together.state.describe_ranges() == single.state.describe_ranges()
+        assert together.state.batches == single.state.batches
+        assert together.backlog() == single.backlog()
 
 
 def test_positions_that_do_not_exist_change_nothing() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
 from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.keyed_consumer import KeyedConsumer
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.schemas.topic_schemas import for_consumer
 from magnetar.broker.subscription import MAX_BATCH, Subscription
 from magnetar.broker.subscription_base import BaseSubscription, BatchAck, SubscriptionType
-from magnetar.broker.any_topic import AnyTopic
-from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.wire_ids import signed, unsigned
 from magnetar.errors import (
     BrokerError,

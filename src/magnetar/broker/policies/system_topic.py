@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
+from magnetar.broker.any_topic import AnyTopic, persistent
 from magnetar.broker.policies.records import Record
 from magnetar.broker.producer import AccessMode, Producer, Publish
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topic import Topic
-from magnetar.broker.any_topic import AnyTopic, persistent
 from magnetar.errors import BrokerError, TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.schemas.data import NO_VERSION, SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
-from magnetar.broker.any_topic import AnyTopic
 from magnetar.errors import IncompatibleSchema
 
 
