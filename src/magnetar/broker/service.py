@@ -363,7 +363,11 @@ class BrokerService:
         self.topics[topic.full_name] = topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)
-        latest = await self.policies.of_topic(name)
+        try:
+            latest = await self.policies.of_topic(name)
+        except NamespaceNotFound:
+            # Whoever deletes it waits for this load, and finds the topic.
+            latest = policies
         if latest is not policies:
             topic.apply_policies(latest)
             await topic.prepare()

@@ -34,7 +34,8 @@ class TopicSettings:
     dispatch: DispatchSettings
     batch_index_acks: bool = False
     max_passing: int = 1_000
-    """Entries of non-persistent topics in flight on a connection; what goes beyond is dropped."""
+    """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
+    connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
 
 

@@ -97,6 +97,8 @@ def broker_settings(
         max_lookups=settings.max_concurrent_lookup_request,
         max_connections=settings.broker_max_connections,
         max_connections_per_address=settings.broker_max_connections_per_ip,
+        persistent_topics=settings.enable_persistent_topics,
+        non_persistent_topics=settings.enable_non_persistent_topics,
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
@@ -121,6 +123,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
     )
     return TopicSettings(
         dispatch=dispatch,
+        max_passing=settings.max_concurrent_non_persistent_message_per_connection,
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
         deduplication=DeduplicationSettings(
             snapshot_entries=settings.broker_deduplication_entries_interval,

@@ -108,9 +108,8 @@ class NamespaceAdmin:
     async def _check_empty(self, name: NamespaceName) -> None:
         names = await self._broker.namespaces.persistent_topics(name)
         partitioned = await self._partitioned(name)
-        if self._broker.creation.non_persistent(name) or any(
-            not TopicName.parse(topic).reserved for topic in (*names, *partitioned)
-        ):
+        own = (topic for topic in (*names, *partitioned) if not TopicName.parse(topic).reserved)
+        if self._broker.creation.non_persistent(name) or any(own):
             raise HasChildren("Cannot delete non empty namespace")
 
     async def _partitioned(self, name: NamespaceName) -> list[str]:

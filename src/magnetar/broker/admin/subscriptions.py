@@ -111,7 +111,10 @@ class SubscriptionAdmin:
         return dict((await self._any(topic, subscription))[0].properties)
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
-        """Replaces them; durable when this returns, where the subscription is. :raises SubscriptionNotFound: there is none"""
+        """Replaces them; what is stored of a subscription is durable when this returns.
+
+        :raises SubscriptionNotFound: there is none
+        """
         for found in await self._any(topic, subscription):
             if isinstance(found, Subscription) and found.cursor.storage is not None:
                 await found.cursor.storage.set_cursor_properties(dict(properties))

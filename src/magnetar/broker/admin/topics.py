@@ -185,6 +185,5 @@ class TopicAdmin:
 
     async def trim(self, topic: str) -> None:
         """Removes ledgers that nobody needs any more. :raises TopicNotFound: no such topic"""
-        name = self._broker.parse_topic(topic)
         for part in await self.parts(topic):
             (await self._broker.persistent_topic(part)).managed_ledger.trimmer.schedule()

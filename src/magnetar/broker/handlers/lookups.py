@@ -59,9 +59,8 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
     broker = connection.broker
-    names: list[str] = []
-    if request.mode in (CommandGetTopicsOfNamespace.PERSISTENT, CommandGetTopicsOfNamespace.ALL):
-        names = await broker.topic_names(request.namespace)
+    mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
+    names = await broker.topic_names(request.namespace, mode=mode)
     matching = topics_matching(names, request.topics_pattern) if request.HasField("topics_pattern") else None
     filtered = matching is not None
     if matching is not None:
