@@ -233,7 +233,7 @@ class SubscriptionModel:
         """A seek is asked for: what is before its target may be skipped."""
         for position in self.owed:
             if position < target:
-                self.doubtful.setdefault(position, step)
+                self.doubtful[position] = step
 
     def moved(self, target: Position, asked: int, *, strict: bool) -> None:
         """A seek to ``target`` has succeeded, asked for at the step ``asked``.

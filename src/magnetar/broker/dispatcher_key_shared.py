@@ -166,7 +166,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             takers = [c for c in self.consumers if c.ready and not self.replay.waits_for(c)]
             if not takers:
                 return False
-            entries = max(self._settings.max_read_entries, len(takers) * self._settings.round_robin_entries)
+            # Of what lies together about as much is for each of them.
+            entries = self._settings.max_read_entries * len(takers)
             entries = min(entries, sum(c.permits for c in takers))
             max_bytes = takers[0].read_bytes(self._settings.max_read_bytes)
             self._cursor.read_again_from = self.replay.lowest() if self.replay else None

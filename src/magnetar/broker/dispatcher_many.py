@@ -165,7 +165,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if state.batches or state.mark_delete >= (run.ledger_id, entry_id):
             return False
         ranges = state.ranges.get(run.ledger_id)
-        return ranges is None or ranges.ends[-1] <= entry_id
+        return ranges is None or ranges.end() <= entry_id
 
     def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
         """Messages of an entry that are to be delivered, and which of a batch they are (None: all).

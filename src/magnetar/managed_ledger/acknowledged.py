@@ -1,7 +1,7 @@
 """What a cursor has consumed: the mark-delete position, holes above it, and bits inside batches.
 
-Ranges are kept per ledger as two sorted lists, so that a subscription whose consumers acknowledge roughly in
-order costs a few numbers, however many messages it has behind it.
+What is consumed is kept per ledger, so that a subscription whose consumers acknowledge roughly in order costs
+little, however many messages it has behind it (``hot_ranges``).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class AcknowledgedState:
             ranges = self.ranges[other]
             if other == ledger_id:
                 ranges.forget_below(entry_id + 1)
-            if other < ledger_id or not ranges.starts:
+            if other < ledger_id or ranges.is_empty():
                 del self.ranges[other]
         if self.batches:
             for found in [p for p in self.batches if p <= position]:
@@ -95,7 +95,7 @@ class AcknowledgedState:
         self.batches.clear()
 
     def range_count(self) -> int:
-        return sum(len(ranges.starts) for ranges in self.ranges.values())
+        return sum(1 for _range in self._all_ranges())
 
     def individually_deleted(self) -> int:
         """Entries consumed above the mark-delete position."""
@@ -114,8 +114,7 @@ class AcknowledgedState:
 
     def _all_ranges(self) -> Iterator[tuple[int, int, int]]:
         for ledger_id in sorted(self.ranges):
-            ranges = self.ranges[ledger_id]
-            for start, end in zip(ranges.starts, ranges.ends, strict=True):
+            for start, end in self.ranges[ledger_id].in_order():
                 yield ledger_id, start, end
 
     def ranges_in_order(self, limit: int) -> Iterator[tuple[int, int, int]]:
@@ -128,9 +127,7 @@ class AcknowledgedState:
     def copy(self) -> AcknowledgedState:
         other = AcknowledgedState(self.mark_delete)
         for ledger_id, ranges in self.ranges.items():
-            twin = other.ranges[ledger_id] = EntryRanges()
-            twin.starts = list(ranges.starts)
-            twin.ends = list(ranges.ends)
+            other.ranges[ledger_id] = ranges.copy()
         other.batches = dict(self.batches)
         return other
 

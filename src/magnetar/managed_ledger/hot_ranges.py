@@ -1,105 +1,59 @@
-"""Which entries of a ledger a cursor has consumed, as ranges.
+"""Which entries of a ledger a cursor has consumed.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_ranges.pxd``. The consumers of a
-Key_Shared subscription acknowledge entries that lie apart, so one range a message comes in here.
+Key_Shared subscription acknowledge entries that lie apart, so a hole a message comes and goes in here: blocks
+with holes have a byte for each entry, blocks without are ranges, however many messages are behind them.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
+
+_SHIFT = 10
+_SIZE = 1024
+_LAST = 1023
+
+_ONES = bytes([1]) * _SIZE
 
 
-class EntryRanges:
-    """Half-open ranges [start, end) of entry ids of one ledger, ascending, apart from each other."""
+class _Block:
+    """Entries of one block: a byte is 1 for each that is in it."""
+
+    def __init__(self) -> None:
+        self.marks = bytearray(_SIZE)
+        self.count = 0
+
+
+class _Runs:
+    """Half-open ranges [start, end) of block numbers, ascending, apart from each other."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.ends: list[int] = []
 
-    def add(self, start: int, end: int) -> int:
-        """Adds [start, end); returns how many entries were not in it before."""
-        starts = self.starts
-        ends = self.ends
-        count = len(ends)
-        if not count or start > _at(ends, count - 1):
-            starts.append(start)
-            ends.append(end)
-            return end - start
-        if start == _at(ends, count - 1):
-            ends[count - 1] = end
-            return end - start
-        first = _at_or_above(ends, start)
-        low = _at(starts, first)
-        high = _at(ends, first)
-        if end < low:
-            starts.insert(first, start)
-            ends.insert(first, end)
-            return end - start
-        covered = high - low
-        last = first + 1
-        while last < count and _at(starts, last) <= end:
-            high = _at(ends, last)
-            covered += high - _at(starts, last)
-            last += 1
-        if last - first > 1:
-            # Most often it closes the gap between two.
-            del starts[first + 1 : last]
-            del ends[first + 1 : last]
-        if start < low:
-            starts[first] = low = start
-        if end > high:
-            high = end
-        ends[first] = high
-        return high - low - covered
+    def add(self, start: int, end: int) -> None:
+        first = _at_or_above(self.ends, start)
+        last = _at_or_above(self.starts, end + 1)
+        if first < last:
+            start = min(start, self.starts[first])
+            end = max(end, self.ends[last - 1])
+        self.starts[first:last] = [start]
+        self.ends[first:last] = [end]
 
-    def add_each(self, entry_ids: array[int], first: int, stop: int, lowest: int, limit: int) -> int:
-        """Adds ``entry_ids[first:stop]`` as far as they are in [lowest, limit); how many were not in it."""
-        added = 0
-        index = first
-        while index < stop:
-            start = entry_ids[index]
-            end = start + 1
-            index += 1
-            while index < stop and entry_ids[index] == end:
-                end += 1
-                index += 1
-            if start < lowest:
-                start = lowest
-            if end > limit:
-                end = limit
-            if start < end:
-                added += self.add(start, end)
-        return added
+    def end_at(self, number: int) -> int:
+        """The end of the range that holds a number; the number itself when none does."""
+        index = _at_or_above(self.ends, number + 1)
+        if index < len(self.ends) and self.starts[index] <= number:
+            return self.ends[index]
+        return number
 
-    def contains(self, entry_id: int) -> bool:
-        return self.end_of_range_at(entry_id) != entry_id
-
-    def end_of_range_at(self, entry_id: int) -> int:
-        """The end of the range that holds ``entry_id``; ``entry_id`` itself when none does."""
-        index = _at_or_above(self.ends, entry_id + 1)
-        if index < len(self.ends) and _at(self.starts, index) <= entry_id:
-            return _at(self.ends, index)
-        return entry_id
-
-    def start_of_next_range(self, entry_id: int) -> int | None:
-        """The first start at or above ``entry_id``."""
-        index = _at_or_above(self.starts, entry_id)
-        return self.starts[index] if index < len(self.starts) else None
-
-    def forget_below(self, entry_id: int) -> None:
-        """Drops everything below ``entry_id``."""
-        index = _at_or_above(self.ends, entry_id + 1)
+    def forget_below(self, number: int) -> None:
+        index = _at_or_above(self.ends, number + 1)
         del self.starts[:index]
         del self.ends[:index]
-        if self.starts and self.starts[0] < entry_id:
-            self.starts[0] = entry_id
-
-    def count(self) -> int:
-        return sum(self.ends) - sum(self.starts)
-
-
-def _at(values: list[int], index: int) -> int:
-    return values[index]
+        if self.starts and self.starts[0] < number:
+            self.starts[0] = number
 
 
 def _at_or_above(values: list[int], wanted: int) -> int:
@@ -108,11 +62,211 @@ def _at_or_above(values: list[int], wanted: int) -> int:
     high = len(values)
     while low < high:
         middle = (low + high) >> 1
-        if _at(values, middle) < wanted:
+        if values[middle] < wanted:
             low = middle + 1
         else:
             high = middle
     return low
+
+
+class EntryRanges:
+    """A set of entry ids (0 and up) of one ledger, seen as half-open ranges [start, end)."""
+
+    def __init__(self) -> None:
+        self._full = _Runs()
+        self._blocks: dict[int, _Block] = {}
+        self._numbers: list[int] = []
+        """Those of ``_blocks``, ascending."""
+
+    def _open(self, number: int) -> _Block | None:
+        """A block that is to be added to; None when nothing is missing in it."""
+        block = self._blocks.get(number)
+        if block is None and self._full.end_at(number) == number:
+            block = self._blocks[number] = _Block()
+            self._numbers.insert(_at_or_above(self._numbers, number), number)
+        return block
+
+    def _drop(self, number: int) -> None:
+        del self._blocks[number]
+        del self._numbers[_at_or_above(self._numbers, number)]
+
+    def _complete(self, number: int) -> None:
+        self._drop(number)
+        self._full.add(number, number + 1)
+
+    def add(self, start: int, end: int) -> int:
+        """Adds [start, end); returns how many entries were not in it before."""
+        added = 0
+        number = start >> _SHIFT
+        while start < end:
+            if start == number << _SHIFT and end - start >= _SIZE:
+                stop = end >> _SHIFT
+                added += self._add_blocks(number, stop)
+                number = stop
+            else:
+                base = number << _SHIFT
+                added += self._add_part(number, start - base, min(end - base, _SIZE))
+                number += 1
+            start = number << _SHIFT
+        return added
+
+    def _add_part(self, number: int, low: int, high: int) -> int:
+        block = self._open(number)
+        if block is None:
+            return 0
+        added = block.marks.count(0, low, high)
+        if added:
+            block.marks[low:high] = _ONES[low:high]
+            block.count += added
+            if block.count == _SIZE:
+                self._complete(number)
+        return added
+
+    def _add_blocks(self, first: int, stop: int) -> int:
+        known = 0
+        low = _at_or_above(self._numbers, first)
+        high = _at_or_above(self._numbers, stop)
+        for number in self._numbers[low:high]:
+            known += self._blocks.pop(number).count
+        del self._numbers[low:high]
+        at = first
+        for start, end in zip(self._full.starts, self._full.ends, strict=True):
+            if start < stop and end > at:
+                known += (min(end, stop) - max(start, at)) << _SHIFT
+        self._full.add(first, stop)
+        return ((stop - first) << _SHIFT) - known
+
+    def add_each(self, entry_ids: array[int], first: int, stop: int, lowest: int, limit: int) -> int:
+        """Adds ``entry_ids[first:stop]`` as far as they are in [lowest, limit); how many were not in it.
+
+        :param lowest: at least 0
+        """
+        added = 0
+        known = -1
+        block: _Block | None = None
+        for index in range(first, stop):
+            entry_id = entry_ids[index]
+            if entry_id < lowest or entry_id >= limit:
+                continue
+            number = entry_id >> _SHIFT
+            if number != known:
+                block = self._open(number)
+                known = number
+            if block is not None and _mark(block, entry_id & _LAST):
+                added += 1
+                if block.count == _SIZE:
+                    self._complete(number)
+                    block = None
+        return added
+
+    def contains(self, entry_id: int) -> bool:
+        number = entry_id >> _SHIFT
+        block = self._blocks.get(number)
+        if block is not None:
+            return block.marks[entry_id & _LAST] == 1
+        return self._full.end_at(number) != number
+
+    def end_of_range_at(self, entry_id: int) -> int:
+        """The end of the range that holds ``entry_id``; ``entry_id`` itself when none does."""
+        while True:
+            number = entry_id >> _SHIFT
+            block = self._blocks.get(number)
+            if block is not None:
+                place = block.marks.find(0, entry_id & _LAST)
+                if place >= 0:
+                    return (number << _SHIFT) + place
+                entry_id = (number + 1) << _SHIFT
+                continue
+            end = self._full.end_at(number)
+            if end == number:
+                return entry_id
+            entry_id = end << _SHIFT
+
+    def start_of_next_range(self, entry_id: int) -> int | None:
+        """The first start at or above ``entry_id``."""
+        if entry_id > 0 and self.contains(entry_id - 1):
+            entry_id = self.end_of_range_at(entry_id)
+        number = entry_id >> _SHIFT
+        found: int | None = None
+        index = _at_or_above(self._full.ends, number + 1)
+        if index < len(self._full.starts):
+            found = max(self._full.starts[index] << _SHIFT, entry_id)
+        index = _at_or_above(self._numbers, number)
+        while index < len(self._numbers):
+            number = self._numbers[index]
+            base = number << _SHIFT
+            if found is not None and found <= base:
+                break
+            place = self._blocks[number].marks.find(1, max(0, entry_id - base))
+            if place >= 0:
+                return base + place
+            index += 1
+        return found
+
+    def forget_below(self, entry_id: int) -> None:
+        """Drops everything below ``entry_id``."""
+        number = entry_id >> _SHIFT
+        place = entry_id & _LAST
+        index = _at_or_above(self._numbers, number)
+        for gone in self._numbers[:index]:
+            del self._blocks[gone]
+        del self._numbers[:index]
+        if place and self._full.end_at(number) != number:
+            self._full.forget_below(number + 1)
+            block = self._open(number)
+            assert block is not None
+            block.marks[:] = _ONES
+            block.count = _SIZE
+        else:
+            self._full.forget_below(number)
+        block = self._blocks.get(number)
+        if block is not None:
+            block.count -= block.marks.count(1, 0, place)
+            block.marks[:place] = bytes(place)
+            if not block.count:
+                self._drop(number)
+
+    def is_empty(self) -> bool:
+        return not self._numbers and not self._full.starts
+
+    def end(self) -> int:
+        """Behind the highest of its entries; 0 when it is empty."""
+        end = 0
+        if self._full.ends:
+            end = self._full.ends[len(self._full.ends) - 1] << _SHIFT
+        if self._numbers:
+            number = self._numbers[len(self._numbers) - 1]
+            end = max(end, (number << _SHIFT) + self._blocks[number].marks.rfind(1) + 1)
+        return end
+
+    def count(self) -> int:
+        """How many entries it has."""
+        full = sum(self._full.ends) - sum(self._full.starts)
+        return (full << _SHIFT) + sum([block.count for block in self._blocks.values()])
+
+    def in_order(self) -> Iterator[tuple[int, int]]:
+        """Its ranges, ascending."""
+        start = self.start_of_next_range(0)
+        while start is not None:
+            end = self.end_of_range_at(start)
+            yield start, end
+            start = self.start_of_next_range(end)
+
+    def copy(self) -> EntryRanges:
+        other = EntryRanges()
+        for start, end in self.in_order():
+            other.add(start, end)
+        return other
+
+
+def _mark(block: _Block, place: int) -> bool:
+    """Whether it was not in the block before."""
+    marks = block.marks
+    if marks[place]:
+        return False
+    marks[place] = 1
+    block.count += 1
+    return True
 
 
 def same_ledger_until(ledger_ids: array[int], first: int, count: int) -> int:

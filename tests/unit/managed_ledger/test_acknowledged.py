@@ -20,14 +20,23 @@ from magnetar.managed_ledger.records import (
 )
 
 ids = st.integers(0, 60)
-spans = st.tuples(ids, st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+near = st.tuples(ids, st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+places = st.integers(0, 6000) | st.sampled_from([1023, 1024, 1025, 2047, 2048, 3072, 4096, 5120])
+lengths = st.integers(1, 12) | st.sampled_from([1023, 1024, 1025, 2048, 3000])
+far = st.tuples(places, lengths).map(lambda pair: (pair[0], pair[0] + pair[1]))
+spans = near | far
+"""Within one block of ``EntryRanges``, and over several."""
 
 
 def members(ranges: EntryRanges) -> set[int]:
     found: set[int] = set()
-    for start, end in zip(ranges.starts, ranges.ends, strict=True):
-        assert start < end
+    last = -1
+    for start, end in ranges.in_order():
+        assert last < start < end, "neighbours must be joined"
         found.update(range(start, end))
+        last = end
+    assert ranges.end() == max(last, 0)
+    assert ranges.is_empty() == (last < 0)
     return found
 
 
@@ -40,11 +49,9 @@ def test_ranges_are_a_set(added: list[tuple[int, int]]) -> None:
         model |= new
         assert members(ranges) == model
         assert ranges.count() == len(model)
-        gaps = zip(ranges.ends, ranges.starts[1:], strict=False)
-        assert all(end < start for end, start in gaps), "neighbours must be joined"
 
 
-@given(st.lists(spans), ids)
+@given(st.lists(spans), ids | places)
 def test_ranges_answer_as_a_set(added: list[tuple[int, int]], asked: int) -> None:
     ranges, model = EntryRanges(), set[int]()
     for start, end in added:
@@ -57,8 +64,12 @@ def test_ranges_answer_as_a_set(added: list[tuple[int, int]], asked: int) -> Non
     following = ranges.start_of_next_range(asked)
     starts = {i for i in model if i - 1 not in model and i >= asked}
     assert following == min(starts, default=None)
+    twin = ranges.copy()
     ranges.forget_below(asked)
     assert members(ranges) == {i for i in model if i >= asked}
+    assert ranges.add(asked, asked + 3) == 3 - len({asked, asked + 1, asked + 2} & model)
+    assert members(ranges) == {i for i in model if i >= asked} | {asked, asked + 1, asked + 2}
+    assert members(twin) == model
 
 
 @st.composite
@@ -132,7 +143,7 @@ def test_a_copy_is_apart(state: AcknowledgedState) -> None:
     assert consumed(copy) == seen
 
 
-@given(st.lists(spans, max_size=4), st.lists(st.integers(-2, 60), max_size=30), ids, ids)
+@given(st.lists(spans, max_size=4), st.lists(st.integers(-2, 60) | places, max_size=30), ids, ids | places)
 def test_each_of_many_entries_is_added_once(
     before: list[tuple[int, int]], acknowledged: list[int], lowest: int, limit: int
 ) -> None:
