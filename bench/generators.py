@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.servers import Server, java_command
+from magnetar.admin_client import AdminClient, NotFound
 
 _SENT = re.compile(r"Aggregated throughput stats --- (\d+) records sent")
 _RECEIVED = re.compile(r"Aggregated throughput stats --- (\d+) records received")
 _JAVA_MEMORY = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
 _JAVA_START_SECONDS = 6.0
+_JAVA_CONSUMER_SECONDS = 60.0
 
 
 class Void(Exception):
@@ -43,6 +45,23 @@ def start_perf(server: Server, command: str, topic: str, *flags: str) -> subproc
     arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "--raw", *flags]
     quiet = subprocess.DEVNULL
     return subprocess.Popen([*arguments, "-u", server.url], stdout=quiet, stderr=quiet)
+
+
+def _wait_for_consumer(server: Server, topic: str) -> None:
+    """What is published before is lost.
+
+    :raises Void: none came
+    """
+    admin, end = AdminClient(server.admin_url), time.monotonic() + _JAVA_CONSUMER_SECONDS
+    while time.monotonic() < end:
+        try:
+            subscriptions = admin.topic_stats(topic)["subscriptions"].values()
+        except NotFound:
+            subscriptions = ()
+        if any(consumer["availablePermits"] > 0 for s in subscriptions for consumer in s["consumers"]):
+            return
+        time.sleep(0.2)
+    raise Void(f"no consumer came within {_JAVA_CONSUMER_SECONDS:g} s")
 
 
 class JavaPerf:
@@ -79,6 +98,8 @@ class JavaPerf:
             consume, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as consumer:
             time.sleep(_JAVA_START_SECONDS)
+            if lossy:
+                _wait_for_consumer(server, topic)
             before = server.cpu_seconds()
             producer = subprocess.run(
                 produce, capture_output=True, text=True, timeout=seconds + 120, check=False
@@ -91,7 +112,7 @@ class JavaPerf:
             raise Void(f"no figures: {' / '.join(tails)}")
         messages = int(sent[1])
         lost = max(0, messages - int(received[1]))
-        if messages == 0 or (lost and not lossy):
+        if messages == 0 or lost == messages or (lost and not lossy):
             raise Void(f"{messages} were sent, {received[1]} came")
         return {
             "server_cpu_us_per_message": spent / messages * 1e6,

@@ -491,6 +491,30 @@ def test_caps_count_here_too(start_server: Any) -> None:
     client.close()
 
 
+def test_a_topic_may_have_policies_of_its_own(client: Client, topic: str, broker: Server) -> None:
+    client.subscribe(topic, "s")
+    assert broker.ask("POST", path_of(topic) + "/maxProducers", "1")[0] == 204
+    assert broker.ask("GET", path_of(topic) + "/maxProducers") == (200, b"1")
+    client.produce(topic)
+    with pytest.raises(Refused, match="max producers"):
+        client.produce(topic)
+    stored = topic.replace("non-persistent", "persistent")
+    client.produce(stored)
+    client.produce(stored)
+
+
+def test_encryption_and_sizes_are_checked(client: Client, topic: str, broker: Server) -> None:
+    client.subscribe(topic, "s")
+    assert broker.ask("POST", path_of(topic) + "/maxMessageSize", "200")[0] == 204
+    producer, _ = client.produce(topic)
+    client.publish(producer, 0, entry_of(bytes(1000)))
+    client.publish(producer, 1, entry_of(b"small", 1))
+    refused = client.take(BaseCommand.SEND_ERROR)
+    assert (refused.sequence_id, refused.message) == (0, "Exceed maximum message size")
+    assert client.take(BaseCommand.SEND_RECEIPT).sequence_id == 1
+    assert stats(broker, topic)["msgInCounter"] == 1
+
+
 def test_exclusive_producers_and_who_waits_for_them(client: Client, topic: str, broker: Server) -> None:
     owner, success = client.produce(topic, producer_access_mode=1)
     assert success.topic_epoch == 0
