@@ -39,7 +39,7 @@ def test_connected_tells_version_limits_and_features(server: Server) -> None:
     assert connected.protocol_version == 20
     assert connected.max_message_size == 5 * 1024 * 1024
     assert connected.server_version
-    assert not connected.feature_flags.supports_topic_watchers
+    assert connected.feature_flags.supports_topic_watchers
     assert Client(server.port, protocol_version=99).connected.protocol_version == 21
 
 

@@ -83,18 +83,6 @@ def test_markers_and_message_ids_of_replicators(client: Client, topic: str) -> N
     assert client.published(producer, [b"m"])
 
 
-def test_topic_list_watchers(client: Client) -> None:
-    with pytest.raises(Refused, match="watchers") as refused:
-        client.ask(
-            BaseCommand.WATCH_TOPIC_LIST,
-            BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
-            watcher_id=1,
-            namespace="public/default",
-            topics_pattern=".*",
-        )
-    assert refused.value.code == NOT_ALLOWED
-
-
 # Names
 
 

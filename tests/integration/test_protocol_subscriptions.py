@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from raw_client import EARLIEST, FROM_BROKER, LATEST, Client, Refused, entry_of, id_of, position
+from raw_client import EARLIEST, FROM_BROKER, LATEST, Client, Refused, command, entry_of, id_of, position
 from server import Server
 
 from magnetar.errors import ServerErrorCode
@@ -389,6 +389,27 @@ def test_consumer_stats(client: Client, topic: str) -> None:
     stats = client.ask(BaseCommand.CONSUMER_STATS, BaseCommand.CONSUMER_STATS_RESPONSE, consumer_id=consumer)
     assert (stats.consumerName, stats.type) == ("who", "Shared")
     assert (stats.unackedMessages, stats.availablePermits, stats.msgBacklog) == (4, 0, 10)
-    assert stats.address.startswith("127.0.0.1:")
+    assert stats.address.startswith("/127.0.0.1:")
     missing = client.ask(BaseCommand.CONSUMER_STATS, BaseCommand.CONSUMER_STATS_RESPONSE, consumer_id=99)
     assert missing.error_code == ServerErrorCode.CONSUMER_NOT_FOUND
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Shared", "Key_Shared"])
+def test_messages_carry_the_epoch_that_their_consumer_gave(client: Client, topic: str, kind: str) -> None:
+    """Also when it is 0: else Java's consumers take what was on its way for what comes again."""
+    in_order = kind in ("Exclusive", "Failover")
+    producer, _ = client.produce(topic)
+    value = CommandSubscribe.SubType.Value(kind)
+    consumer = client.subscribe(topic, "s", value, 10, consumer_epoch=0)
+    client.published(producer, [b"1"])
+    found, _ = client.message(consumer)
+    assert found.HasField("consumer_epoch") is in_order
+    client.send(
+        command(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=consumer, consumer_epoch=7)
+    )
+    found, _ = client.message(consumer)
+    assert (found.HasField("consumer_epoch"), found.consumer_epoch) == (in_order, 7 if in_order else 0)
+    without = client.subscribe(topic, "without", value, 10)
+    client.published(producer, [b"2"])
+    found, _ = client.message(without)
+    assert not found.HasField("consumer_epoch")

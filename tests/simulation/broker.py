@@ -153,6 +153,20 @@ class BrokerProcess:
         self.disk = self.disk.power_cut()
         return True
 
+    async def unload(self, topic: str) -> None:
+        """Closes a topic, as an operator does who wants it to be served elsewhere."""
+        simulation, service = self.simulation, self.service
+        assert simulation is not None
+        assert service is not None
+        loaded = service.topics.get(topic)
+        if loaded is None:
+            return
+        self._trace.note("broker: unloads", topic)
+        done = self._loop.create_future()
+        work = simulation.loop.create_task(service.unload_topic(loaded))
+        work.add_done_callback(done.set_result)
+        (await done).result()
+
     def _too_long(self) -> None:
         raise Violation(f"the broker does not stop within {_STOP_SECONDS} seconds")
 

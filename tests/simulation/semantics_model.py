@@ -9,13 +9,37 @@ from simulation.trace import Violation
 Position = tuple[int, int]
 
 
-@dataclass
+@dataclass(eq=False)
 class Stored:
     """An entry that its producer was told is stored."""
 
     key: str
     payload: bytes
     messages: int
+    time: int
+    """When it was published; later entries have later times."""
+
+
+@dataclass
+class Topic:
+    """All that is known to be stored, by position. No entry is stored twice."""
+
+    entries: dict[Position, Stored] = field(default_factory=dict)
+    _places: dict[bytes, Position] = field(default_factory=dict)
+
+    def found(self, position: Position, stored: Stored) -> None:
+        """An entry is there: its producer, or a consumer, was told so.
+
+        :raises Violation: it is somewhere else as well, or something else is there
+        """
+        if self._places.setdefault(stored.payload, position) != position:
+            raise Violation(f"{stored.payload!r} is at {position}, and at {self._places[stored.payload]}")
+        if self.entries.setdefault(position, stored) is not stored:
+            raise Violation(f"{position} is {stored.payload!r} and {self.entries[position].payload!r}")
+
+    def is_placed(self, stored: Stored) -> bool:
+        """Whether it is known where an entry is."""
+        return stored.payload in self._places
 
 
 @dataclass
@@ -26,7 +50,9 @@ class SubscriptionState:
     """
 
     kind: str
-    stored: dict[Position, Stored]
+    topic: Topic
+    begins: int = 0
+    """Entries that were published before this time count as consumed: somebody sought to it."""
     acked: dict[Position, float] = field(default_factory=dict)
     """When it was acknowledged."""
     parts: dict[Position, tuple[int, float]] = field(default_factory=dict)
@@ -44,10 +70,11 @@ class SubscriptionState:
 
     def owed(self) -> set[Position]:
         """What must still be delivered and acknowledged."""
-        return self.stored.keys() - self.acked.keys() - self.doubtful
+        owed = {position for position, stored in self.topic.entries.items() if stored.time >= self.begins}
+        return owed - self.acked.keys() - self.doubtful
 
     def full(self, position: Position) -> int:
-        return (1 << self.stored[position].messages) - 1
+        return (1 << self.topic.entries[position].messages) - 1
 
     # What consumers see
 
@@ -55,12 +82,12 @@ class SubscriptionState:
         self, name: str, position: Position, payload: bytes, remaining: int | None, count: int
     ) -> None:
         """:raises Violation: it must not come now, or not like this"""
-        stored = self.stored.get(position)
+        stored = self.topic.entries.get(position)
         if stored is None:
             raise Violation(f"{self.kind}: {position} was never stored")
         if payload != stored.payload:
             raise Violation(f"{self.kind}: {position} has other bytes")
-        if position in self.acked:
+        if position in self.acked or stored.time < self.begins:
             raise Violation(f"{self.kind}: {position} was acknowledged")
         self._check_parts(position, remaining)
         if self.shared:
@@ -94,9 +121,10 @@ class SubscriptionState:
             raise Violation(f"{self.kind}: {position} comes with count {count} in place of {wanted}")
         if self.kind != "Key_Shared":
             return
-        key = self.stored[position].key
+        entries = self.topic.entries
+        key = entries[position].key
         for other in self.owed():
-            if other < position and self.stored[other].key == key and self.holders.get(other) != name:
+            if other < position and entries[other].key == key and self.holders.get(other) != name:
                 holder = self.holders.get(other)
                 raise Violation(f"{position} of key {key} goes to {name} before {other}, held by {holder}")
 
@@ -129,7 +157,7 @@ class SubscriptionState:
         if not self.shared:
             # From the mark-delete position on, to whoever is served.
             self.holders.clear()
-            self.last.clear()
+            self.last.pop(name, None)
             return
         for position in [p for p, holder in self.holders.items() if holder == name]:
             if positions is None or position in positions:
@@ -145,12 +173,13 @@ class SubscriptionState:
             self.holders.clear()
             self.counts.clear()
 
-    def sought(self, position: Position) -> None:
-        """Everything before ``position`` counts as consumed, everything else as not."""
+    def sought(self, time: int) -> None:
+        """Everything that was published before ``time`` counts as consumed, everything else as not."""
         self.restarted()
         self.parts.clear()
         self.doubtful.clear()
-        self.acked = {each: -1.0 for each in self.stored if each < position}
+        self.acked.clear()
+        self.begins = time
 
     def restarted(self) -> None:
         """Nobody is connected any more."""

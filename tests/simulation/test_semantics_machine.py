@@ -23,25 +23,23 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from magnetar.config.settings import default_settings
-from magnetar.ledger.embedded.settings import EmbeddedSettings
-from magnetar.managed_ledger.records import bits_from_words, words_from_bits
-from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
-from magnetar.protocol.metadata import build_entry, parse_entry
-from magnetar.protocol.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandAck,
-    CommandSubscribe,
-    MessageIdData,
-    MessageMetadata,
-)
+from magnetar.managed_ledger.records import words_from_bits
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe, MessageIdData
 from simulation import limits
 from simulation.connection import Connection, command
-from simulation.semantics_model import Position, Stored, SubscriptionState
+from simulation.semantics_clients import Consumer, Producer, id_of, tiny_limits
+from simulation.semantics_model import Position, Stored, SubscriptionState, Topic
 from simulation.world import World
 
 TOPIC = "persistent://public/default/t0"
 KINDS = ("Exclusive", "Shared", "Failover", "Key_Shared")
+KEYS = st.lists(st.sampled_from("abcde"), min_size=1, max_size=8)
+BATCHES = st.sampled_from((1, 4))
+IN_ORDER = ("Exclusive", "Failover")
+QUIET_STEPS = 5
+"""Between interruptions: else nobody ever holds anything."""
+DELAYS = st.sampled_from((0.0, 0.001, 0.005))
+INTERRUPTIONS = ("cut", "unload", "stop", "kill")
 STEPS = int(os.environ.get("MAGNETAR_MODEL_STEPS", "10000"))
 STEPS_EACH = 50
 SETTLED = 0.1
@@ -50,91 +48,35 @@ FIRM = 1.0
 """Virtual seconds after which an acknowledgement is on the disk."""
 
 
-class Consumer:
-    """Takes what it has permits for, and acknowledges what it is told to."""
-
-    def __init__(
-        self, name: str, state: SubscriptionState, connection: Connection, sent: dict[bytes, Stored]
-    ) -> None:
-        self.name = name
-        self._sent = sent
-        self.state = state
-        self.connection = connection
-        self.number = connection.next_id()
-        connection.consumers[self.number] = self
-        self.inbox: dict[Position, int] = {}
-        """What it holds: how many messages were delivered of each."""
-        self.open = True
-
-    def received(self, kind: int, message: Any, entry: bytes) -> None:
-        if kind == BaseCommand.CLOSE_CONSUMER:
-            self.open = False
-            return
-        if kind == BaseCommand.ACTIVE_CONSUMER_CHANGE:
-            if message.is_active:
-                self.state.last.pop(self.name, None)
-            return
-        position = (message.message_id.ledgerId, message.message_id.entryId)
-        remaining = bits_from_words(message.ack_set) if message.ack_set else None
-        payload = parse_entry(entry).payload
-        # It may come before its producer's receipt.
-        self.state.stored.setdefault(position, self._sent[payload])
-        self.state.delivered(self.name, position, payload, remaining, message.redelivery_count)
-        self.inbox[position] = self.state.stored[position].messages
-
-    def disconnected(self) -> None:
-        self.open = False
-
-
-def tiny_limits(seed: int) -> limits.Limits:
-    """Ledgers of a few entries, a cache that holds little; nothing is trimmed."""
-    random = Random(seed)
-    return limits.Limits(
-        default_settings(
-            broker_service_port=limits.BROKER_PORT,
-            acknowledgment_at_batch_index_level_enabled=True,
-            active_consumer_failover_delay_time_millis=random.choice((0, 20)),
-            dispatcher_max_round_robin_batch_size=random.choice((1, 3, 20)),
-            subscription_key_shared_use_consistent_hashing=random.random() < 0.7,
-            key_shared_look_ahead_msg_in_replay_threshold_per_consumer=random.choice((1, 5, 2000)),
-            keep_alive_interval_seconds=600,
-        ),
-        EmbeddedSettings(segment_bytes=256 << 10, first_segment_bytes=64 << 10, reserve_bytes=0),
-        ManagedLedgerSettings(
-            max_entries_per_ledger=random.choice((7, 1000)), min_rollover_ms=0, retention=limits.FOREVER
-        ),
-        EntryCacheSettings(max_bytes=random.choice((0, 4 << 10, 1 << 20))),
-        disk_seconds=0.001,
-    )
-
-
 class SemanticsMachine(RuleBasedStateMachine):
     """Each rule runs until nothing is under way, so that the model knows exactly what must be true."""
 
     def __init__(self) -> None:
         super().__init__()
         self._closing = ExitStack()
-        self.stored: dict[Position, Stored] = {}
-        self.states = {kind: SubscriptionState(kind, self.stored) for kind in KINDS}
+        self.topic = Topic()
+        self.states = {kind: SubscriptionState(kind, self.topic) for kind in KINDS}
         self.consumers: dict[str, list[Consumer]] = {kind: [] for kind in KINDS}
-        self._producer: Connection | None = None
         self._sent: dict[bytes, Stored] = {}
-        self._sequence = 0
+        self.producer = Producer(self.topic, self._sent)
+        self.deduplicates = False
         self._names = 0
+        self._quiet = 0
+        """Steps since everybody was disconnected."""
         self._sound = False
         """Nothing has failed so far."""
 
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
         tiny = tiny_limits(seed)
+        self.deduplicates = tiny.settings.broker_deduplication_enabled
         self._closing.enter_context(limits.in_effect(tiny))
         self.world = World(Random(seed), tiny)
         self._closing.callback(self.world.close)
         self._run(self._start)
         for kind in KINDS:
             # From now on everything is kept for it.
-            self._subscribe(kind, 0)
-            self._leave(self.consumers[kind][0], cut=False)
+            self._subscribe(kind, 100)
 
     def _run(self, work: Callable[[], Any]) -> None:
         async def and_settle() -> None:
@@ -142,6 +84,7 @@ class SemanticsMachine(RuleBasedStateMachine):
             await self.world.sleep(SETTLED)
 
         self._sound = False
+        self._quiet += 1
         self.world.drive(and_settle())
         self._sound = True
         for kind, consumers in self.consumers.items():
@@ -155,39 +98,86 @@ class SemanticsMachine(RuleBasedStateMachine):
         host = world.network.host(world.loop, f"client-{name}")
         return await Connection.open(name, host, world.trace, world.steps, world.address, 30.0)
 
-    def _consumer(self, data: st.DataObject, kinds: tuple[str, ...] = KINDS) -> Consumer | None:
-        """One that is connected, of some of the types."""
-        found = [consumer for kind in kinds for consumer in self.consumers[kind]]
-        return data.draw(st.sampled_from(found), label="consumer") if found else None
+    def _consumer(self, data: st.DataObject) -> Consumer:
+        """One that is connected."""
+        found = [consumer for kind in KINDS for consumer in self.consumers[kind]]
+        return data.draw(st.sampled_from(found), label="consumer")
+
+    def _holders(self, kinds: tuple[str, ...] = KINDS, *, batches: bool = False) -> list[Consumer]:
+        """Consumers of some of the types that hold something, or a batch."""
+        return [
+            consumer
+            for kind in kinds
+            for consumer in self.consumers[kind]
+            if any(size > 1 or not batches for size in consumer.inbox.values())
+        ]
+
+    def _holder(
+        self, data: st.DataObject, kinds: tuple[str, ...] = KINDS, *, batches: bool = False
+    ) -> Consumer:
+        return data.draw(st.sampled_from(self._holders(kinds, batches=batches)), label="consumer")
 
     # Publishing
 
-    @rule(keys=st.lists(st.sampled_from("abcde"), min_size=1, max_size=8), batch=st.sampled_from((1, 1, 4)))
+    async def _attach(self) -> None:
+        """Sees to it that there is a producer; what it sent before and was not told of is sent again, where
+        that stores nothing twice."""
+        producer = self.producer
+        while not producer.open:
+            connection = producer.connection or await self._connect("producer")
+            await producer.attach(connection, TOPIC)
+            waiting, producer.waiting = producer.waiting, {}
+            if self.deduplicates:
+                for _first, stored in sorted(waiting.items()):
+                    producer.send(stored)
+            await self.world.sleep(SETTLED)
+
+    async def _receipted(self) -> None:
+        await self.world.sleep(SETTLED)
+        assert not self.producer.waiting, f"never receipted: {self.producer.waiting}"
+
+    @rule(keys=KEYS, batch=BATCHES)
     def publish(self, keys: list[str], batch: int) -> None:
         async def work() -> None:
-            if self._producer is None or self._producer.closed:
-                self._producer = await self._connect("producer")
-                await self._producer.ask(BaseCommand.PRODUCER, topic=TOPIC, producer_id=1)
-            receipts = Receipts(self.stored)
-            self._producer.producers[1] = receipts
-            entries = []
+            await self._attach()
             for key in keys:
-                self._sequence += 1
-                metadata = MessageMetadata(
-                    producer_name="p", sequence_id=self._sequence, publish_time=1, partition_key=key
-                )
-                fields = {}
-                if batch > 1:
-                    metadata.num_messages_in_batch = fields["num_messages"] = batch
-                entries.append(Stored(key, b"%d" % self._sequence, batch))
-                self._sent[entries[-1].payload] = entries[-1]
-                self._producer.send(
-                    command(BaseCommand.SEND, producer_id=1, sequence_id=self._sequence, **fields),
-                    build_entry(metadata, entries[-1].payload),
-                )
-                receipts.wanted[self._sequence] = entries[-1]
+                self.producer.publish(key, batch)
+            await self._receipted()
+
+        self._run(work)
+
+    @precondition(lambda self: self.deduplicates and self._sent)
+    @rule(data=st.data())
+    def publish_again(self, data: st.DataObject) -> None:
+        """What was stored before is receipted again, and stored once."""
+        some = data.draw(st.sets(st.sampled_from(sorted(self._sent)), min_size=1, max_size=5), label="again")
+
+        async def work() -> None:
+            await self._attach()
+            for payload in sorted(some, key=int):
+                self.producer.send(self._sent[payload])
+            await self._receipted()
+
+        self._run(work)
+
+    @precondition(lambda self: self._quiet > QUIET_STEPS)
+    @rule(keys=KEYS, batch=BATCHES, how=st.sampled_from(INTERRUPTIONS), delay=DELAYS)
+    def publish_and_lose(self, keys: list[str], batch: int, how: str, delay: float) -> None:
+        """Something happens while entries are on their way."""
+
+        async def work() -> None:
+            await self._attach()
+            for key in keys:
+                self.producer.publish(key, batch)
+            await self.world.sleep(delay)
+            if how == "cut":
+                connection = self.producer.connection
+                assert connection is not None
+                connection.abort()
+            else:
+                await self._interrupt(how)
             await self.world.sleep(SETTLED)
-            assert not receipts.wanted, f"never receipted: {receipts.wanted}"
+            await self._attach()
 
         self._run(work)
 
@@ -230,8 +220,7 @@ class SemanticsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), permits=st.integers(1, 20))
     def flow(self, data: st.DataObject, permits: int) -> None:
         consumer = self._consumer(data)
-        if consumer is not None:
-            self._run(lambda: self._granting(consumer, permits))
+        self._run(lambda: self._granting(consumer, permits))
 
     async def _granting(self, consumer: Consumer, permits: int) -> None:
         self._grant(consumer, permits)
@@ -253,8 +242,7 @@ class SemanticsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), cut=st.booleans())
     def leave(self, data: st.DataObject, cut: bool) -> None:
         consumer = self._consumer(data)
-        if consumer is not None:
-            self._leave(consumer, cut=cut)
+        self._leave(consumer, cut=cut)
 
     # Acknowledging
 
@@ -263,52 +251,56 @@ class SemanticsMachine(RuleBasedStateMachine):
             BaseCommand.ACK, consumer_id=consumer.number, ack_type=kind, message_id=ids
         )
 
-    @precondition(lambda self: any(self.consumers.values()))
+    @precondition(lambda self: self._holders())
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        consumer = self._consumer(data)
-        if consumer is None or not consumer.inbox:
-            return
+        consumer = self._holder(data)
         some = data.draw(st.sets(st.sampled_from(sorted(consumer.inbox)), min_size=1), label="acknowledged")
+        self._run(lambda: self._acknowledging(consumer, some))
+
+    async def _acknowledging(self, consumer: Consumer, some: set[Position]) -> None:
+        now = self.world.loop.time()
+        for position in some:
+            del consumer.inbox[position]
+            consumer.state.acknowledge(position, now)
+        await self._send_ack(consumer, CommandAck.Individual, [id_of(each) for each in sorted(some)])
+
+    @precondition(lambda self: self._holders(IN_ORDER))
+    @rule(data=st.data(), part=st.booleans())
+    def acknowledge_cumulatively(self, data: st.DataObject, part: bool) -> None:
+        consumer = self._holder(data, IN_ORDER)
+        last = data.draw(st.sampled_from(sorted(consumer.inbox)), label="up to")
+        named = id_of(last)
+        remaining = 0
+        if part and consumer.inbox[last] > 1:
+            named.batch_size = consumer.inbox[last]
+            first_left = data.draw(st.integers(1, named.batch_size - 1), label="messages of the batch")
+            remaining = (1 << named.batch_size) - (1 << first_left)
+            named.ack_set.extend(words_from_bits(remaining))
 
         async def work() -> None:
             now = self.world.loop.time()
-            for position in some:
+            if remaining:
+                consumer.state.acknowledge_up_to((last[0], last[1] - 1), now)
+                consumer.state.acknowledge_part(last, remaining, now)
+            else:
+                consumer.state.acknowledge_up_to(last, now)
+            for position in [p for p in consumer.inbox if p in consumer.state.acked]:
                 del consumer.inbox[position]
-                consumer.state.acknowledge(position, now)
-            await self._send_ack(consumer, CommandAck.Individual, [id_of(each) for each in sorted(some)])
+            await self._send_ack(consumer, CommandAck.Cumulative, [named])
 
         self._run(work)
 
-    @precondition(lambda self: any(self.consumers.values()))
-    @rule(data=st.data())
-    def acknowledge_cumulatively(self, data: st.DataObject) -> None:
-        consumer = self._consumer(data, ("Exclusive", "Failover"))
-        if consumer is None or not consumer.inbox:
-            return
-        last = data.draw(st.sampled_from(sorted(consumer.inbox)), label="up to")
-
-        async def work() -> None:
-            consumer.state.acknowledge_up_to(last, self.world.loop.time())
-            for position in [p for p in consumer.inbox if p <= last]:
-                del consumer.inbox[position]
-            await self._send_ack(consumer, CommandAck.Cumulative, [id_of(last)])
-
-        self._run(work)
-
-    @precondition(lambda self: any(self.consumers.values()))
+    @precondition(lambda self: self._holders(batches=True))
     @rule(data=st.data())
     def acknowledge_part(self, data: st.DataObject) -> None:
-        consumer = self._consumer(data)
-        batches = sorted(p for p, size in consumer.inbox.items() if size > 1) if consumer is not None else []
-        if consumer is None or not batches:
-            return
+        consumer = self._holder(data, batches=True)
+        batches = sorted(p for p, size in consumer.inbox.items() if size > 1)
         position = data.draw(st.sampled_from(batches), label="batch")
         size = consumer.inbox[position]
         remaining = data.draw(st.integers(1, (1 << size) - 1), label="remaining")
 
         async def work() -> None:
-            assert consumer is not None
             consumer.state.acknowledge_part(position, remaining, self.world.loop.time())
             if position in consumer.state.acked:
                 del consumer.inbox[position]
@@ -319,19 +311,20 @@ class SemanticsMachine(RuleBasedStateMachine):
 
         self._run(work)
 
-    @precondition(lambda self: any(self.consumers.values()))
+    @precondition(lambda self: self._holders())
     @rule(data=st.data(), everything=st.booleans())
     def redeliver(self, data: st.DataObject, everything: bool) -> None:
-        consumer = self._consumer(data, ("Exclusive", "Shared", "Key_Shared"))
-        if consumer is None or not consumer.inbox:
-            return
+        consumer = self._holder(data)
         some = None
-        if not everything and consumer.state.shared:
+        if not everything:
             some = data.draw(st.sets(st.sampled_from(sorted(consumer.inbox)), min_size=1), label="again")
 
         async def work() -> None:
-            consumer.state.redelivered(consumer.name, some)
-            for position in list(consumer.inbox) if some is None else some:
+            # Who is not served any more asks for nothing: another one has it already.
+            if consumer.state.kind != "Failover" or consumer.active:
+                consumer.state.redelivered(consumer.name, some)
+            again = some if some is not None and consumer.state.shared else list(consumer.inbox)
+            for position in again:
                 del consumer.inbox[position]
             ids = [id_of(each) for each in sorted(some or ())]
             consumer.connection.send(
@@ -347,45 +340,65 @@ class SemanticsMachine(RuleBasedStateMachine):
 
     # Operators
 
-    @precondition(lambda self: self.stored and any(self.consumers.values()))
-    @rule(data=st.data())
-    def seek(self, data: st.DataObject) -> None:
-        consumer = self._consumer(data)
-        if consumer is None:
-            return
-        target = data.draw(st.sampled_from(sorted(self.stored)), label="to")
-
+    def _seek(self, consumer: Consumer, time: int, **target: Any) -> None:
         async def work() -> None:
             for each in self.consumers[consumer.state.kind]:
                 each.inbox.clear()
-            consumer.state.sought(target)
-            await consumer.connection.ask(
-                BaseCommand.SEEK, consumer_id=consumer.number, message_id=id_of(target)
-            )
+            consumer.state.sought(time)
+            await consumer.connection.ask(BaseCommand.SEEK, consumer_id=consumer.number, **target)
 
         self._run(work)
 
-    @rule()
-    def wait(self) -> None:
-        self._run(lambda: self.world.sleep(FIRM))
+    @precondition(lambda self: self.topic.entries and any(self.consumers.values()))
+    @rule(data=st.data())
+    def seek(self, data: st.DataObject) -> None:
+        consumer = self._consumer(data)
+        target = data.draw(st.sampled_from(sorted(self.topic.entries)), label="to")
+        self._seek(consumer, self.topic.entries[target].time, message_id=id_of(target))
 
-    @rule(kill=st.booleans())
-    def restart(self, kill: bool) -> None:
-        async def work() -> None:
-            since = self.world.loop.time() - FIRM
-            for state in self.states.values():
-                if kill:
-                    state.killed(since)
-                else:
-                    state.restarted()
-            if kill:
-                self.world.broker.kill()
-                await self.world.sleep(SETTLED)
+    @precondition(lambda self: self.producer.sequence and any(self.consumers.values()))
+    @rule(data=st.data())
+    def seek_by_time(self, data: st.DataObject) -> None:
+        consumer = self._consumer(data)
+        time = data.draw(st.integers(1, self.producer.sequence + 1), label="to the time")
+        self._seek(consumer, time, message_publish_time=time)
+
+    async def _interrupt(self, how: str) -> None:
+        """Everybody is disconnected: the topic moves, or the broker ends, and starts again."""
+        self._quiet = 0
+        broker = self.world.broker
+        if how == "unload":
+            await broker.unload(TOPIC)
+        elif how == "stop":
+            assert await broker.stop()
+        else:
+            broker.kill()
+        since = self.world.loop.time() - FIRM
+        for state in self.states.values():
+            if how == "kill":
+                state.killed(since)
             else:
-                assert await self.world.broker.stop()
+                state.restarted()
+        await self.world.sleep(SETTLED)
+        if how != "unload":
             await self._start()
 
+    @precondition(lambda self: self._quiet > QUIET_STEPS)
+    @rule(how=st.sampled_from(("unload", "stop", "kill")), firm=st.booleans(), come_back=st.booleans())
+    def interrupt(self, how: str, firm: bool, come_back: bool) -> None:
+        """:param firm: some time after anything was acknowledged; else just after something was"""
+
+        async def work() -> None:
+            if firm:
+                await self.world.sleep(FIRM)
+            else:
+                for consumer in self._holders():
+                    await self._acknowledging(consumer, set(sorted(consumer.inbox)[::2]))
+            await self._interrupt(how)
+
         self._run(work)
+        for kind in KINDS if come_back else ():
+            self._subscribe(kind, 100)
 
     # The end
 
@@ -403,46 +416,18 @@ class SemanticsMachine(RuleBasedStateMachine):
                 self._subscribe(kind, 0)
             for consumer in self.consumers[kind]:
                 self._run(lambda consumer=consumer: self._granting(consumer, 100_000))
-            for _ in range(len(self.stored) + 10):
+            for _ in range(len(self.topic.entries) + 10):
                 holding = [consumer for consumer in self.consumers[kind] if consumer.inbox]
                 if not holding:
                     break
                 for consumer in holding:
-                    self._run(lambda consumer=consumer: self._acknowledge_all(consumer))
+                    self._run(lambda consumer=consumer: self._acknowledging(consumer, set(consumer.inbox)))
             owed = self.states[kind].owed()
             assert not owed, f"{kind}: never delivered: {sorted(owed)[:5]} and {len(owed)} in all"
-
-    async def _acknowledge_all(self, consumer: Consumer) -> None:
-        now = self.world.loop.time()
-        ids = [id_of(position) for position in sorted(consumer.inbox)]
-        for position in consumer.inbox:
-            consumer.state.acknowledge(position, now)
-        consumer.inbox.clear()
-        await self._send_ack(consumer, CommandAck.Individual, ids)
-
-
-class Receipts:
-    """A producer's side of its connection."""
-
-    def __init__(self, stored: dict[Position, Stored]) -> None:
-        self.wanted: dict[int, Stored] = {}
-        self.stored = stored
-
-    def received(self, kind: int, message: Any, _entry: bytes) -> None:
-        if kind == BaseCommand.CLOSE_PRODUCER:
-            # The broker stops.
-            return
-        assert kind == BaseCommand.SEND_RECEIPT, message
-        where = (message.message_id.ledgerId, message.message_id.entryId)
-        wanted = self.wanted.pop(message.sequence_id)
-        assert self.stored.setdefault(where, wanted) is wanted
-
-    def disconnected(self) -> None:
-        """The next publish connects again."""
-
-
-def id_of(position: Position) -> MessageIdData:
-    return MessageIdData(ledgerId=position[0], entryId=position[1])
+        begins = min(state.begins for state in self.states.values())
+        receipted = self.producer.receipted.values()
+        lost = [each for each in receipted if each.time >= begins and not self.topic.is_placed(each)]
+        assert not lost, f"receipted and nowhere: {lost[:5]}"
 
 
 GROUPS = 4

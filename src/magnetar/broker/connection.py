@@ -21,6 +21,7 @@ from magnetar.broker.producer import Opening, Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription_base import BaseSubscription
+from magnetar.broker.topic_lists import TopicList
 from magnetar.broker.wire_ids import unsigned
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
 from magnetar.protocol.errors import FrameError
@@ -72,6 +73,7 @@ class Connection:
         self.consumers: dict[int, Consumer[BaseSubscription]] = {}
         self.opening_producers: dict[int, Opening] = {}
         self.opening_consumers: dict[int, object] = {}
+        self.topic_watchers: dict[int, TopicList] = {}
         self._closed_producers: dict[int, None] = {}
         self.pending_publishes = 0
         self.passing = 0
@@ -122,6 +124,7 @@ class Connection:
         for consumer in list(self.consumers.values()):
             consumer.subscription.remove(consumer)
         self.consumers.clear()
+        self.broker.topic_lists.close_all(self)
 
     def eof_received(self) -> bool:
         return False

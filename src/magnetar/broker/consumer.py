@@ -42,11 +42,21 @@ class ConsumerSubscription(Protocol):
     """What a consumer tells its subscription."""
 
     def sent(self, messages: int, size: int) -> int:
-        """So much was sent; returns the time, in ms since 1970."""
+        """So much was sent; returns the time, in ms since 1970.
+
+        :param size: bytes of the entries, as they are stored
+        """
         ...
 
 
 S = TypeVar("S", bound=ConsumerSubscription)
+
+
+def entry_bytes(run: EntryRun | PassingRun, first: int, end: int) -> int:
+    """Bytes of entries [first, end) of a run, as they are stored."""
+    if end - first == 1:
+        return run.ends[first] - run.starts[first]
+    return sum(run.ends[first:end]) - sum(run.starts[first:end])
 
 
 class Consumer(Generic[S]):
@@ -148,9 +158,10 @@ class Consumer(Generic[S]):
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
-        if self.epoch:
-            # Whoever asked for everything again drops what does not carry the number it gave then.
-            self._send_with_epoch(run, first, end, messages)
+        # Whoever asks for everything again drops what does not carry the number it gave then.
+        epoch = -1 if self.epoch is None else self.epoch
+        if epoch < -1:
+            self._send_one_by_one(run, first, end, messages)
             return
         frames = encode_messages(
             self.consumer_id,
@@ -162,62 +173,61 @@ class Consumer(Generic[S]):
             first,
             end - first,
             self.partition,
+            epoch,
         )
         self.connection.queue(frames)
-        self._sent(end - first, messages, len(frames))
+        self._sent(end - first, messages, entry_bytes(run, first, end))
 
-    def _send_with_epoch(self, run: EntryRun, first: int, end: int, messages: int) -> None:
-        size = 0
+    def _send_one_by_one(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         for index in range(first, end):
-            frame = self._frame(run, index, 0, None)
-            self.connection.queue(frame)
-            size += len(frame)
-        self._sent(end - first, messages, size)
+            self.connection.queue(self._frame(run, index, 0, None))
+        self._sent(end - first, messages, entry_bytes(run, first, end))
 
     def send_passing(self, run: PassingRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""
         ledger_id, entry_id = PASSING_ID
-        if self.epoch:
-            size = 0
+        epoch = -1 if self.epoch is None else self.epoch
+        if epoch < -1:
             for index in range(first, end):
-                frame = encode_message(
+                start, stop = run.starts[index], run.ends[index]
+                self.connection.queue(
+                    encode_message(
+                        self.consumer_id,
+                        ledger_id,
+                        entry_id,
+                        0,
+                        None,
+                        epoch,
+                        run.buffer,
+                        start,
+                        stop,
+                        self.partition,
+                    )
+                )
+        else:
+            self.connection.queue(
+                encode_alike(
                     self.consumer_id,
                     ledger_id,
                     entry_id,
-                    0,
-                    None,
-                    self.epoch,
                     run.buffer,
-                    run.starts[index],
-                    run.ends[index],
+                    run.starts,
+                    run.ends,
+                    first,
+                    end - first,
                     self.partition,
+                    epoch,
                 )
-                self.connection.queue(frame)
-                size += len(frame)
-        else:
-            frames = encode_alike(
-                self.consumer_id,
-                ledger_id,
-                entry_id,
-                run.buffer,
-                run.starts,
-                run.ends,
-                first,
-                end - first,
-                self.partition,
             )
-            self.connection.queue(frames)
-            size = len(frames)
-        self._sent(end - first, messages, size)
+        self._sent(end - first, messages, entry_bytes(run, first, end))
 
     def send_again(
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
         """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
-        frame = self._frame(run, index, redelivery_count, words)
-        self.connection.queue(frame)
-        self._sent(1, messages, len(frame))
+        self.connection.queue(self._frame(run, index, redelivery_count, words))
+        self._sent(1, messages, run.ends[index] - run.starts[index])
 
     def _frame(
         self, run: EntryRun, index: int, redelivery_count: int, words: Sequence[int] | None
@@ -228,7 +238,7 @@ class Consumer(Generic[S]):
             run.first_entry_id + index,
             redelivery_count,
             words,
-            self.epoch if self.epoch else None,
+            self.epoch,
             run.buffer,
             run.starts[index],
             run.ends[index],

@@ -13,6 +13,7 @@ from magnetar.broker.dispatch import DispatchedSubscription
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.draining import DrainingSlots
 from magnetar.broker.key_division import AnyKeyed, KeyDivision
+from magnetar.broker.key_ranges import Range
 from magnetar.broker.keyed_replay import KeyedReplay
 from magnetar.broker.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.ledger.entry_run import EntryRun
@@ -72,6 +73,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.draining.recount(((each, each.slots()) for each in self.consumers), self._owner)
         self.replay.arrange(self._owner, self.draining.blocks)
 
+    def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
+        """The slots a consumer has."""
+        return self.division.ranges_of(consumer)
+
     def _owner(self, slot: int) -> AnyKeyed | None:
         number = self.division.holder(slot)
         return self.consumers[number] if number >= 0 else None
@@ -124,7 +129,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             if run is not None:
                 self._send_waiting_of(consumer, run)
                 return True
-            self._start(self._read_waiting(consumer, position, last, max_bytes), consumer, max_bytes)
+            reading = self._read_waiting(consumer, position, last, max_bytes)
+            self._start(reading, consumer, max_bytes, again=True)
             return False
         return False
 
@@ -236,6 +242,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         for place, entry_id in enumerate(share.ids):
             slot = share.slot(place)
             if self.draining.blocks(slot):
+                self.draining.turned_away(slot)
                 self.replay.add((run.ledger_id, entry_id), slot, None, blocked=True)
             else:
                 keep.append(place)
@@ -248,6 +255,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         """
         allowed = self._allowance(consumer)
         count = consumer.entries_within_permits(share.sizes, len(share), allowed)
+        if self._filters is not None:
+            slots = [share.slot(place) for place in range(count)]
+            plain = self._filter(consumer, run, share.chosen[:count], share.sizes[:count], slots) and plain
         if count and plain:
             self.unacked += consumer.send_share(run, share, count)
         else:
@@ -276,6 +286,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         messages = consumer.let_go(*position)
         self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
         return messages
+
+    def _wait_for_filter(self, position: Position, slot: int) -> None:
+        self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
 
     def acknowledged(self, messages: int) -> None:
         super().acknowledged(messages)

@@ -105,6 +105,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
         end = first + count
+        if self._filters is not None:
+            self._filter(consumer, run, range(first, end), sizes[:count], ())
         if not self.redelivery_counts and self._is_untouched(run, first) and 0 not in sizes[:count]:
             consumer.hold_range(ledger_id, run.first_entry_id + first, sizes, count)
             messages = sum(sizes[:count])
@@ -153,7 +155,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
         run = reader.read_cached(position, last, count, max_bytes)
         if run is None:
-            self._start(self._read_replay(position, last, count, max_bytes), consumer, max_bytes)
+            reading = self._read_replay(position, last, count, max_bytes)
+            self._start(reading, consumer, max_bytes, again=True)
             return False
         self._replay_run(consumer, run)
         return True
@@ -175,3 +178,6 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         if messages is not None:
             self.replay.add(position)
         return messages
+
+    def _wait_for_filter(self, position: Position, _slot: int) -> None:
+        self.replay.add(position)

@@ -6,8 +6,16 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings, bits_left
-from magnetar.broker.loop_turn import READ_PRICE
+from magnetar.broker.dispatch import (
+    AnyConsumer,
+    DispatchedSubscription,
+    DispatchSettings,
+    bits_left,
+    filter_verdict,
+)
+from magnetar.broker.entry_filter import FilterResult
+from magnetar.broker.loop_turn import FILTER_PRICE, LOOK_PRICE, READ_PRICE
+from magnetar.broker.ranged_consumer import RangedConsumer
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -31,6 +39,9 @@ class SingleConsumerDispatcher:
         self._reading: Any = None
         self._sizes = array("i", bytes(4 * 256))
         self._retry: Any = None
+        self._filters = subscription.filters
+        self._put_off: Any = None
+        """Timer: entries that a filter put off are delivered again then, with all that is unacknowledged."""
         self._left: EntryRun | None = None
         """Read, and not sent because permits or room ended."""
 
@@ -46,6 +57,22 @@ class SingleConsumerDispatcher:
     def is_reading(self) -> bool:
         """Whether a read from the ledger store is under way."""
         return self._reading is not None
+
+    @property
+    def is_reading_again(self) -> bool:
+        """Always false: what is delivered again is read like what is new."""
+        return False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the consumer would take new entries and there are none."""
+        consumer = self._served
+        return (
+            consumer is not None
+            and consumer.permits > 0
+            and self._left is None
+            and not self._cursor.has_more()
+        )
 
     def add(self, consumer: AnyConsumer) -> None:
         self._rewind()
@@ -123,7 +150,9 @@ class SingleConsumerDispatcher:
                 return
             sizes = self._sizes
             batch_sizes(run.buffer, run.starts, run.ends, first, end - first, sizes)
-            if cursor.state.batches or 0 in sizes[: end - first]:
+            if self._filters is not None or isinstance(consumer, RangedConsumer):
+                stop = self._send_chosen(consumer, run, first, end)
+            elif cursor.state.batches or 0 in sizes[: end - first]:
                 stop = self._send_one_by_one(consumer, run, first, end)
             else:
                 stop = first + consumer.entries_within_permits(sizes, end - first)
@@ -137,17 +166,48 @@ class SingleConsumerDispatcher:
         for index in range(first, end):
             if consumer.permits <= 0:
                 return index
-            entry_id = run.first_entry_id + index
-            messages = self._sizes[index - first]
-            remaining = bits_left(self._cursor.remaining_bits(run.ledger_id, entry_id), messages)
-            if not messages or remaining == 0:
-                self._cursor.delete(run.ledger_id, entry_id)
-                continue
-            if remaining is None:
-                consumer.send_first(run, index, index + 1, messages)
-            else:
-                consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
+            self._send_one(consumer, run, index, self._sizes[index - first])
         return end
+
+    def _send_one(self, consumer: AnyConsumer, run: EntryRun, index: int, messages: int) -> None:
+        entry_id = run.first_entry_id + index
+        remaining = bits_left(self._cursor.remaining_bits(run.ledger_id, entry_id), messages)
+        if not messages or remaining == 0:
+            self._cursor.delete(run.ledger_id, entry_id)
+        elif remaining is None:
+            consumer.send_first(run, index, index + 1, messages)
+        else:
+            consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
+
+    def _send_chosen(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
+        """The same, of what filters and the consumer's own ranges leave."""
+        before = self._cursor.mark_delete
+        indexes = range(first, end)
+        self._turn.spend((end - first) * LOOK_PRICE)
+        wanted = consumer.wanted(run, first, end) if isinstance(consumer, RangedConsumer) else indexes
+        stop = end
+        for index in wanted:
+            if consumer.permits <= 0:
+                stop = index
+                break
+            messages = self._sizes[index - first]
+            self._turn.spend(FILTER_PRICE)
+            verdict = filter_verdict(self._subscription, consumer, run, index, messages)
+            if verdict is FilterResult.ACCEPT:
+                self._send_one(consumer, run, index, messages)
+            elif verdict is FilterResult.REJECT:
+                self._cursor.delete(run.ledger_id, run.first_entry_id + index)
+            elif self._put_off is None:
+                wheel = self._subscription.topic.wheel
+                self._put_off = wheel.schedule(self._settings.filter_again_seconds, self._filter_again)
+        if self._cursor.mark_delete != before:
+            self._subscription.filtered_out(before)
+        return stop
+
+    def _filter_again(self) -> None:
+        self._put_off = None
+        self._rewind()
+        self.read_more()
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
         """Everything not acknowledged again, in order, from the mark-delete position on."""
@@ -165,3 +225,6 @@ class SingleConsumerDispatcher:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+        if self._put_off is not None:
+            self._put_off.cancel()
+            self._put_off = None

@@ -13,11 +13,12 @@ from magnetar.broker.key_ranges import KeyedMember
 
 
 class _Draining:
-    __slots__ = ("entries", "holder")
+    __slots__ = ("attempts", "entries", "holder")
 
-    def __init__(self, holder: KeyedMember, entries: int) -> None:
+    def __init__(self, holder: KeyedMember, entries: int, attempts: int) -> None:
         self.holder = holder
         self.entries = entries
+        self.attempts = attempts
 
 
 class DrainingSlots:
@@ -41,34 +42,47 @@ class DrainingSlots:
 
         :param held: how many entries of which slots each consumer holds
         """
-        self._slots = {
-            slot: _Draining(holder, entries)
-            for holder, slots in held
-            for slot, entries in slots.items()
-            if owner(slot) is not holder
-        }
+        former = self._slots
+        self._slots = {}
+        for holder, slots in held:
+            for slot, entries in slots.items():
+                if owner(slot) is holder:
+                    continue
+                known = former.get(slot)
+                attempts = known.attempts if known is not None and known.holder is holder else 0
+                self._slots[slot] = _Draining(holder, entries, attempts)
         self.count = len(self._slots)
 
     def blocks(self, slot: int) -> bool:
         """Whether nothing of a slot may be sent now."""
         return slot in self._slots
 
-    def released(self, holder: KeyedMember, slot: int) -> None:
-        """A consumer holds one entry of a slot less."""
+    def turned_away(self, slot: int) -> None:
+        """An entry of a slot that drains was not sent."""
+        self._slots[slot].attempts += 1
+
+    def released(self, holder: KeyedMember, slot: int) -> bool:
+        """A consumer holds one entry of a slot less; whether the slot is drained by that."""
         draining = self._slots.get(slot)
         if draining is None or draining.holder is not holder:
-            return
+            return False
         draining.entries -= 1
-        if not draining.entries:
-            del self._slots[slot]
-            self.count -= 1
-            self.cleared += 1
-            self.drained.append(slot)
+        if draining.entries:
+            return False
+        del self._slots[slot]
+        self.count -= 1
+        self.cleared += 1
+        self.drained.append(slot)
+        return True
 
-    def of(self, holder: Any) -> tuple[int, int]:
-        """How many slots a consumer drains, and how many entries of them it holds."""
-        entries = [draining.entries for draining in self._slots.values() if draining.holder is holder]
-        return len(entries), sum(entries)
+    def of(self, holder: Any) -> list[tuple[int, int, int]]:
+        """The slots a consumer drains, ascending; of each the entries that it holds, and how many others were
+        not sent."""
+        return sorted(
+            (slot, draining.entries, draining.attempts)
+            for slot, draining in self._slots.items()
+            if draining.holder is holder
+        )
 
     def entries(self) -> int:
         """Entries of draining slots."""

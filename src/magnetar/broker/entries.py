@@ -28,7 +28,11 @@ def batch_size_or_zero(entry: bytes) -> int:
     return max(0, metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else 0
 
 
-async def _published_at(ledger: ManagedLedger, position: Position) -> int:
+async def published_at(ledger: ManagedLedger, position: Position) -> int:
+    """When an entry was published, in ms since 1970, as its producer says.
+
+    :raises LedgerError: it cannot be read
+    """
     run = await ledger.reader.read(position, position, 1, 1)
     return publish_time(run.buffer, run.starts[0], run.ends[0])
 
@@ -49,7 +53,7 @@ async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
         if position > last:
             high = middle
             continue
-        if await _published_at(ledger, position) < time_ms:
+        if await published_at(ledger, position) < time_ms:
             low = middle + 1
         else:
             high = middle

@@ -40,6 +40,11 @@ class ExclusiveAccess:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for exclusive access, or is just getting it."""
+        return self._changing or bool(self._waiting)
+
     async def enter(self, producer: Producer) -> Any:
         """Grants access now (None), or returns a future: True when its turn came, False when it left before.
 

@@ -6,10 +6,11 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.broker.key_ranges import KeySharedPolicy, Segments, key_ranges
+from magnetar.broker.key_ranges import KeySharedPolicy, Range, Segments, key_ranges, ranges_of
 from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.errors import ConsumerBusy
 from magnetar.protocol.hot_codec import holder_of
+from magnetar.protocol.hot_keys import RING_SLOTS
 
 AnyKeyed = KeyedConsumer[Any]
 
@@ -73,6 +74,10 @@ class KeyDivision:
         self.ends = array("i", [last for last, _holder in self.segments])
         self.holders = array("i", [numbers.get(holder, -1) for _last, holder in self.segments])
         self.bounds = array("i", bytes(4 * (len(consumers) + 2)))
+
+    def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
+        """The slots a consumer has. On a ring there is no slot 0."""
+        return ranges_of(consumer, self.segments, first=int(self.modulo == RING_SLOTS))
 
     def holder(self, slot: int) -> int:
         """The number of who has a slot; -1 for nobody."""

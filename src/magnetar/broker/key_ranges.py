@@ -187,10 +187,12 @@ class StickyRanges:
         return found
 
 
-def ranges_of(member: KeyedMember, segments: Segments) -> list[Range]:
-    """The slots a consumer holds, as statistics show them."""
+def ranges_of(member: KeyedMember, segments: Segments, first: int = 0) -> list[Range]:
+    """The slots a consumer holds, as statistics show them.
+
+    :param first: the lowest slot there is
+    """
     found: list[Range] = []
-    first = 0
     for last, holder in segments:
         end = min(last, LAST_SLOT)
         if holder is member and end >= first:

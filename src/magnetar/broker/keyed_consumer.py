@@ -22,7 +22,7 @@ _MESSAGES = (1 << SLOT_SHIFT) - 1
 class KeyedConsumer(Consumer[S]):
     """``pending`` holds ``slot << 32 | messages`` for an entry."""
 
-    __slots__ = ("draining", "policy")
+    __slots__ = ("draining", "policy", "slots_drained")
 
     def __init__(
         self,
@@ -38,6 +38,8 @@ class KeyedConsumer(Consumer[S]):
         self.policy = policy
         self.draining = DrainingSlots()
         """Those of its subscription, once it has joined."""
+        self.slots_drained = 0
+        """Slots that went to others and of which it has acknowledged, or given back, everything."""
 
     def hold_packed(
         self, ledger_id: int, entry_ids: Sequence[int], packed: Sequence[int], messages: int
@@ -59,14 +61,18 @@ class KeyedConsumer(Consumer[S]):
         messages = packed & _MESSAGES
         self.unacked -= messages
         if self.draining.count:
-            self.draining.released(self, packed >> SLOT_SHIFT)
+            self._release(packed)
         return messages
 
     def _gone(self, held: Sequence[int]) -> int:
         if self.draining.count:
             for packed in held:
-                self.draining.released(self, packed >> SLOT_SHIFT)
+                self._release(packed)
         return sum([packed & _MESSAGES for packed in held])
+
+    def _release(self, packed: int) -> None:
+        if self.draining.released(self, packed >> SLOT_SHIFT):
+            self.slots_drained += 1
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
         held = self.pending.get(ledger_id)
@@ -106,10 +112,7 @@ class KeyedConsumer(Consumer[S]):
         messages = sum(sizes)
         ids, packed = (share.ids, share.packed) if everything else (share.ids[:count], share.packed[:count])
         self.hold_packed(run.ledger_id, ids, packed, messages)
-        if self.epoch:
-            for place, index in enumerate(share.chosen[:count]):
-                self._send_with_epoch(run, index, index + 1, sizes[place])
-            return messages
+        chosen = share.chosen if everything else share.chosen[:count]
         frames = encode_chosen(
             self.consumer_id,
             run.ledger_id,
@@ -117,10 +120,11 @@ class KeyedConsumer(Consumer[S]):
             run.buffer,
             run.starts,
             run.ends,
-            share.chosen,
+            chosen,
             count,
             self.partition,
         )
         self.connection.queue(frames)
-        self._sent(count, messages, len(frames))
+        size = sum(map(run.ends.__getitem__, chosen)) - sum(map(run.starts.__getitem__, chosen))
+        self._sent(count, messages, size)
         return messages

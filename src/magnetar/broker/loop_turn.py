@@ -34,6 +34,12 @@ FRAMES_PRICE = 16 * 1024
 READ_PRICE = 128 * 1024
 """Beginning a read from the ledger store."""
 
+LOOK_PRICE = 256
+"""Looking at an entry that may not be sent."""
+
+FILTER_PRICE = 16 * 1024
+"""Asking the filters about an entry."""
+
 REQUEST_PRICE = 64 * 1024
 """A command that is not per message."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -11,6 +10,7 @@ from magnetar.broker.active_consumer import in_order, pick_active
 from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
 from magnetar.broker.key_division import AnyKeyed, KeyDivision
 from magnetar.broker.passing_run import PassingRun
+from magnetar.broker.ranged_consumer import RangedConsumer
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import KeyRouting, group_by_holder, key_slots
 
@@ -93,12 +93,10 @@ class ExclusivePassing(PassingDispatcher[AnyConsumer]):
         consumer = self.active
         if consumer is None:
             return run.messages
-        stop = takes(consumer, run, 0, run.count)
-        if not stop:
-            return run.messages
-        messages = run.messages_in(0, stop)
-        consumer.send_passing(run, 0, stop, messages)
-        return run.messages - messages
+        if isinstance(consumer, RangedConsumer):
+            # What it does not want is nobody's loss.
+            run = run.only(consumer.wanted(run, 0, run.count))
+        return _deliver_part(consumer, run)
 
 
 class FailoverPassing(ExclusivePassing):
@@ -228,23 +226,14 @@ class KeySharedPassing(PassingDispatcher[AnyKeyed]):
         for number, consumer in enumerate(self.consumers):
             start, stop = bounds[number + 1], bounds[number + 2]
             if start < stop:
-                dropped += _deliver_chosen(consumer, run, routing, start, stop)
+                dropped += _deliver_part(consumer, run.only(routing.order[start:stop]))
         return dropped
 
 
-def _deliver_chosen(
-    consumer: AnyConsumer, run: PassingRun, routing: KeyRouting, start: int, stop: int
-) -> int:
-    chosen = routing.order[start:stop]
-    part = PassingRun(
-        run.buffer,
-        array("q", [run.starts[index] for index in chosen]),
-        array("q", [run.ends[index] for index in chosen]),
-        routing.sorted_sizes[start:stop],
-        stop - start,
-    )
-    sent = takes(consumer, part, 0, part.count)
-    messages = part.messages_in(0, sent)
-    if sent:
-        consumer.send_passing(part, 0, sent, messages)
+def _deliver_part(consumer: AnyConsumer, part: PassingRun) -> int:
+    """Sends what a consumer takes of its entries; returns how many messages were dropped."""
+    stop = takes(consumer, part, 0, part.count)
+    messages = part.messages_in(0, stop)
+    if stop:
+        consumer.send_passing(part, 0, stop, messages)
     return part.messages - messages

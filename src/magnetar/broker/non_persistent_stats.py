@@ -91,7 +91,8 @@ def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, cons
         "bytesOutCounter": topic.rate_out.bytes,
         "msgOutCounter": topic.rate_out.messages,
         "averageMsgSize": rate_in.average_size(),
-        "msgChunkPublished": any(p.chunks.messages for p in topic.producers.values()),
+        "msgChunkPublished": topic.chunks_published
+        or any(p.chunks.messages for p in topic.producers.values()),
         "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
         "waitingPublishers": topic.access.waiting,
         "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,

@@ -112,7 +112,6 @@ class NonPersistentSubscription(BaseSubscription):
     def acknowledge_cumulative(
         self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
     ) -> None:
-        self._check_cumulative()
         self._acked(consumer, 1)
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 from magnetar.managed_ledger.position import Position
 
@@ -30,6 +31,16 @@ class PassingRun:
         self.sizes = sizes
         self.count = count
         self.messages = sum(sizes[:count])
+
+    def only(self, chosen: Sequence[int]) -> PassingRun:
+        """Some of its entries."""
+        return PassingRun(
+            self.buffer,
+            array("q", [self.starts[index] for index in chosen]),
+            array("q", [self.ends[index] for index in chosen]),
+            array("i", [self.sizes[index] for index in chosen]),
+            len(chosen),
+        )
 
     def messages_in(self, first: int, end: int) -> int:
         """Messages of the entries [first, end)."""

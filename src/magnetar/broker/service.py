@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from magnetar.broker.any_topic import AnyTopic, persistent
+from magnetar.broker.housekeeping import Housekeeping
+from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.loop_turn import LoopTurn
@@ -17,14 +19,15 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
 from magnetar.broker.publish_rates import publish_limiter
-from magnetar.broker.rates import Rate, Timings
+from magnetar.broker.rates import Timings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
-from magnetar.broker.topic_base import BaseTopic
 from magnetar.broker.topic_creation import TopicCreation
+from magnetar.broker.topic_lists import TopicLists
 from magnetar.broker.translation import to_broker_error
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import (
     BrokerError,
     InvalidTopicName,
@@ -35,12 +38,11 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Listener, StreamProtocol
-from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.io.slices import each
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
-from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.errors import InvalidName
@@ -50,11 +52,6 @@ from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_LOOP = "loop"
-"""Among the slices: how late the loop was to fire timers."""
 
 _UNLOADS = 64
 """Topics closed at the same time when the broker stops."""
@@ -87,6 +84,14 @@ class BrokerService:
             metadata,
         )
         self.topics: dict[str, AnyTopic] = {}
+        self.topic_lists = TopicLists(
+            io,
+            wheel,
+            self.namespaces,
+            metadata,
+            max_pattern_length=settings.max_pattern_length,
+            enabled=settings.match_patterns,
+        )
         self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers, self.topics)
         if settings.topic_policies:
             self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
@@ -103,27 +108,28 @@ class BrokerService:
             settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
         )
         self.turn = LoopTurn(io.loop, io.clock)
+        self.unacked_limit = (
+            UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
+            if settings.max_unacked
+            else None
+        )
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
-        self._busy: dict[BaseTopic[Any], None] = {}
         self.metadata = metadata
         self._instance = 0
         self._producer_names = 0
         self._stopping = False
         self._listener: Listener | None = None
-        self._timers: list[Any] = []
-        self._background: dict[str, Any] = {}
+        self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self))
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
         self.lookups_pending = 0
         self.publish_latency = Timings()
         self.topic_loads = Timings()
-        self.cache_hits = Rate()
-        self.cache_misses = Rate()
 
     # Start and stop
 
@@ -136,11 +142,7 @@ class BrokerService:
         counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
         self._instance = int(counter.path[len(_INSTANCES) :])
         self._listener = await self.io.network.listen(host, port, accept)
-        self._timers = [
-            self.wheel.schedule(self.settings.stats_seconds, self._tick),
-            self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping),
-            self.wheel.schedule(self.settings.deduplication_check_seconds, self._save_sequence_ids),
-        ]
+        self.housekeeping.start()
         return self._listener
 
     @property
@@ -152,8 +154,7 @@ class BrokerService:
         self._stopping = True
         if self._listener is not None:
             self._listener.close()
-        for pending in (*self._timers, *self._background.values()):
-            pending.cancel()
+        self.housekeeping.stop()
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         closing = list(self.topics.values())
@@ -388,9 +389,10 @@ class BrokerService:
             self.settings.topic,
             self.turn,
             policies,
-            self._mark_busy,
+            self.housekeeping.mark_busy,
             self.publish_latency.add,
         )
+        topic.unacked_limit = self.unacked_limit
         try:
             await topic.prepare()
         except (LedgerError, ManagedLedgerError, MetadataError):
@@ -400,7 +402,7 @@ class BrokerService:
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
         return NonPersistentTopic(
-            name, self.io, self.wheel, self.settings.topic, self.turn, policies, self._mark_busy
+            name, self.io, self.wheel, self.settings.topic, self.turn, policies, self.housekeeping.mark_busy
         )
 
     async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
@@ -430,10 +432,12 @@ class BrokerService:
         """
         if topic.closing:
             raise ServiceNotReady("Topic is temporarily unavailable")
-        await self._start_removing(topic, topic.delete())
-        if topic.name.partition_index < 0:
-            # Partitions share the schema of their topic, which goes with that.
-            await self.schemas.delete(topic.name.schema_path)
+        # From here on nobody is let in: who comes has the topic made anew.
+        topic.closing = True
+        removing = self._start_removing(topic, topic.delete())
+        await finished(self.io.loop, removing)
+        removing.result()
+        await self.delete_schema(topic.name)
 
     async def delete_stored_topic(self, name: TopicName) -> None:
         """Removes a topic with everything it stored, whether it is loaded or not."""
@@ -449,6 +453,10 @@ class BrokerService:
         except ManagedLedgerNotFound:
             return
         await self.managed_ledgers.delete(ledger)
+        await self.delete_schema(name)
+
+    async def delete_schema(self, name: TopicName) -> None:
+        """Removes the schema of a topic that was deleted; partitions share that of their topic."""
         if name.partition_index < 0:
             await self.schemas.delete(name.schema_path)
 
@@ -477,56 +485,4 @@ class BrokerService:
             del self._unloading[topic.full_name]
             if self.topics.get(topic.full_name) is topic:
                 del self.topics[topic.full_name]
-            self._busy.pop(topic, None)
-
-    # What happens now and then
-
-    def _mark_busy(self, topic: BaseTopic[Any]) -> None:
-        self._busy[topic] = None
-
-    def _tick(self) -> None:
-        """Rates of what moved in the last window, and once more of what stopped."""
-        cache = self.managed_ledgers.cache
-        self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes
-        self.cache_misses.messages, self.cache_misses.bytes = cache.misses, cache.missed_bytes
-        self.cache_hits.tick(self.settings.stats_seconds)
-        self.cache_misses.tick(self.settings.stats_seconds)
-        self.io.slices.new_window()
-        self.io.slices.note(_LOOP, self.wheel.longest_delay)
-        self.wheel.longest_delay = 0.0
-        self._timers[0] = self.wheel.schedule(self.settings.stats_seconds, self._tick)
-        self._start_task("statistics", list(self._busy), self._tick_topic)
-
-    def _tick_topic(self, topic: BaseTopic[Any]) -> None:
-        if topic in self._busy and not topic.tick(self.settings.stats_seconds):
-            topic.is_busy = False
-            del self._busy[topic]
-
-    def _housekeeping(self) -> None:
-        self._timers[1] = self.wheel.schedule(self.settings.retention_check_seconds, self._housekeeping)
-        self._start_task("retention", list(self.managed_ledgers.opened.values()), self._keep_house)
-
-    def _save_sequence_ids(self) -> None:
-        self._timers[2] = self.wheel.schedule(
-            self.settings.deduplication_check_seconds, self._save_sequence_ids
-        )
-        stored = [topic for topic in self.topics.values() if isinstance(topic, Topic)]
-        self._start_task("deduplication", stored, Topic.save_sequence_ids)
-
-    @staticmethod
-    def _keep_house(ledger: ManagedLedger) -> None:
-        ledger.check_rollover()
-        ledger.trimmer.schedule()
-
-    def _start_task(self, kind: str, items: list[T], work: Callable[[T], object]) -> None:
-        """In slices; skipped while the last one of its kind is not through."""
-        if kind in self._background:
-            return
-        task = self.io.loop.create_task(each(self.io, kind, items, work, pause=PAUSE_SECONDS))
-        self._background[kind] = task
-        task.add_done_callback(lambda _done: self._background.pop(kind, None))
-
-    def longest_slices(self) -> dict[str, float]:
-        """Seconds that background work kept the loop, by kind, and that the loop was late (``loop``)."""
-        self.io.slices.note(_LOOP, self.wheel.longest_delay)
-        return self.io.slices.longest()
+            self.housekeeping.forget(topic)

@@ -47,5 +47,15 @@ class BrokerSettings:
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
     deduplication_check_seconds: float = 120.0
+    inactive_topics_check_seconds: float = 60.0
+    delete_inactive_partitioned: bool = False
+    """A partitioned topic goes with the last of its partitions that was inactive."""
+    match_patterns: bool = True
+    """Patterns of topics are matched here, and clients told when topics come and go."""
+    max_pattern_length: int = 50
+    max_unacked: int = 0
+    """Messages outstanding on all shared subscriptions together; 0 for any number."""
+    unacked_share_when_blocked: float = 0.16
+    """The part of it that a subscription may have outstanding when it is reached."""
     runtime: dict[str, str] = field(default_factory=dict)
     """Every setting in effect by Pulsar's name, as text."""

@@ -13,7 +13,9 @@ from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
+from magnetar.broker.entry_filter import EntryFilters
 from magnetar.broker.subscription_base import AnySubscribedTopic, BaseSubscription, BatchAck, SubscriptionType
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import ServiceNotReady
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -26,6 +28,9 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 1 << 20
 """Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
 larger one is acknowledged as a whole."""
+
+REPLICATED = "pulsar.replicated.subscription"
+"""Property of a cursor, 1 when its subscription is marked as replicated."""
 
 Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
 
@@ -43,6 +48,7 @@ class SubscribedTopic(AnySubscribedTopic, Protocol):
 
     managed_ledger: ManagedLedger
     batch_index_acks: bool
+    unacked_limit: UnackedLimit | None
 
     def forget_subscription(self, subscription: Subscription) -> None: ...
     def keep_for_return(self, subscription: Subscription) -> None: ...
@@ -60,6 +66,8 @@ class Subscription(BaseSubscription):
         super().__init__(name, properties)
         self.topic = topic
         self.cursor = cursor
+        filters = topic.dispatch_settings.filters
+        self.filters = EntryFilters(filters) if filters else None
         self.last_mark_delete_ms = 0
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
@@ -68,6 +76,21 @@ class Subscription(BaseSubscription):
     @property
     def durable(self) -> bool:
         return self.cursor.durable
+
+    @property
+    def replicated(self) -> bool:
+        """Whether other clusters are to know what is acknowledged here; with one cluster it only says so."""
+        storage = self.cursor.storage
+        return storage is not None and storage.properties.get(REPLICATED) == 1
+
+    def replicate(self, wanted: bool) -> None:
+        """Marks it, or takes the mark away; written with the cursor."""
+        storage = self.cursor.storage
+        if storage is None or wanted == self.replicated:
+            return
+        properties = {key: value for key, value in storage.properties.items() if key != REPLICATED}
+        storage.properties = properties | ({REPLICATED: 1} if wanted else {})
+        storage.changed()
 
     # Consumers come and go
 
@@ -106,6 +129,10 @@ class Subscription(BaseSubscription):
     def go_on(self) -> None:
         """Its dispatcher was turned away in an earlier turn of the loop."""
         self.read_more()
+
+    def filtered_out(self, before: Position) -> None:
+        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        self._after_ack(before)
 
     def read_failed(self, error: Exception) -> None:
         if self.topic.closing:
@@ -202,9 +229,14 @@ class Subscription(BaseSubscription):
     ) -> None:
         """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
 
-        :raises NotAllowed: the subscription is shared
+        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
         """
-        self._check_cumulative()
+        if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
+            log.warning(
+                "ignored a cumulative acknowledgement on a shared subscription",
+                extra={"topic": self.topic.full_name, "subscription": self.name, "consumer": consumer.name},
+            )
+            return
         before = self.cursor.mark_delete
         if batch is not None and batch.remaining:
             consumed = self.cursor.mark_delete_to((position[0], position[1] - 1))

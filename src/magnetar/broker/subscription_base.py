@@ -11,7 +11,7 @@ from typing import Protocol
 from magnetar.broker.dispatch import AnyConsumer, DispatchSettings
 from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.rates import Rate
-from magnetar.errors import ConsumerBusy, InUse, NotAllowed, ServiceNotReady, SubscriptionNotFound
+from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
@@ -208,11 +208,6 @@ class BaseSubscription(ABC):
 
     # Acknowledgement
 
-    def _check_cumulative(self) -> None:
-        """:raises NotAllowed: the subscription is shared"""
-        if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
-            raise NotAllowed("Cumulative acknowledgement is not allowed on a shared subscription")
-
     @abstractmethod
     def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
         """Whole entries, one by one."""
@@ -229,7 +224,7 @@ class BaseSubscription(ABC):
     ) -> None:
         """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
 
-        :raises NotAllowed: the subscription is shared
+        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
         """
 
     @abstractmethod

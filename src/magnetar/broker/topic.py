@@ -17,6 +17,7 @@ from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic_base import BaseTopic, TopicSettings
+from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
@@ -58,6 +59,8 @@ class Topic(BaseTopic[Subscription]):
         super().__init__(name, io, wheel, settings, turn, policies, mark_busy)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
+        self.unacked_limit: UnackedLimit | None = None
+        """What bounds all shared subscriptions of the broker together."""
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
         self.writes = Rate()
@@ -268,6 +271,7 @@ class Topic(BaseTopic[Subscription]):
             subscription.closing = False
             raise
         self.subscriptions.pop(name, None)
+        self.last_active = self.clock.monotonic()
 
     def keep_for_return(self, subscription: Subscription) -> None:
         """A reader left through a seek: cursor and position wait for it a while."""

@@ -71,9 +71,13 @@ class BaseTopic(ABC, Generic[S]):
         self.admission: Admission | None = None
         self.closing = False
         self.fenced = False
+        self.chunks_published = False
+        """Whether a producer that has left published chunks."""
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
+        self.last_active = io.clock.monotonic()
+        """When it was last known to be used; seconds of the monotonic clock."""
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
         self.publish_limiter = self._new_publish_limiter()
@@ -130,6 +134,11 @@ class BaseTopic(ABC, Generic[S]):
     async def store_epoch(self, epoch: int) -> None:
         """Keeps the epoch of a producer with exclusive access."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is just about to use it: a subscription is being made, a producer waits."""
+        return bool(self._making) or self.access.is_awaited
+
     def busy(self) -> None:
         if not self.is_busy:
             self.is_busy = True
@@ -182,8 +191,10 @@ class BaseTopic(ABC, Generic[S]):
 
     def _drop_producer(self, producer: Producer) -> None:
         producer.closed = True
+        self.chunks_published = self.chunks_published or producer.chunks.messages > 0
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            self.last_active = self.clock.monotonic()
             self.producer_left(producer)
 
     @abstractmethod

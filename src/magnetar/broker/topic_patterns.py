@@ -1,25 +1,26 @@
-"""Topics that match a pattern a client sent."""
+"""Patterns of topics that clients send."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 
 MAX_PATTERN_LENGTH = 50
-"""Characters; Pulsar's ``subscriptionPatternMaxLength``."""
+"""Characters; Pulsar's default of ``subscriptionPatternMaxLength``."""
 
 _PARTITION = re.compile(r"-partition-\d+$")
 
+Matches = Callable[[str], bool]
+"""Whether the full name of a topic matches."""
 
-def topics_matching(names: Sequence[str], pattern: str) -> list[str] | None:
-    """The full names of those whose name, domain and partition left out, matches the whole pattern.
 
-    None when the pattern is not for the broker: too long, or not of the kind that is matched in linear time
-    (https://github.com/google/re2). The client then filters by itself. Python's own expressions would do for
-    all of them, and a client could stop the whole broker with one that backtracks for ever.
+def compile_pattern(pattern: str) -> Matches | None:
+    """Matches the whole name of a topic, domain and partition left out.
+
+    None when the pattern is not of the kind that is matched in linear time (https://github.com/google/re2).
+    The client then filters by itself. Python's own expressions would do for all of them, and a client could
+    stop the whole broker with one that backtracks for ever.
     """
-    if len(pattern) > MAX_PATTERN_LENGTH:
-        return None
     # Loaded when the first pattern comes: most brokers never see one.
     import re2
 
@@ -29,4 +30,5 @@ def topics_matching(names: Sequence[str], pattern: str) -> list[str] | None:
         compiled = re2.compile(pattern.split("://", 1)[-1], options)
     except re2.error:
         return None
-    return [name for name in names if compiled.fullmatch(_PARTITION.sub("", name).split("://", 1)[1])]
+    fullmatch, cut = compiled.fullmatch, _PARTITION.sub
+    return lambda name: fullmatch(cut("", name).split("://", 1)[1]) is not None

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 from magnetar.broker.dispatch import AnyConsumer
 from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.entries import iso_time
-from magnetar.broker.key_ranges import ranges_of
 from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
 from magnetar.ledger.interface import LedgerMetadata
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import format_position
+from magnetar.managed_ledger.records import LedgerSummary
 
 Json = dict[str, Any]
 
 SUBSCRIPTION_ZEROES: Json = {
     "chunkedMessageRate": 0.0,
+    "type": "None",
     "earliestMsgPublishTimeInBacklog": 0,
     "msgDelayed": 0,
     "msgRateExpired": 0.0,
@@ -51,8 +55,6 @@ them."""
 TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
-    "backlogQuotaLimitSize": -1,
-    "backlogQuotaLimitTime": -1,
     "oldestBacklogMessageAgeSeconds": -1,
     "earliestMsgPublishTimeInBacklogs": 0,
     "offloadedStorageSize": 0,
@@ -71,9 +73,6 @@ TOPIC_ZEROES: Json = {
         "lastCompactionDurationTimeInMills": 0,
     },
 }
-
-_RANGE_BYTES = 32
-"""About what one range of acknowledged entries takes in a cursor's record."""
 
 
 def publisher_stats(producer: Producer) -> Json:
@@ -103,11 +102,16 @@ def _key_shared_consumer(consumer: AnyConsumer) -> Json:
     }
     dispatcher = consumer.subscription.dispatcher
     if isinstance(consumer, KeyedConsumer) and isinstance(dispatcher, KeySharedDispatcher):
-        slots, entries = dispatcher.draining.of(consumer)
-        stats["drainingHashesCount"], stats["drainingHashesUnackedMessages"] = slots, entries
-        stats["keyHashRangeArrays"] = [
-            list(each) for each in ranges_of(consumer, dispatcher.division.segments)
-        ]
+        draining = dispatcher.draining.of(consumer)
+        stats["drainingHashesCount"] = len(draining)
+        stats["drainingHashesClearedTotal"] = consumer.slots_drained
+        stats["drainingHashesUnackedMessages"] = sum(entries for _slot, entries, _attempts in draining)
+        if not dispatcher.division.policy.allow_out_of_order:
+            stats["drainingHashes"] = [
+                {"hash": slot, "unackMsgs": entries, "blockedAttempts": attempts}
+                for slot, entries, attempts in draining
+            ]
+        stats["keyHashRangeArrays"] = [list(each) for each in dispatcher.ranges_of(consumer)]
     return stats
 
 
@@ -150,19 +154,32 @@ def consumer_stats(consumer: AnyConsumer) -> Json:
     }
 
 
+def _filtered(subscription: Subscription) -> Json:
+    filters = subscription.filters
+    if filters is None:
+        return {}
+    return {
+        "filterProcessedMsgCount": filters.processed,
+        "filterAcceptedMsgCount": filters.accepted,
+        "filterRejectedMsgCount": filters.rejected,
+        "filterRescheduledMsgCount": filters.rescheduled,
+    }
+
+
 def subscription_stats(subscription: Subscription, *, backlog_size: bool, consumers: bool) -> Json:
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
     backlog = cursor.backlog()
     shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     ranges = cursor.state.range_count()
+    persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
         "msgRateOut": subscription.rate_out.per_second,
         "msgThroughputOut": subscription.rate_out.bytes_per_second,
         "bytesOutCounter": subscription.rate_out.bytes,
         "msgOutCounter": subscription.rate_out.messages,
-        "msgRateRedeliver": sum(c.redelivered.per_second for c in subscription.consumers),
+        "msgRateRedeliver": sum((c.redelivered.per_second for c in subscription.consumers), 0.0),
         "messageAckRate": subscription.acks.per_second,
         "msgBacklog": backlog,
         "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
@@ -178,8 +195,11 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "isDurable": subscription.durable,
         "durable": subscription.durable,
         "nonContiguousDeletedMessagesRanges": ranges,
-        "nonContiguousDeletedMessagesRangesSerializedSize": ranges * _RANGE_BYTES,
+        "nonContiguousDeletedMessagesRangesSerializedSize": cursor.state.ranges_size(persisted),
         "subscriptionProperties": subscription.properties,
+        "isReplicated": subscription.replicated,
+        "replicated": subscription.replicated,
+        **_filtered(subscription),
         **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:
@@ -209,9 +229,12 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         "bytesOutCounter": topic.rate_out.bytes,
         "msgOutCounter": topic.rate_out.messages,
         "averageMsgSize": rate_in.average_size(),
-        "msgChunkPublished": any(p.chunks.messages for p in topic.producers.values()),
+        "msgChunkPublished": topic.chunks_published
+        or any(p.chunks.messages for p in topic.producers.values()),
         "storageSize": ledger.ledgers.total_size(),
         "backlogSize": max(durable, default=0),
+        "backlogQuotaLimitSize": topic.policies.storage_quota.limit_bytes,
+        "backlogQuotaLimitTime": topic.policies.age_quota.limit_seconds,
         "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
         "waitingPublishers": topic.access.waiting,
         "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
@@ -233,11 +256,13 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
 def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
     storage = cursor.storage
     dispatcher = subscription.dispatcher if subscription is not None else None
+    waiting = dispatcher is not None and dispatcher.is_waiting
+    reading = dispatcher is not None and dispatcher.is_reading
     return {
         "markDeletePosition": format_position(cursor.mark_delete),
         "readPosition": format_position(cursor.read_position),
-        "waitingReadOp": cursor.active and not cursor.has_more(),
-        "pendingReadOps": 1 if dispatcher is not None and dispatcher.is_reading else 0,
+        "waitingReadOp": waiting,
+        "pendingReadOps": int(reading),
         "messagesConsumedCounter": cursor.messages_consumed,
         "cursorLedger": storage.ledger_id if storage is not None else -1,
         "cursorLedgerLastEntry": storage.entries_in_ledger - 1 if storage is not None else -1,
@@ -245,10 +270,10 @@ def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
         "lastLedgerSwitchTimestamp": iso_time(cursor.created_ms),
         "state": "Open" if storage is not None and storage.ledger_id >= 0 else "NoLedger",
         "active": cursor.active,
-        "numberOfEntriesSinceFirstNotAckedMessage": max(0, cursor.entries_read_ahead()),
+        "numberOfEntriesSinceFirstNotAckedMessage": cursor.entries_read_ahead() + 1,
         "totalNonContiguousDeletedMessagesRange": cursor.state.range_count(),
-        "subscriptionHavePendingRead": dispatcher.is_reading if dispatcher is not None else False,
-        "subscriptionHavePendingReplayRead": False,
+        "subscriptionHavePendingRead": waiting or reading,
+        "subscriptionHavePendingReplayRead": dispatcher is not None and dispatcher.is_reading_again,
         "properties": cursor.describe_properties(),
     }
 
@@ -264,10 +289,27 @@ def schema_ledger(ledger: LedgerMetadata) -> Json:
     }
 
 
+def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
+    """A ledger's metadata in the form of BookKeeper's, as far as there is such a thing here."""
+    quorums = ledger.settings.quorums
+    custom = ", ".join(
+        f"{key}=base64:{b64encode(value).decode()}" for key, value in custom_metadata(ledger.name).items()
+    )
+    state = "CLOSED" if summary.closed_ms else "OPEN"
+    return (
+        f"LedgerMetadata{{ensembleSize={quorums.ensemble}, writeQuorumSize={quorums.write}, "
+        f"ackQuorumSize={quorums.ack}, state={state}, length={summary.size}, "
+        f"lastEntryId={summary.entries - 1}, digestType=CRC32C, customMetadata={{{custom}}}}}"
+    )
+
+
 def internal_stats(topic: Topic, *, metadata: bool) -> Json:
     """``PersistentTopicInternalStats``; ``metadata`` adds a line on each ledger."""
     ledger = topic.managed_ledger
     current = ledger.current_ledger
+    cursors = {
+        name: _cursor_stats(cursor, topic.subscriptions.get(name)) for name, cursor in ledger.cursors.items()
+    }
     ledgers = []
     for summary in ledger.ledgers:
         line: Json = {
@@ -278,10 +320,7 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Json:
             "underReplicated": False,
         }
         if metadata:
-            state = "CLOSED" if summary.closed_ms else "OPEN"
-            line["metadata"] = (
-                f"LedgerMetadata{{state={state}, lastEntryId={summary.entries - 1}, length={summary.size}}}"
-            )
+            line["metadata"] = _describe_ledger(ledger, summary)
         ledgers.append(line)
     return {
         "entriesAddedCounter": ledger.entries_added,
@@ -295,15 +334,12 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Json:
             if ledger.last_ledger_failed_ms
             else {}
         ),
-        "waitingCursorsCount": sum(1 for c in ledger.cursors.values() if c.active and not c.has_more()),
+        "waitingCursorsCount": sum(cursor["waitingReadOp"] for cursor in cursors.values()),
         "pendingAddEntriesCount": ledger.pending_count,
         "lastConfirmedEntry": format_position(ledger.last_confirmed),
         "state": ledger.state.value,
         "ledgers": ledgers,
-        "cursors": {
-            name: _cursor_stats(cursor, topic.subscriptions.get(name))
-            for name, cursor in ledger.cursors.items()
-        },
+        "cursors": cursors,
         "schemaLedgers": [],
         "compactedLedger": {
             "ledgerId": -1,

@@ -12,6 +12,9 @@ _LARGEST = frozenset(
         "lastAckedTimestamp",
         "lastMarkDeleteAdvancedTimestamp",
         "lastExpireTimestamp",
+        "lastOffloadLedgerId",
+        "lastOffloadSuccessTimeStamp",
+        "lastOffloadFailureTimeStamp",
         "lastCompactionSucceedTimestamp",
         "lastCompactionFailedTimestamp",
         "lastCompactionDurationTimeInMills",
@@ -19,40 +22,89 @@ _LARGEST = frozenset(
         "topicEpoch",
         "backlogQuotaLimitSize",
         "backlogQuotaLimitTime",
-        "earliestMsgPublishTimeInBacklogs",
+        "avgMessagesPerEntry",
+        "lastAckedTime",
+        "lastConsumedTime",
     )
 )
-_LEFT_OUT = frozenset(("ownerBroker", "deduplicationStatus"))
+_FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
+"""Times of which 0 says that there is none."""
+
+_OF_ONE_PARTITION = frozenset(
+    (
+        "ownerBroker",
+        "deduplicationStatus",
+        "producerId",
+        "address",
+        "connectedSince",
+        "drainingHashes",
+        "keyHashRangeArrays",
+        "oldestBacklogMessageSubscriptionName",
+        "activeConsumerName",
+    )
+)
+"""What says nothing of the whole topic."""
+
+_NAMES = {"publishers": "producerName", "consumers": "consumerName"}
+"""Lists of clients, whose producers or consumers on all partitions have one name."""
 
 
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``TopicStats`` of all partitions together: figures add up, lists and subscriptions are joined."""
+    """``TopicStats`` of all partitions together: figures add up; producers, consumers and subscriptions of
+    one name count as one."""
     total: dict[str, Any] = {}
     for stats in parts:
         _add(total, stats)
-    rates = [stats["msgRateIn"] for stats in parts]
-    if total.get("msgRateIn"):
-        sizes = (stats["averageMsgSize"] * stats["msgRateIn"] for stats in parts)
-        total["averageMsgSize"] = sum(sizes) / sum(rates)
-    else:
-        total["averageMsgSize"] = 0.0
+    _average_sizes(total)
+    for publisher in total.get("publishers", ()):
+        publisher["producerId"] = 0
+        _average_sizes(publisher)
+    oldest = max(parts, key=lambda stats: int(stats["oldestBacklogMessageAgeSeconds"]), default=None)
+    if oldest is not None and "oldestBacklogMessageSubscriptionName" in oldest:
+        name = oldest["oldestBacklogMessageSubscriptionName"]
+        total["oldestBacklogMessageSubscriptionName"] = name
     return total
+
+
+def _average_sizes(stats: dict[str, Any]) -> None:
+    rate = stats.get("msgRateIn", 0.0)
+    stats["averageMsgSize"] = stats["msgThroughputIn"] / rate if rate else 0.0
 
 
 def _add(total: dict[str, Any], stats: Mapping[str, Any]) -> None:
     for key, value in stats.items():
-        if key in _LEFT_OUT:
+        if key in _OF_ONE_PARTITION:
             continue
-        known = total.get(key)
         if isinstance(value, Mapping):
-            inner = dict(known) if isinstance(known, Mapping) else {}
+            inner = total.setdefault(key, {})
             _add(inner, value)
-            total[key] = inner
-        elif known is None:
+        elif key in _NAMES:
+            _add_named(total.setdefault(key, []), value, _NAMES[key])
+        elif key not in total:
             total[key] = list(value) if isinstance(value, list) else value
-        elif isinstance(value, bool):
-            total[key] = known or value
-        elif isinstance(value, int | float):
-            total[key] = max(known, value) if key in _LARGEST else known + value
-        elif isinstance(value, list):
-            total[key] = [*known, *value]
+        else:
+            total[key] = _together(key, total[key], value)
+
+
+def _add_named(total: list[dict[str, Any]], clients: Sequence[Mapping[str, Any]], name: str) -> None:
+    known = {each[name]: each for each in total}
+    for client in clients:
+        same = known.get(client[name])
+        if same is None:
+            same = known[client[name]] = {}
+            total.append(same)
+        _add(same, client)
+
+
+def _together(key: str, known: Any, value: Any) -> Any:
+    if key in _FIRST_KNOWN:
+        return min(known, value) if known and value else known or value
+    if key in _LARGEST:
+        return max(known, value)
+    if isinstance(value, bool):
+        return known or value
+    if isinstance(value, int | float):
+        return known + value
+    if isinstance(value, list):
+        return [*known, *value]
+    return value if known == "None" else known

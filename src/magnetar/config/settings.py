@@ -66,6 +66,15 @@ class Settings:
     broker_deduplication_snapshot_interval_seconds: int | None
     broker_deduplication_entries_interval: int
     broker_deduplication_producer_inactivity_timeout_minutes: int
+    broker_delete_inactive_topics_enabled: bool
+    broker_delete_inactive_partitioned_topic_metadata_enabled: bool
+    broker_delete_inactive_topics_frequency_seconds: int
+    broker_delete_inactive_topics_mode: str
+    broker_delete_inactive_topics_max_inactive_duration_seconds: int | None
+    enable_broker_side_subscription_pattern_evaluation: bool
+    subscription_pattern_max_length: int
+    max_unacked_messages_per_broker: int
+    max_unacked_messages_per_subscription_on_broker_blocked: float
     broker_publisher_throttling_max_message_rate: int
     broker_publisher_throttling_max_byte_rate: int
     broker_max_connections: int
@@ -74,6 +83,8 @@ class Settings:
     max_unacked_messages_per_subscription: int
     key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
+    dispatcher_entry_filter_rescheduled_message_delay: int
+    entry_filter_names: tuple[str, ...]
     dispatcher_max_read_batch_size: int
     dispatcher_max_read_size_bytes: int
     dispatcher_max_round_robin_batch_size: int

@@ -70,7 +70,14 @@ class TopicServices(Protocol):
     async def backlog_size(self, topic: str, position: Position) -> int: ...
 
     async def partitioned_stats(
-        self, topic: str, *, per_partition: bool, backlog_size: bool, publishers: bool, consumers: bool
+        self,
+        topic: str,
+        *,
+        per_partition: bool,
+        backlog_size: bool,
+        earliest_time: bool,
+        publishers: bool,
+        consumers: bool,
     ) -> Json: ...
 
     async def partitioned_internal_stats(self, topic: str) -> Json: ...
@@ -81,7 +88,13 @@ class SubscriptionServices(Protocol):
     async def names(self, topic: str) -> Sequence[str]: ...
 
     async def create(
-        self, topic: str, subscription: str, start: Position | None, properties: Mapping[str, str]
+        self,
+        topic: str,
+        subscription: str,
+        start: Position | None,
+        properties: Mapping[str, str],
+        *,
+        replicated: bool = False,
     ) -> None: ...
 
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None: ...
@@ -94,6 +107,7 @@ class SubscriptionServices(Protocol):
     async def reset_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None: ...
 
     async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]: ...
+    async def set_replicated(self, topic: str, subscription: str, wanted: bool) -> None: ...
 
 
 class MessageServices(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from magnetar.errors import InvalidRequest, NotFound, NotSupported
+from magnetar.errors import InvalidRequest, NotFound
 from magnetar.http.message import Request, Response, json_response, nothing
 from magnetar.http.names import topic_of
 from magnetar.http.routing import Application
@@ -24,7 +24,11 @@ async def names(application: Application, request: Request) -> Response:
 async def create(application: Application, request: Request) -> Response:
     start, properties = _start(request)
     await application.broker.admin.subscriptions.create(
-        topic_of(request.variables), request.variables["subscription"], start, properties
+        topic_of(request.variables),
+        request.variables["subscription"],
+        start,
+        properties,
+        replicated=request.flag("replicated"),
     )
     return nothing()
 
@@ -102,7 +106,6 @@ async def replicated(application: Application, request: Request) -> Response:
 
 
 async def set_replicated(application: Application, request: Request) -> Response:
-    await application.broker.admin.subscriptions.replicated(*_where(request))
-    if body(truth, "replicated")(request):
-        raise NotSupported("Replicating subscriptions is not supported by this broker yet")
+    wanted = body(truth, "replicated")(request)
+    await application.broker.admin.subscriptions.set_replicated(*_where(request), wanted)
     return nothing()

@@ -139,6 +139,7 @@ async def partitioned_stats(application: Application, request: Request) -> Respo
         topic_of(request.variables),
         per_partition=request.flag("perPartition", True),
         backlog_size=request.flag("subscriptionBacklogSize", True),
+        earliest_time=request.flag("getEarliestTimeInBacklog"),
         publishers=not request.flag("excludePublishers"),
         consumers=not request.flag("excludeConsumers"),
     )

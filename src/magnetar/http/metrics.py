@@ -1,7 +1,7 @@
 """What ``/metrics`` prints: Pulsar's names, labels and units, from a :class:`MetricsSnapshot`.
 
 The tables say which figure of a topic, subscription, consumer or producer becomes which metric; a figure
-of a feature that does not exist yet (filters, throttling, offload) is printed as the zero that is true.
+of a feature that does not exist yet (throttling, offload) is printed as the zero that is true.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ SUBSCRIPTION: SubscriptionTable = (
     ("pulsar_subscription_msg_drop_rate", lambda s: float(s.drop_rate)),
     ("pulsar_subscription_consumers_count", lambda s: s.consumer_count),
     ("pulsar_subscription_delayed_message_index_size_bytes", lambda s: 0),
-    ("pulsar_subscription_filter_processed_msg_count", lambda s: 0),
-    ("pulsar_subscription_filter_accepted_msg_count", lambda s: 0),
-    ("pulsar_subscription_filter_rejected_msg_count", lambda s: 0),
-    ("pulsar_subscription_filter_rescheduled_msg_count", lambda s: 0),
+    ("pulsar_subscription_filter_processed_msg_count", lambda s: s.filter_processed),
+    ("pulsar_subscription_filter_accepted_msg_count", lambda s: s.filter_accepted),
+    ("pulsar_subscription_filter_rejected_msg_count", lambda s: s.filter_rejected),
+    ("pulsar_subscription_filter_rescheduled_msg_count", lambda s: s.filter_rescheduled),
 )
 
 CONSUMER: ConsumerTable = (

@@ -98,6 +98,10 @@ class SubscriptionMetrics:
     backlog: int = 0
     backlog_no_delayed: int = 0
     delayed: int = 0
+    filter_processed: int = 0
+    filter_accepted: int = 0
+    filter_rejected: int = 0
+    filter_rescheduled: int = 0
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0

@@ -13,6 +13,14 @@ from itertools import islice
 from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import Position
 
+_RANGE_FRAME = 8
+"""Bytes of a range besides its four numbers: two tags and sizes of positions, four tags of numbers."""
+
+
+def varint_size(value: int) -> int:
+    """Bytes of a number in a protobuf record."""
+    return max(1, (value.bit_length() + 6) // 7) if value >= 0 else 10
+
 
 class AcknowledgedState:
     """Positions consumed by one cursor. Knows nothing of which entries exist: its owner checks that."""
@@ -96,6 +104,13 @@ class AcknowledgedState:
 
     def range_count(self) -> int:
         return sum(1 for _range in self._all_ranges())
+
+    def ranges_size(self, limit: int) -> int:
+        """Bytes that the first ``limit`` ranges take in a cursor's record."""
+        return sum(
+            _RANGE_FRAME + 2 * varint_size(ledger_id) + varint_size(start - 1) + varint_size(end - 1)
+            for ledger_id, start, end in self.ranges_in_order(limit)
+        )
 
     def individually_deleted(self) -> int:
         """Entries consumed above the mark-delete position."""

@@ -55,5 +55,9 @@ def bundle_hash(name: str) -> int:
 
 def topic_list_hash(names: Iterable[str]) -> str:
     """The hash of a set of full topic names, eight hex digits; clients send it to ask for changes only."""
-    joined = ",".join(sorted(names)).encode()
-    return crc32c(joined).to_bytes(4, "little").hex()
+    return sorted_topic_list_hash(sorted(names))
+
+
+def sorted_topic_list_hash(names: Iterable[str]) -> str:
+    """:func:`topic_list_hash` of names that are sorted."""
+    return crc32c(",".join(names).encode()).to_bytes(4, "little").hex()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 # More than a frame of that kind can need, its entry aside.
 _RECEIPT_ROOM = 72
-_MESSAGE_ROOM = 64
+_MESSAGE_ROOM = 80
 
 
 def _varint_size(value: int) -> int:
@@ -164,14 +164,18 @@ def encode_messages(
     first: int,
     count: int,
     partition: int = -1,
+    epoch: int = -1,
 ) -> bytearray:
     """MESSAGE frames, delivered for the first time, for entries ``buffer[starts[i]:ends[i]]``.
 
     i runs over [first, first + count), the entry ids from ``first_entry_id`` on.
+
+    :param epoch: the consumer's, written from 0 on
     """
-    out = bytearray(_messages_room(starts, ends, first, first + count))
+    end = first + count
+    out = bytearray(_messages_room(starts, ends, first, end))
     size = _put_messages(
-        out, buffer, consumer_id, ledger_id, first_entry_id, starts, ends, first, first + count, partition
+        out, buffer, consumer_id, ledger_id, first_entry_id, starts, ends, first, end, partition, epoch
     )
     del out[size:]
     return out
@@ -187,11 +191,13 @@ def encode_alike(
     first: int,
     count: int,
     partition: int = -1,
+    epoch: int = -1,
 ) -> bytearray:
     """MESSAGE frames as :func:`encode_messages` writes them, all of them with the same id."""
-    out = bytearray(_messages_room(starts, ends, first, first + count))
+    end = first + count
+    out = bytearray(_messages_room(starts, ends, first, end))
     size = _put_alike(
-        out, buffer, consumer_id, ledger_id, entry_id, starts, ends, first, first + count, partition
+        out, buffer, consumer_id, ledger_id, entry_id, starts, ends, first, end, partition, epoch
     )
     del out[size:]
     return out
@@ -208,6 +214,7 @@ def _put_alike(
     index: int,
     end: int,
     partition: int,
+    epoch: int,
 ) -> int:
     position = 0
     header = 0
@@ -220,7 +227,7 @@ def _put_alike(
             out[position : position + header] = out[template : template + header]
             _put_size(out, position, header - 4 + size)
         else:
-            header = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size)
+            header = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size, epoch)
         template = position
         position += header
         out[position : position + size] = buffer[start : start + size]
@@ -284,7 +291,7 @@ def _put_chosen(
         start = starts[chosen[index]]
         size = ends[chosen[index]] - start
         entry_id = first_entry_id + chosen[index]
-        position = _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size)
+        position = _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size, -1)
         out[position : position + size] = buffer[start : start + size]
         position += size
         index += 1
@@ -322,6 +329,7 @@ def _put_messages(
     index: int,
     end: int,
     partition: int,
+    epoch: int,
 ) -> int:
     position = 0
     header = 0
@@ -338,10 +346,12 @@ def _put_messages(
             _put_size(out, position, header - 4 + size)
         else:
             header = (
-                _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size)
+                _put_message_header(out, position, consumer_id, ledger_id, entry_id, partition, size, epoch)
                 - position
             )
             entry_at = header - 1 - _varint_size(partition) - _varint_size(entry_id)
+            if epoch >= 0:
+                entry_at -= 1 + _varint_size(epoch)
             base = entry_id
         template = position
         position += header
@@ -360,6 +370,7 @@ def _put_message_header(
     entry_id: int,
     partition: int,
     size: int,
+    epoch: int,
 ) -> int:
     """Writes all of a MESSAGE frame before its entry of ``size`` bytes; returns the position of the entry."""
     out[start + 8] = 0x08
@@ -368,6 +379,9 @@ def _put_message_header(
     out[start + 12] = 0x08
     position = _put_varint(out, start + 13, consumer_id)
     position = _put_message_id(out, position, ledger_id, entry_id, partition)
+    if epoch >= 0:
+        out[position] = 0x28
+        position = _put_varint(out, position + 1, epoch)
     out[start + 11] = position - start - 12
     _put_size(out, start + 4, position - start - 8)
     _put_size(out, start, position - start - 4 + size)

@@ -61,8 +61,13 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
     shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
     backlog = subscription.backlog()
     consumers = _consumers(subscription)
+    filters = subscription.filters
     return SubscriptionMetrics(
         name=subscription.name,
+        filter_processed=filters.processed if filters is not None else 0,
+        filter_accepted=filters.accepted if filters is not None else 0,
+        filter_rejected=filters.rejected if filters is not None else 0,
+        filter_rescheduled=filters.rescheduled if filters is not None else 0,
         backlog=backlog,
         backlog_no_delayed=backlog,
         in_replay=len(shared.replay) if shared is not None else 0,
@@ -192,10 +197,10 @@ def _cache(broker: BrokerService) -> CacheMetrics:
         inserted_total=cache.inserted_entries,
         evicted_total=cache.evicted_entries,
         evictions=cache.evictions,
-        hits_rate=broker.cache_hits.per_second,
-        hits_throughput=broker.cache_hits.bytes_per_second,
-        misses_rate=broker.cache_misses.per_second,
-        misses_throughput=broker.cache_misses.bytes_per_second,
+        hits_rate=broker.housekeeping.cache_hits.per_second,
+        hits_throughput=broker.housekeeping.cache_hits.bytes_per_second,
+        misses_rate=broker.housekeeping.cache_misses.per_second,
+        misses_throughput=broker.housekeeping.cache_misses.bytes_per_second,
     )
 
 
@@ -213,7 +218,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
 
     await each(broker.io, "metrics", list(broker.topics.values()), take)
     connections = broker.connections
-    slices = broker.longest_slices()
+    slices = broker.housekeeping.longest_slices()
     delay = slices.pop("loop", 0.0)
     return MetricsSnapshot(
         cluster=broker.settings.cluster,

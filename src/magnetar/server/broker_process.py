@@ -26,6 +26,7 @@ from magnetar.io.real import real_io
 from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
+from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import LogFormat, configure_logging
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
     """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
     try:
         loaded = load(options.config, options.accept_unhonoured, options.overrides)
+        load_entry_filters(loaded.settings.entry_filter_names)
     except ConfigurationError as error:
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.admin.partitions import check_room
 from magnetar.broker.any_topic import persistent
-from magnetar.broker.any_topic_stats import internal_stats, topic_stats
-from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topic_stats import schema_ledger
+from magnetar.broker.statistics import Wanted, internal_stats_of, stats_of
 from magnetar.errors import (
     AlreadyExists,
     MetadataFailure,
@@ -128,23 +126,17 @@ class Services:
 
     async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
         found = await self._admin.topics.existing(topic)
-        return topic_stats(
-            found,
-            self._broker.settings.broker_id,
+        wanted = Wanted(
             backlog_size=options.subscription_backlog_size,
+            earliest_time=options.earliest_time_in_backlog,
             publishers=not options.exclude_publishers,
             consumers=not options.exclude_consumers,
         )
+        return await stats_of(found, self._broker.settings.broker_id, wanted)
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
         found = await self._admin.topics.existing(topic)
-        if isinstance(found, NonPersistentTopic):
-            return internal_stats(found, metadata=metadata)
-        ledgers = await self._broker.schemas.storage.ledgers(found.name.schema_path)
-        return {
-            **internal_stats(found, metadata=metadata),
-            "schemaLedgers": [schema_ledger(each) for each in ledgers],
-        }
+        return await internal_stats_of(found, self._broker.schemas.storage, metadata=metadata)
 
     async def _each_partition(self, topic: str) -> list[TopicName]:
         name = self._broker.parse_topic(topic)

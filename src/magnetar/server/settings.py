@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from magnetar.broker.deduplication import DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import AutoTopics, Persistence, Retention
+from magnetar.broker.policies.values import AutoTopics, InactiveTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic_base import TopicSettings
 from magnetar.config.settings import Settings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.server.entry_filters import load_entry_filters
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
@@ -102,6 +103,12 @@ def broker_settings(
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
+        inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
+        delete_inactive_partitioned=settings.broker_delete_inactive_partitioned_topic_metadata_enabled,
+        match_patterns=settings.enable_broker_side_subscription_pattern_evaluation,
+        max_pattern_length=settings.subscription_pattern_max_length,
+        max_unacked=settings.max_unacked_messages_per_broker,
+        unacked_share_when_blocked=settings.max_unacked_messages_per_subscription_on_broker_blocked,
         runtime=dict(runtime),
     )
 
@@ -118,6 +125,8 @@ def topic_settings(settings: Settings) -> TopicSettings:
             if settings.subscription_key_shared_use_consistent_hashing
             else 0
         ),
+        filters=load_entry_filters(settings.entry_filter_names),
+        filter_again_seconds=settings.dispatcher_entry_filter_rescheduled_message_delay / 1000,
         look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
         look_ahead_per_subscription=settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
     )
@@ -152,6 +161,12 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         max_subscriptions=settings.max_subscriptions_per_topic,
         max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
         max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
+        inactive_topics=InactiveTopics(
+            settings.broker_delete_inactive_topics_enabled,
+            settings.broker_delete_inactive_topics_max_inactive_duration_seconds
+            or settings.broker_delete_inactive_topics_frequency_seconds,
+            settings.broker_delete_inactive_topics_mode,
+        ),
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0

@@ -253,13 +253,6 @@ def test_keys_in_base64_and_ordering_keys(client: Client, topic: str, field: str
     assert client.message(wanted)[1] == b"1"
 
 
-def test_ranges_on_another_type(client: Client, topic: str) -> None:
-    """Readers of some keys only: refused, not served with everything."""
-    with pytest.raises(Refused, match="Key ranges on a subscription of type Exclusive") as refused:
-        client.subscribe(topic, "s", CommandSubscribe.Exclusive, keySharedMeta=meta(ranges=[(0, 9)]))
-    assert refused.value.code == NOT_ALLOWED
-
-
 def test_halved_ranges(start_server) -> None:  # type: ignore[no-untyped-def]
     server = start_server(subscriptionKeySharedUseConsistentHashing="false")
     client = Client(server.port)

@@ -217,6 +217,19 @@ def test_sticky_ranges_and_their_refusals(client: Client, topic: str, broker: Se
     payloads(client, high, 100 - taken)
 
 
+def test_an_exclusive_consumer_may_want_some_of_the_keys(client: Client, topic: str) -> None:
+    ranges = KeySharedMeta(keySharedMode=1, hashRanges=[IntRange(start=0, end=32767)])  # type: ignore[arg-type]
+    some = client.subscribe(topic, "some", permits=100, keySharedMeta=ranges)
+    everything = client.subscribe(topic, "all", permits=100)
+    producer, _ = client.produce(topic)
+    send_all(client, producer, [keyed(f"k{i}", b"%d" % i, i) for i in range(50)])
+    receipts(client, producer, 50)
+    assert payloads(client, everything, 50) == [b"%d" % index for index in range(50)]
+    taken = client.count_kept(BaseCommand.MESSAGE)
+    assert 10 < taken < 40
+    payloads(client, some, taken)
+
+
 # What is dropped
 
 

@@ -102,6 +102,7 @@ def test_ranges_for_statistics() -> None:
     ring = HashRing(1)
     ring.add(members[0])
     assert ranges_of(members[0], ring.segments()) == [(0, 65535)]
+    assert ranges_of(members[0], ring.segments(), first=1) == [(1, 65535)]
 
 
 def test_sticky_gaps() -> None:

@@ -68,9 +68,12 @@ def test_draining() -> None:
     new_owner: Any = {7: two, 8: one, 9: None}
     draining.recount(held, lambda slot: new_owner[slot])  # type: ignore[arg-type]
     assert [slot for slot in range(10) if draining.blocks(slot)] == [7, 9]
-    assert (draining.of(one), draining.of(two), draining.entries()) == ((1, 2), (1, 4), 6)
-    draining.released(two, 7)  # type: ignore[arg-type]
-    draining.released(one, 7)  # type: ignore[arg-type]
+    assert (draining.of(one), draining.of(two), draining.entries()) == ([(7, 2, 0)], [(9, 4, 0)], 6)
+    draining.turned_away(7)
+    draining.recount(held, lambda slot: new_owner[slot])  # type: ignore[arg-type]
+    assert draining.of(one) == [(7, 2, 1)]
+    assert not draining.released(two, 7)  # type: ignore[arg-type]
+    assert not draining.released(one, 7)  # type: ignore[arg-type]
     assert draining.blocks(7)
-    draining.released(one, 7)  # type: ignore[arg-type]
+    assert draining.released(one, 7)  # type: ignore[arg-type]
     assert (draining.blocks(7), draining.count, draining.cleared, draining.drained) == (False, 1, 1, [7])

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.topic_patterns import MAX_PATTERN_LENGTH, topics_matching
+from magnetar.broker.topic_patterns import compile_pattern
 
 LOCALS = ("a-1", "a-2-partition-0", "a-2-partition-1", "b")
 NAMES = [f"persistent://public/default/{local}" for local in LOCALS]
+
+
+def matching(names: list[str], pattern: str) -> list[str]:
+    matches = compile_pattern(pattern)
+    assert matches is not None
+    return [name for name in names if matches(name)]
 
 
 @pytest.mark.parametrize(
@@ -21,13 +27,13 @@ NAMES = [f"persistent://public/default/{local}" for local in LOCALS]
     ],
 )
 def test_the_whole_name_without_domain_and_partition_matches(pattern: str, found: list[str]) -> None:
-    assert topics_matching(NAMES, pattern) == found
+    assert matching(NAMES, pattern) == found
 
 
-@pytest.mark.parametrize("pattern", ["x" * (MAX_PATTERN_LENGTH + 1), "public/default/(?!a).*", "(", "*"])
+@pytest.mark.parametrize("pattern", ["public/default/(?!a).*", "(", "*"])
 def test_what_cannot_be_matched_here_is_left_to_the_client(pattern: str) -> None:
-    assert topics_matching(NAMES, pattern) is None
+    assert compile_pattern(pattern) is None
 
 
 def test_a_pattern_that_would_backtrack_for_ever_does_not() -> None:
-    assert topics_matching(["persistent://public/default/" + "a" * 5000], "public/default/(a+)+b") == []
+    assert matching(["persistent://public/default/" + "a" * 5000], "public/default/(a+)+b") == []

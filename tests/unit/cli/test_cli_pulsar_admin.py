@@ -188,6 +188,8 @@ def test_paths_of_topics() -> None:
             ("POST", '{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}'),
         ),
         ("namespaces set-compaction-threshold a/b -t 1G", ("PUT", "1073741824")),
+        ("topics set-replicated-subscription-status t -s s --enable", ("POST", "true")),
+        ("topics set-replicated-subscription-status t -s s -d", ("POST", "false")),
         (
             "topics create-subscription t -s s -m 3:4 -p a=b -p c=d",
             ("PUT", '{"ledgerId": 3, "entryId": 4, "properties": {"a": "b", "c": "d"}}'),

@@ -7,6 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.managed_ledger import records_pb2
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.records import (
@@ -97,6 +98,14 @@ def test_a_position_entry_says_it_all(state: AcknowledgedState) -> None:
     assert decoded.mark_delete == state.mark_delete
     assert consumed(decoded) == consumed(state)
     assert decoded.batches == state.batches
+
+
+@given(states(), st.integers(0, 2**40), st.integers(0, 2**40))
+def test_the_size_of_ranges(state: AcknowledgedState, ledger_id: int, entry_id: int) -> None:
+    for first in (0, entry_id, entry_id + 127, entry_id + 2**21):
+        state.add_range(ledger_id, first, first + 1)
+    info = records_pb2.PositionInfo.FromString(encode_position(state, {}, 5, 0))
+    assert state.ranges_size(5) == sum(each.ByteSize() for each in info.individualDeletedMessages)
 
 
 @given(states(), st.integers(0, 3))

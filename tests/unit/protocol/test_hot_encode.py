@@ -140,6 +140,22 @@ def test_messages(
     assert codec.messages_size(*ids, starts, ends, before, len(entries), partition) == len(expected)
 
 
+@given(st.integers(-1, 2**63 - 1), UNSIGNED, UNSIGNED, UNSIGNED, st.integers(1, 300))
+def test_messages_with_an_epoch(
+    codec: SimpleNamespace, epoch: int, consumer_id: int, ledger_id: int, first: int, count: int
+) -> None:
+    buffer = b"entry"
+    starts, ends = array("q", [0] * count), array("q", [index % 6 for index in range(count)])
+    ids = (signed(consumer_id), signed(ledger_id))
+    written = codec.encode_messages(*ids, signed(first), buffer, starts, ends, 0, count, -1, epoch)
+    wanted = None if epoch < 0 else epoch
+    each = (
+        codec.encode_message(*ids, signed(first + index), 0, None, wanted, buffer, 0, ends[index], -1)
+        for index in range(count)
+    )
+    assert written == b"".join(each)
+
+
 def test_many_messages(codec: SimpleNamespace) -> None:
     count = 1000
     buffer = bytes(range(256)) * 10

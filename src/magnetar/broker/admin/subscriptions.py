@@ -68,11 +68,18 @@ class SubscriptionAdmin:
         return sorted(names)
 
     async def create(
-        self, topic: str, subscription: str, start: Position | None, properties: Mapping[str, str]
+        self,
+        topic: str,
+        subscription: str,
+        start: Position | None,
+        properties: Mapping[str, str],
+        *,
+        replicated: bool = False,
     ) -> None:
         """Makes a durable subscription, and the topic if it is missing and may be made.
 
         :param start: the first position to deliver; None for what comes from now on
+        :param replicated: marks it so
         :raises AlreadyExists: there is one of that name
         :raises NotAllowed: a cap is reached, or a position is given for a partitioned topic
         :raises InvalidRequest: the topic is non-persistent
@@ -91,7 +98,10 @@ class SubscriptionAdmin:
         if all(subscription in found.subscriptions for found in topics):
             raise AlreadyExists("Subscription already exists for topic")
         for found in topics:
-            await found.subscribe(subscription, position, properties, durable=True, create=True)
+            made = await found.subscribe(subscription, position, properties, durable=True, create=True)
+            if replicated and isinstance(made, Subscription):
+                made.replicate(True)
+                await made.cursor.flush()
 
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
         """:param force: disconnect its consumers
@@ -162,11 +172,20 @@ class SubscriptionAdmin:
         await _move(found, target)
 
     async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]:
-        """Whether it is replicated, by the full name of each partition: there is no replication yet.
+        """Whether it is marked as replicated, by the full name of each partition.
 
         :raises SubscriptionNotFound: there is none
         """
-        return {found.topic.full_name: False for found in await self._each(topic, subscription)}
+        return {s.topic.full_name: s.replicated for s in await self._each(topic, subscription)}
+
+    async def set_replicated(self, topic: str, subscription: str, wanted: bool) -> None:
+        """Marks it as replicated, or not; durable when this returns.
+
+        :raises SubscriptionNotFound: there is none
+        """
+        for found in await self._each(topic, subscription):
+            found.replicate(wanted)
+            await found.cursor.flush()
 
 
 def _with_cursor(found: Subscription | NonPersistentSubscription) -> Subscription:

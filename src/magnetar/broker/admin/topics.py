@@ -7,9 +7,9 @@ from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.any_topic import AnyTopic, persistent
-from magnetar.broker.any_topic_stats import internal_stats, topic_stats
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
+from magnetar.broker.statistics import Wanted, internal_stats_of, stats_of
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_totals import total_stats
 from magnetar.errors import Conflict, InUse, TopicNotFound
@@ -148,10 +148,18 @@ class TopicAdmin:
     # Statistics
 
     async def partitioned_stats(
-        self, topic: str, *, per_partition: bool, backlog_size: bool, publishers: bool, consumers: bool
+        self,
+        topic: str,
+        *,
+        per_partition: bool,
+        backlog_size: bool,
+        earliest_time: bool,
+        publishers: bool,
+        consumers: bool,
     ) -> Json:
         """``PartitionedTopicStats``. :raises TopicNotFound: no such partitioned topic"""
         metadata = await self._partitions.describe(topic)
+        wanted = Wanted(backlog_size, earliest_time, publishers, consumers)
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
             try:
@@ -159,13 +167,7 @@ class TopicAdmin:
             except TopicNotFound:
                 # Its first client makes it, or createMissedPartitions.
                 continue
-            each[str(name)] = topic_stats(
-                found,
-                self._broker.settings.broker_id,
-                backlog_size=backlog_size,
-                publishers=publishers,
-                consumers=consumers,
-            )
+            each[str(name)] = await stats_of(found, self._broker.settings.broker_id, wanted)
         total = total_stats(list(each.values()))
         return {**total, "metadata": metadata, "partitions": each if per_partition else {}}
 
@@ -178,8 +180,8 @@ class TopicAdmin:
                 found = await self._broker.topic(name, create=False)
             except TopicNotFound:
                 continue
-            each[str(name)] = internal_stats(found, metadata=False)
-        return {"metadata": {"properties": {}, **metadata}, "partitions": each}
+            each[str(name)] = await internal_stats_of(found, self._broker.schemas.storage, metadata=False)
+        return {"metadata": metadata, "partitions": each}
 
     # The space it takes
 

@@ -57,7 +57,6 @@ def _refuse(field: str, what: str) -> Handler:
 
 
 _TRANSACTIONS = "Transactions"
-_WATCHERS = "Topic list watchers"
 
 TABLE: dict[int, Handler] = {
     BaseCommand.CONNECT: session.connect,
@@ -81,8 +80,8 @@ TABLE: dict[int, Handler] = {
     BaseCommand.CONSUMER_STATS: consumers.consumer_stats,
     BaseCommand.GET_SCHEMA: _own_form("getSchema", schemas.get_schema),
     BaseCommand.GET_OR_CREATE_SCHEMA: _own_form("getOrCreateSchema", schemas.get_or_create_schema),
-    BaseCommand.WATCH_TOPIC_LIST: _refuse("watchTopicList", _WATCHERS),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _refuse("watchTopicListClose", _WATCHERS),
+    BaseCommand.WATCH_TOPIC_LIST: _request("watchTopicList", lookups.watch_topic_list),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request("watchTopicListClose", lookups.close_topic_list),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),
     BaseCommand.NEW_TXN: _refuse("newTxn", _TRANSACTIONS),
     BaseCommand.ADD_PARTITION_TO_TXN: _refuse("addPartitionToTxn", _TRANSACTIONS),

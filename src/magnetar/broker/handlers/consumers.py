@@ -12,6 +12,7 @@ from magnetar.broker.entries import iso_time
 from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
+from magnetar.broker.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.schemas.topic_schemas import for_consumer
 from magnetar.broker.subscription import MAX_BATCH, Subscription
@@ -30,6 +31,7 @@ from magnetar.managed_ledger.records import bits_from_words
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
+    CommandRedeliverUnacknowledgedMessages,
     CommandSeek,
     CommandSubscribe,
     KeySharedMeta,
@@ -37,6 +39,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
 )
 
 _LATEST_ID = 2**63 - 1
+_NO_EPOCH = -1
 
 
 def position_of(message_id: MessageIdData) -> Position:
@@ -106,6 +109,9 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         create=_may_create(topic, request),
     )
     topic.check_open()
+    if request.replicate_subscription_state and isinstance(subscription, Subscription):
+        await _replicate(subscription)
+        topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
@@ -119,6 +125,22 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         subscription.check_end_of_topic()
 
 
+def _epoch(
+    request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
+) -> int | None:
+    """The number that messages carry back; None for none. Only types that deliver in order have it."""
+    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
+        return None
+    epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
+    return None if epoch == _NO_EPOCH else epoch
+
+
+async def _replicate(subscription: Subscription) -> None:
+    if subscription.durable and not subscription.replicated:
+        subscription.replicate(True)
+        await subscription.cursor.flush()
+
+
 def _make_consumer(
     connection: Connection,
     request: CommandSubscribe,
@@ -128,7 +150,7 @@ def _make_consumer(
 ) -> Consumer[BaseSubscription]:
     of_all: dict[str, Any] = {
         "priority": request.priority_level,
-        "epoch": signed(request.consumer_epoch) if request.HasField("consumer_epoch") else None,
+        "epoch": _epoch(request, kind),
         "metadata": {pair.key: pair.value for pair in request.metadata},
         "connected_ms": connection.broker.io.clock.wall_ms(),
         "partition": partition,
@@ -137,6 +159,9 @@ def _make_consumer(
     if kind is SubscriptionType.Key_Shared:
         policy = _key_shared_policy(request.keySharedMeta)
         return KeyedConsumer(policy, subscription, connection, consumer_id, name, **of_all)
+    ranges = [(each.start, each.end) for each in request.keySharedMeta.hashRanges]
+    if ranges and kind is SubscriptionType.Exclusive:
+        return RangedConsumer(ranges, subscription, connection, consumer_id, name, **of_all)
     return Consumer(subscription, connection, consumer_id, name, **of_all)
 
 
@@ -169,10 +194,6 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
         raise InvalidRequest("Subscription name is empty")
     if request.priority_level < 0:
         raise InvalidRequest(f"priority level {request.priority_level} is below 0")
-    if kind is not SubscriptionType.Key_Shared and request.keySharedMeta.hashRanges:
-        raise NotAllowed(
-            f"Key ranges on a subscription of type {kind.name} are not supported by this broker yet"
-        )
     return kind
 
 
@@ -254,8 +275,9 @@ def redeliver(connection: Connection, command: BaseCommand) -> None:
     consumer = connection.consumers.get(signed(request.consumer_id))
     if consumer is None:
         return
-    if request.HasField("consumer_epoch"):
-        consumer.epoch = signed(request.consumer_epoch)
+    epoch = _epoch(request, consumer.subscription.type)
+    if epoch is not None:
+        consumer.epoch = epoch
     positions = [position_of(m) for m in request.message_ids] or None
     consumer.subscription.redeliver(consumer, positions)
 
@@ -355,7 +377,7 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
         response.availablePermits = max(0, consumer.permits)
         response.unackedMessages = consumer.unacked
         response.blockedConsumerOnUnackedMsgs = consumer.blocked
-        response.address = consumer.address
+        response.address = f"/{consumer.address}"
         response.connectedSince = iso_time(consumer.connected_ms)
         response.type = subscription.type.name if subscription.type is not None else "None"
         response.msgRateExpired = 0.0

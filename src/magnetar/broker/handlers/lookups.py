@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from magnetar.broker.connection import Connection
-from magnetar.broker.topic_patterns import topics_matching
+from magnetar.broker.wire_ids import signed
+from magnetar.io.slices import each
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
@@ -12,6 +13,8 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadata,
     CommandPartitionedTopicMetadataResponse,
+    CommandWatchTopicList,
+    CommandWatchTopicListClose,
 )
 
 
@@ -58,12 +61,22 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
+    """GET_TOPICS_OF_NAMESPACE → all, or those that match; without them when the hash is the same."""
     broker = connection.broker
     mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
     names = await broker.topic_names(request.namespace, mode=mode)
-    matching = topics_matching(names, request.topics_pattern) if request.HasField("topics_pattern") else None
-    filtered = matching is not None
-    if matching is not None:
+    matches = (
+        broker.topic_lists.matcher(request.topics_pattern) if request.HasField("topics_pattern") else None
+    )
+    if matches is not None:
+        matching: list[str] = []
+        taken = matches
+
+        def take(name: str) -> None:
+            if taken(name):
+                matching.append(name)
+
+        await each(broker.io, "listing", names, take)
         names = matching
     answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     response = answer.getTopicsOfNamespaceResponse
@@ -72,6 +85,29 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     response.changed = not (request.topics_hash and request.topics_hash == digest)
     if response.changed:
         response.topics.extend(names)
-    response.filtered = filtered
+    response.filtered = matches is not None
     response.topics_hash = digest
     connection.send(answer)
+
+
+async def watch_topic_list(connection: Connection, request: CommandWatchTopicList) -> None:
+    """WATCH_TOPIC_LIST → the topics that match now; an update follows whenever that changes."""
+    broker = connection.broker
+    watcher_id = signed(request.watcher_id)
+    namespace = broker.parse_namespace(request.namespace)
+    watched = await broker.topic_lists.watch(connection, watcher_id, namespace, request.topics_pattern)
+    if watched is None:
+        return
+    answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
+    response = answer.watchTopicListSuccess
+    response.request_id = request.request_id
+    response.watcher_id = request.watcher_id
+    response.topics_hash = watched.digest()
+    if request.topics_hash != response.topics_hash:
+        response.topic.extend(watched.names)
+    connection.send(answer)
+
+
+async def close_topic_list(connection: Connection, request: CommandWatchTopicListClose) -> None:
+    connection.broker.topic_lists.close(connection, signed(request.watcher_id))
+    connection.send_success(request.request_id)

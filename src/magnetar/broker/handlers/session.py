@@ -33,8 +33,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     connected.server_version = f"Magnetar {__version__}"
     connected.protocol_version = connection.protocol_version
     connected.max_message_size = connection.broker.max_message_size
-    # Topic list watchers are told about when they work: clients poll until then.
-    connected.feature_flags.supports_topic_watchers = False
+    connected.feature_flags.supports_topic_watchers = connection.broker.topic_lists.enabled
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     connection.send(answer)
 

@@ -68,6 +68,13 @@ def _update_subscription_properties(call: Call) -> Any:
     return call.send("PUT", f"{call.subscription}/properties", None, properties)
 
 
+def _replicate(call: Call) -> Any:
+    wanted = bool(call["enable"])
+    if wanted == bool(call["disable"]):
+        raise UsageError("Need to specify either --enable or --disable")
+    return call.send("POST", f"{call.subscription}/replicatedSubscriptionStatus", None, wanted)
+
+
 def _reset_cursor(call: Call) -> Any:
     if call.get("messageId"):
         body: dict[str, Any] = message_id(call["messageId"])
@@ -179,6 +186,7 @@ _TOPICS: dict[str, Action] = {
     "remove-properties": lambda call: call.send("DELETE", f"{call.topic}/properties", {"key": call["key"]}),
     "partitioned-terminate": _terminate_partitions,
     "get-backlog-size": _backlog_size,
+    "set-replicated-subscription-status": _replicate,
     "get-replicated-subscription-status": lambda call: rows(
         call.ask("GET", f"{call.subscription}/replicatedSubscriptionStatus")
     ),

@@ -50,6 +50,7 @@ func main() {
 		"shared":          r.shared,
 		"exclusive":       r.exclusive,
 		"restart":         r.restart,
+		"routing":         r.routing,
 	}
 	body, known := scenarios[*scenario]
 	if !known {

@@ -1,0 +1,112 @@
+"""Filters of entries: code of an operator that says which entries a subscription's consumers get.
+
+They see each entry when it is about to be sent to a consumer, and again when it is sent again. With none of
+them nothing is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+
+log = logging.getLogger(__name__)
+
+
+class FilterResult(Enum):
+    """What becomes of an entry."""
+
+    ACCEPT = "accept"
+    """It is sent."""
+    REJECT = "reject"
+    """It is acknowledged for the subscription and not sent."""
+    RESCHEDULE = "reschedule"
+    """It is not sent now; a filter is asked again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterContext:
+    """To whom an entry would be sent. The mappings are not to be changed."""
+
+    topic: str
+    """Full name."""
+    subscription: str
+    subscription_properties: Mapping[str, str]
+    consumer: str
+    consumer_metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredEntry:
+    """An entry: a message, or a whole batch."""
+
+    position: tuple[int, int]
+    """Ledger id, entry id."""
+    data: bytes
+    """As its producer sent it."""
+    metadata: MessageMetadata
+
+
+class EntryFilter(Protocol):
+    """Made once a broker, without arguments; asked in the broker's loop: it must not wait for anything."""
+
+    def filter_entry(self, entry: FilteredEntry, context: FilterContext) -> FilterResult: ...
+
+
+class EntryFilters:
+    """All filters of one subscription, and how many messages went through them."""
+
+    def __init__(self, filters: Sequence[EntryFilter]) -> None:
+        self._filters = filters
+        self.processed = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.rescheduled = 0
+
+    def judge(
+        self, position: tuple[int, int], data: bytes, messages: int, context: FilterContext
+    ) -> FilterResult:
+        """One that rejects an entry decides; one that wants it later decides over those that accept it.
+
+        What has no readable metadata is sent. What a filter cannot judge is asked again later.
+
+        :param messages: how many the entry has
+        """
+        self.processed += messages
+        result = self._ask(position, data, context)
+        if result is FilterResult.ACCEPT:
+            self.accepted += messages
+        elif result is FilterResult.REJECT:
+            self.rejected += messages
+        else:
+            self.rescheduled += messages
+        return result
+
+    def _ask(self, position: tuple[int, int], data: bytes, context: FilterContext) -> FilterResult:
+        try:
+            metadata = parse_entry(data, verify_checksum=False).metadata
+        except EntryError:
+            # Its sizes were checked when it was published; what its producer wrote between them was not.
+            return FilterResult.ACCEPT
+        entry = FilteredEntry(position, data, metadata)
+        found = FilterResult.ACCEPT
+        for each in self._filters:
+            try:
+                result = each.filter_entry(entry, context)
+            except Exception:
+                log.exception(
+                    "an entry filter failed",
+                    extra={"filter": type(each).__name__, "topic": context.topic, "entry": str(position)},
+                )
+                result = FilterResult.RESCHEDULE
+            if result is FilterResult.REJECT:
+                return result
+            if result is FilterResult.RESCHEDULE:
+                found = result
+        return found

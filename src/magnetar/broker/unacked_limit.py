@@ -1,0 +1,66 @@
+"""The bound on messages that are outstanding on all shared subscriptions of the broker together.
+
+When it is reached, those that have more than their share of it outstanding are sent nothing more, until
+less than half of the bound, or of their share, is outstanding.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class CountedDispatcher(Protocol):
+    unacked: int
+
+    def hold(self) -> None:
+        """Sends nothing more."""
+        ...
+
+    def let_go_on(self) -> None:
+        """Sends again, from the loop's next turn on."""
+        ...
+
+
+class UnackedLimit:
+    """Each dispatcher tells it when it has more or less outstanding than before."""
+
+    def __init__(self, most: int, share: float) -> None:
+        """:param most: messages, above 0
+
+        :param share: the part of it that a subscription may have outstanding when it is reached, 0 … 1
+        """
+        self._most = most
+        self._per_dispatcher = int(most * share)
+        self._counted: dict[CountedDispatcher, int] = {}
+        self._held: dict[CountedDispatcher, None] = {}
+        self.total = 0
+        self.reached = False
+
+    def changed(self, dispatcher: CountedDispatcher) -> None:
+        """Takes note of what a dispatcher has outstanding now."""
+        now = dispatcher.unacked
+        self.total += now - self._counted.pop(dispatcher, 0)
+        if now:
+            self._counted[dispatcher] = now
+        if not self.reached:
+            if self.total >= self._most:
+                self.reached = True
+                for each, unacked in self._counted.items():
+                    self._hold_beyond_share(each, unacked)
+        elif self.total < self._most / 2:
+            self.reached = False
+            for each in list(self._held):
+                self._let_go_on(each)
+        elif dispatcher not in self._held:
+            self._hold_beyond_share(dispatcher, now)
+        elif now < self._per_dispatcher / 2 or not now:
+            self._let_go_on(dispatcher)
+
+    def _hold_beyond_share(self, dispatcher: CountedDispatcher, unacked: int) -> None:
+        if unacked > self._per_dispatcher:
+            self._held[dispatcher] = None
+            dispatcher.hold()
+
+    def _let_go_on(self, dispatcher: CountedDispatcher) -> None:
+        del self._held[dispatcher]
+        dispatcher.let_go_on()

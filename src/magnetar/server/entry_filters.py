@@ -1,0 +1,48 @@
+"""Finding the filters of entries that the settings name."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from magnetar.broker.entry_filter import EntryFilter
+from magnetar.config.settings import ConfigurationError
+
+GROUP = "magnetar.entry_filters"
+"""Entry points of installed packages in this group are filters that can be named."""
+
+
+@cache
+def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
+    """One of each, made once a process.
+
+    :param names: of entry points of the group, or ``module:Class``
+    :raises ConfigurationError: one cannot be found or made; the text names it
+    """
+    problems: list[str] = []
+    found: list[EntryFilter] = []
+    for name in names:
+        try:
+            made = _class_of(name)()
+        except Exception as error:  # noqa: BLE001 - code of an operator; whatever it raises stops the start
+            problems.append(f"entryFilterNames: {name} cannot be loaded: {error or type(error).__name__}")
+            continue
+        if callable(getattr(made, "filter_entry", None)):
+            found.append(made)
+        else:
+            problems.append(f"entryFilterNames: {name} has no method filter_entry")
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(found)
+
+
+def _class_of(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    if colon:
+        return getattr(import_module(module), attribute)
+    points = entry_points(group=GROUP, name=name)
+    if not points:
+        raise LookupError(f"no installed package has an entry point of that name in {GROUP}")
+    return next(iter(points)).load()

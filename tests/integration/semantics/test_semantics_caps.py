@@ -1,0 +1,90 @@
+"""How many producers, consumers, subscriptions and topics there may be, how fast a broker is published to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from server import Server
+
+pulsar = pytest.importorskip("pulsar")
+
+SHARED = pulsar.ConsumerType.Shared
+
+
+@pytest.fixture(scope="module")
+def server(start_server: Callable[..., Server]) -> Server:
+    running = start_server(
+        maxProducersPerTopic=2,
+        maxConsumersPerTopic=4,
+        maxConsumersPerSubscription=2,
+        maxSubscriptionsPerTopic=3,
+    )
+    assert running.ask("PUT", "/admin/v2/namespaces/public/few")[0] == 204
+    return running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Any]:
+    made = pulsar.Client(
+        server.url, operation_timeout_seconds=3, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    yield made
+    made.close()
+
+
+def test_producers_of_a_topic(client: Any, topic: str) -> None:
+    first, _second = client.create_producer(topic), client.create_producer(topic)
+    with pytest.raises(pulsar.ProducerBusy):
+        client.create_producer(topic)
+    first.close()
+    client.create_producer(topic).send(b"m")
+
+
+def test_consumers_of_a_subscription_and_of_a_topic(client: Any, topic: str) -> None:
+    consumers = [client.subscribe(topic, "a", SHARED) for _ in range(2)]
+    with pytest.raises(pulsar.ConsumerBusy):
+        client.subscribe(topic, "a", SHARED)
+    consumers += [client.subscribe(topic, "b", SHARED) for _ in range(2)]
+    with pytest.raises(pulsar.ConsumerBusy):
+        client.subscribe(topic, "c", SHARED)
+    consumers[0].close()
+    client.subscribe(topic, "c", SHARED)
+
+
+def test_subscriptions_of_a_topic(client: Any, topic: str) -> None:
+    for name in "abc":
+        client.subscribe(topic, name).close()
+    with pytest.raises(pulsar.PulsarException):
+        client.subscribe(topic, "d")
+    client.subscribe(topic, "c").unsubscribe()
+    client.subscribe(topic, "d")
+
+
+def test_topics_of_a_namespace(server: Server, client: Any) -> None:
+    assert server.ask("POST", "/admin/v2/namespaces/public/few/maxTopicsPerNamespace", "2")[0] == 204
+    for name in "ab":
+        client.create_producer(f"persistent://public/few/{name}")
+    with pytest.raises(pulsar.PulsarException):
+        client.create_producer("persistent://public/few/c")
+    client.create_producer("persistent://public/few/a")
+
+
+def test_the_broker_is_published_to_no_faster_than_it_may_be(start_server: Callable[..., Server]) -> None:
+    """Nothing is lost; what goes beyond the rate waits, so that it was published in later seconds."""
+    running = start_server(brokerPublisherThrottlingMaxMessageRate=50)
+    made = pulsar.Client(running.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    topic = "persistent://public/default/throttled"
+    consumer = made.subscribe(topic, "s")
+    producer = made.create_producer(topic, batching_enabled=False)
+    began = time.monotonic()
+    for number in range(150):
+        producer.send(b"%d" % number)
+    took = time.monotonic() - began
+    messages = [consumer.receive(10_000) for _ in range(150)]
+    assert [int(message.data()) for message in messages] == list(range(150))
+    # At the most a second's worth is let through at once before the rest has to wait.
+    assert took >= 0.9
+    made.close()
