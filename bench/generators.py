@@ -82,7 +82,9 @@ class JavaPerf:
     def run(
         self, server: Server, topic: str, seconds: float, *flags: str, lossy: bool = False
     ) -> dict[str, Any]:
-        """Publishes as fast as receipts allow, and consumes; server CPU is that of the whole run.
+        """Publishes, as fast as receipts allow if there is no ``-r``, and consumes.
+
+        Server CPU is that of the whole run.
 
         :param lossy: whether messages may be lost: a figure says how many
 
@@ -91,8 +93,9 @@ class JavaPerf:
         whole = str(int(seconds))
         consuming = str(int(seconds + _JAVA_START_SECONDS + 6))
         consume = self._command(server, "consume", "-u", server.url, "-ss", "s", "-time", consuming, topic)
+        open_loop = () if "-r" in flags else ("-r", "10000000")
         produce = self._command(
-            server, "produce", "-u", server.url, "-r", "10000000", "-time", whole, *flags, topic
+            server, "produce", "-u", server.url, *open_loop, "-time", whole, *flags, topic
         )
         with subprocess.Popen(
             consume, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
