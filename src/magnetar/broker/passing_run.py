@@ -48,6 +48,10 @@ class PassingRun:
             return self.messages
         return sum(self.sizes[first:end])
 
+    def entry_bytes(self, first: int, end: int) -> int:
+        """Bytes of the entries [first, end)."""
+        return sum(self.ends[first:end]) - sum(self.starts[first:end])
+
     def bytes_in(self, first: int, end: int) -> int:
         """At least the bytes of the entries [first, end); more where other bytes lie between them."""
         return self.ends[end - 1] - self.starts[first] if first < end else 0
