@@ -8,7 +8,7 @@ from magnetar.broker.non_persistent_dispatchers import KeySharedPassing
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.producer import Producer
-from magnetar.broker.topic_stats import SUBSCRIPTION_ZEROES, TOPIC_ZEROES, consumer_stats
+from magnetar.broker.topic_stats import SUBSCRIPTION_ZEROES, TOPIC_ZEROES, consumer_stats, traffic_stats
 from magnetar.broker.topic_stats import publisher_stats as stored_publisher_stats
 
 Json = dict[str, Any]
@@ -77,22 +77,11 @@ def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, cons
     ``msgDropRate`` of a publisher is what was not taken, as too much was in flight on its connection; of a
     subscription what none of its consumers took; of the topic both.
     """
-    rate_in = topic.rate_in
     found = topic.subscriptions
     stats: Json = {
         **TOPIC_ZEROES,
         **_NOTHING_STORED,
-        "msgRateIn": rate_in.per_second,
-        "msgThroughputIn": rate_in.bytes_per_second,
-        "msgRateOut": topic.rate_out.per_second,
-        "msgThroughputOut": topic.rate_out.bytes_per_second,
-        "bytesInCounter": rate_in.bytes,
-        "msgInCounter": rate_in.messages,
-        "bytesOutCounter": topic.rate_out.bytes,
-        "msgOutCounter": topic.rate_out.messages,
-        "averageMsgSize": rate_in.average_size(),
-        "msgChunkPublished": topic.chunks_published
-        or any(p.chunks.messages for p in topic.producers.values()),
+        **traffic_stats(topic),
         "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
         "waitingPublishers": topic.access.waiting,
         "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,

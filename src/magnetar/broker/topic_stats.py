@@ -13,6 +13,7 @@ from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import BaseTopic
 from magnetar.ledger.interface import LedgerMetadata
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.custom_metadata import custom_metadata
@@ -209,17 +210,10 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     return stats
 
 
-def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
-    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
-    ledger = topic.managed_ledger
+def traffic_stats(topic: BaseTopic[Any]) -> Json:
+    """What came in and went out, of either kind of topic."""
     rate_in = topic.rate_in
-    subscriptions = {
-        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
-        for name, s in topic.subscriptions.items()
-    }
-    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
-    stats: Json = {
-        **TOPIC_ZEROES,
+    return {
         "msgRateIn": rate_in.per_second,
         "msgThroughputIn": rate_in.bytes_per_second,
         "msgRateOut": topic.rate_out.per_second,
@@ -231,6 +225,20 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         "averageMsgSize": rate_in.average_size(),
         "msgChunkPublished": topic.chunks_published
         or any(p.chunks.messages for p in topic.producers.values()),
+    }
+
+
+def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
+    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
+    ledger = topic.managed_ledger
+    subscriptions = {
+        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
+        for name, s in topic.subscriptions.items()
+    }
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    stats: Json = {
+        **TOPIC_ZEROES,
+        **traffic_stats(topic),
         "storageSize": ledger.ledgers.total_size(),
         "backlogSize": max(durable, default=0),
         "backlogQuotaLimitSize": topic.policies.storage_quota.limit_bytes,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
@@ -11,6 +14,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.subscription_base import BaseSubscription
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import BaseTopic
 from magnetar.http.services import (
     CacheMetrics,
     ConnectionMetrics,
@@ -106,29 +110,8 @@ def _passing_subscription(subscription: NonPersistentSubscription) -> Subscripti
     )
 
 
-def _passing_topic(topic: NonPersistentTopic) -> TopicMetrics:
-    return TopicMetrics(
-        name=topic.full_name,
-        namespace=str(topic.name.namespace_name),
-        subscriptions=[_passing_subscription(s) for s in topic.subscriptions.values()],
-        producer_count=len(topic.producers),
-        consumer_count=topic.consumer_count(),
-        rate_in=topic.rate_in.per_second,
-        rate_out=topic.rate_out.per_second,
-        throughput_in=topic.rate_in.bytes_per_second,
-        throughput_out=topic.rate_out.bytes_per_second,
-        average_message_size=topic.rate_in.average_size(),
-        bytes_in=topic.rate_in.bytes,
-        messages_in=topic.rate_in.messages,
-        producers=_producers(topic),
-    )
-
-
-def _topic(topic: Topic) -> TopicMetrics:
-    ledger = topic.managed_ledger
-    size = ledger.ledgers.total_size()
-    subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
-    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+def _traffic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
+    """What both kinds of topics have."""
     return TopicMetrics(
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),
@@ -142,6 +125,21 @@ def _topic(topic: Topic) -> TopicMetrics:
         average_message_size=topic.rate_in.average_size(),
         bytes_in=topic.rate_in.bytes,
         messages_in=topic.rate_in.messages,
+        producers=_producers(topic),
+    )
+
+
+def _passing_topic(topic: NonPersistentTopic) -> TopicMetrics:
+    return _traffic(topic, [_passing_subscription(s) for s in topic.subscriptions.values()])
+
+
+def _topic(topic: Topic) -> TopicMetrics:
+    ledger = topic.managed_ledger
+    size = ledger.ledgers.total_size()
+    subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    return replace(
+        _traffic(topic, subscriptions),
         storage_size=size,
         storage_logical_size=size,
         backlog=sum(s.backlog for s in subscriptions),
@@ -152,11 +150,10 @@ def _topic(topic: Topic) -> TopicMetrics:
         write_latency_ms=_histogram(topic.write_latency, 1000),
         ledger_write_latency_ms=_histogram(topic.write_latency, 1000),
         entry_size_bytes=_histogram(topic.entry_sizes, 1),
-        producers=_producers(topic),
     )
 
 
-def _producers(topic: AnyTopic) -> list[ProducerMetrics]:
+def _producers(topic: BaseTopic[Any]) -> list[ProducerMetrics]:
     return [
         ProducerMetrics(
             name=p.name,
