@@ -262,3 +262,25 @@ def test_a_restart_brings_clients_back_and_nothing_else(start_server: Any) -> No
 def stats_or_none(broker: Server, topic: str) -> Any:
     status, body = broker.ask("GET", f"/admin/v2/{topic.replace('://', '/')}/stats")
     return json.loads(body)["subscriptions"] if status == 200 else {}
+
+
+@pytest.mark.parametrize("served", ["persistent", "non-persistent"])
+def test_a_broker_may_serve_one_kind_only(start_server: Any, served: str) -> None:
+    other = "non-persistent" if served == "persistent" else "persistent"
+    switch = "enableNonPersistentTopics" if served == "persistent" else "enablePersistentTopics"
+    server = start_server(**{switch: "false"})
+    client = pulsar.Client(
+        server.url, operation_timeout_seconds=3, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    try:
+        consumer = client.subscribe(f"{served}://public/default/t", "s")
+        client.create_producer(f"{served}://public/default/t").send(b"m")
+        assert received(consumer, 1) == ["m"]
+        for attach in (client.create_producer, lambda name: client.subscribe(name, "s")):
+            with pytest.raises(pulsar.PulsarException):
+                attach(f"{other}://public/default/t")
+        status, body = server.ask("GET", f"/lookup/v2/topic/{other}/public/default/t")
+        assert status >= 400, body
+        assert server.ask("GET", f"/lookup/v2/topic/{served}/public/default/t")[0] == 200
+    finally:
+        client.close()
