@@ -1,7 +1,7 @@
 """The options of ``format("pulsar")``: names of the JVM connector, whatever their case.
 
-All of them are in one table, ``_KNOWN``. What is not in it, contradicts something else or cannot be honoured is
-refused by name, before anything is asked of the cluster.
+All of them are in one table, ``_KNOWN``. What is not in it, contradicts something else or cannot be honoured
+is refused by name, before anything is asked of the cluster.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 
 _REFUSED = {
-    "topic.schema.class": "'topic.schema.class' names a class of Java; columns come from the topic's schema here",
+    "topic.schema.class": "'topic.schema.class' names a class of Java; columns come from the topic's schema",
     "usetls": "'useTls': TLS is not supported yet",
 }
 

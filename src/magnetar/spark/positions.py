@@ -1,11 +1,11 @@
 """Places in topics, and how offsets of streams are written: JSON that people can read and edit.
 
-    {"subscription": "spark-1f…", "turn": 3,
-     "topics": {"persistent://public/default/orders-partition-0": {"next": "12:345:0", "splits": ["11:900:0"]}}}
+    {"subscription": "spark-1f…", "turn": 3, "topics": {
+        "persistent://public/default/orders-partition-0": {"next": "12:345:0", "splits": ["11:900:0"]}}}
 
-``next`` is the place of the next message to be read. ``splits`` lie between the offset before this one and this
-one: each is the end of a ledger, written down when the offset was made, so that a batch is planned from its two
-offsets alone, whatever ledgers there are when it runs again.
+``next`` is the place of the next message to be read. ``splits`` lie between the offset before this one and
+this one: each is the end of a ledger, written down when the offset was made, so that a batch is planned from
+its two offsets alone, whatever ledgers there are when it runs again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Place(NamedTuple):
 
     ledger: int
     entry: int
-    index: int = 0
+    batch_index: int = 0
 
     def __str__(self) -> str:
-        return f"{self.ledger}:{self.entry}:{self.index}"
+        return f"{self.ledger}:{self.entry}:{self.batch_index}"
 
     @property
     def position(self) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def parse_message_id(text: str) -> tuple[int, int, int]:
     """
     if ":" in text:
         place = Place.parse(text)
-        return place.ledger, place.entry, place.index if text.count(":") == 2 else -1
+        return place.ledger, place.entry, place.batch_index if text.count(":") == 2 else -1
     try:
         found = MessageId.deserialize(base64.b64decode(text, validate=True))
     except (binascii.Error, InvalidMessage, ValueError) as error:
