@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
+from magnetar.spark.reading import BatchReader
 
 __all__ = ["PulsarDataSource"]
 
@@ -27,3 +28,6 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         return BYTES
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._options, schema)
