@@ -7,9 +7,10 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from magnetar.spark.columns import BYTES
+from magnetar.spark.connection import Connection
 from magnetar.spark.options import Options
 from magnetar.spark.reading import BatchReader
+from magnetar.spark.schemas import columns_of, shared_definition
 from magnetar.spark.streaming import StreamReader
 
 __all__ = ["PulsarDataSource"]
@@ -28,7 +29,8 @@ class PulsarDataSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        return BYTES
+        with Connection(self._options) as connection:
+            return columns_of(shared_definition(connection))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._options, schema)
