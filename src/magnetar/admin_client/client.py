@@ -68,6 +68,10 @@ class AdminClient:
     def topic_internal_stats(self, topic: str) -> dict[str, Any]:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
+    def set_topic_deduplication(self, topic: str, enabled: bool) -> None:
+        """A policy of the topic, above that of its namespace."""
+        self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))
+
     def unload_topic(self, topic: str) -> None:
         """Closes it; its clients come back."""
         self._http.ask("PUT", topic_path(topic) + "/unload")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
+from magnetar.spark.sink import BatchSink, StreamSink
 
 __all__ = ["PulsarDataSource"]
 
@@ -27,3 +28,17 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         return BYTES
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        return BatchSink(schema, self._options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        return StreamSink(schema, self._options)
