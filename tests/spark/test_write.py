@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import Cluster
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from conftest import Cluster
 from magnetar.client import Message, MessageId
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_written_is_refused_by_name(
     spark: SparkSession, cluster: Cluster, topic: str, options: dict[str, str], columns: str, reason: str
 ) -> None:
     frame = numbers(spark, 1).selectExpr(*columns.split(", "))
-    with pytest.raises(Exception, match="(?s).*") as raised:
+    with pytest.raises(Exception, match="Invalid") as raised:
         write(frame, cluster, topic=topic, **options)
     assert reason in str(raised.value)
 

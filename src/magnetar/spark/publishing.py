@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from magnetar.client import client as core
 from magnetar.client.aio import Client
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message_id import MessageId
@@ -25,7 +26,7 @@ _PENDING_ENTRIES = 1000
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 
 
-async def open_producer(client: Client, options: Options, topic: str, name: str | None) -> Producer:
+async def open_producer(client: core.Client, options: Options, topic: str, name: str | None) -> Producer:
     """A producer on a topic without partitions, or on one partition.
 
     :raises NotPublished: the broker does not let it
