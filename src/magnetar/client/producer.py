@@ -197,7 +197,7 @@ class Producer(Attachment):
         It counts as one pending message, and ``done`` is called once. Sequence ids must rise from entry to
         entry; a broker that knows them already (deduplication) confirms them without a message id.
 
-        :raises PulsarException: the producer is closed or has failed for good, or as many are pending as may be
+        :raises PulsarException: the producer is closed or has failed for good, or too many are pending
         """
         self.check_open()
         if self._is_full:

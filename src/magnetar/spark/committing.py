@@ -1,4 +1,4 @@
-"""Publishing a batch exactly once: what it consists of is decided first, then published until all is confirmed."""
+"""Publishing a batch exactly once: first it is decided what it consists of, then all of that is published."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Commit:
             self._staging.check(wanted)
             decided, is_new = self._staging.decide(wanted)
             if not is_new:
-                # Somebody else decided meanwhile, and perhaps publishes: what is to be done is in the manifest.
+                # Somebody else decided meanwhile, and perhaps publishes now.
                 raise NotPublished(f"batch {batch_id} was decided by another run of this query")
         else:
             self._staging.check(decided)
@@ -103,8 +103,9 @@ class _Commit:
         kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
         if ledger_id >= 0 and (not kept or ledger_id < min(kept)):
             raise DataLoss(
-                f"{topic}: batch {manifest.batch_id} may have been published in part, behind {ledger_id}:{entry_id},"
-                f" by {manifest.producer}; the broker has forgotten that producer, and has deleted ledger {ledger_id}"
+                f"{topic}: batch {manifest.batch_id} may have been published in part by {manifest.producer},"
+                f" behind {ledger_id}:{entry_id}; the broker has forgotten that producer and has deleted"
+                f" ledger {ledger_id}, so that nobody knows"
             )
         highest = -1
         try:

@@ -45,7 +45,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 class Content:
-    """Makes the contents of messages. ``__messageId`` and ``__publishTime`` are what the broker gives: ignored."""
+    """Makes the contents of messages; ``__messageId`` and ``__publishTime`` come from the broker: ignored."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
         """:raises InvalidRows: there is no content, or it cannot be encoded so"""

@@ -89,7 +89,7 @@ class RowCutter:
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._ask_partitions(topic)
-        columns, binary = self._columns(rows)
+        columns = self._columns(rows)
         if not count:
             yield from self._cut(topic, columns)
             return
@@ -106,7 +106,7 @@ class RowCutter:
         self._turn += 1
         chosen = pc.if_else(pc.less(chosen, 0), pa.scalar(self._turn % count, pa.int32()), chosen)
         for number in pc.unique(chosen).to_pylist():
-            some, _ = self._columns(rows.filter(pc.equal(chosen, number)))
+            some = self._columns(rows.filter(pc.equal(chosen, number)))
             yield from self._cut(str(name.partition(number)), some)
 
     def _cut(self, topic: str, columns: Columns) -> Iterator[CutEntry]:
@@ -118,7 +118,7 @@ class RowCutter:
             yield CutEntry(topic, end - first, metadata.SerializePartialToString(), payload)
             first = end
 
-    def _columns(self, rows: pa.RecordBatch) -> tuple[Columns, bool]:
+    def _columns(self, rows: pa.RecordBatch) -> Columns:
         names = rows.schema.names
         keys: _Buffers = (_NO_NUMBERS, _NOTHING, _NOTHING)
         binary = False
@@ -133,7 +133,7 @@ class RowCutter:
         if EVENT_TIME in names:
             events = _event_times(rows.column(EVENT_TIME))
         content = _buffers(self._content.encoded(rows))
-        return Columns(rows.num_rows, content, keys, heads, events, binary), binary
+        return Columns(rows.num_rows, content, keys, heads, events, binary)
 
 
 def _full_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Publishing from the tasks themselves, at least once: what a task that is tried again had sent is sent again."""
+"""Publishing from the tasks themselves, at least once: a task that is tried again sends all of it again."""
 
 from __future__ import annotations
 

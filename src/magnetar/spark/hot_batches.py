@@ -22,8 +22,8 @@ class Columns:
     """The buffers of one Arrow batch: content, key, event time and serialized properties of its rows.
 
     Offsets have one more item than there are rows. ``nulls`` have a byte for each row, not 0 where it has
-    none; they may be empty: then all have one. The same holds for keys, event times and properties (``heads``)
-    as a whole: empty where there is no such column.
+    none; they may be empty: then all have one. Keys, event times and properties (``heads``) are empty as a
+    whole where there is no such column.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class Options:
     quarantine_path: str = ""
     """A folder for malformed messages; empty: there is none, and a malformed message fails the query."""
     delivery: str = ""
-    """``exactly-once`` or ``at-least-once``, of writing; empty: exactly once where there is a place to stage."""
+    """``exactly-once`` or ``at-least-once``, of writing; empty: exactly once for streams and named writes."""
     staging_path: str = ""
     """Where writing keeps what it is about to publish; empty: under the checkpoint."""
     new_staging: bool = False

@@ -1,4 +1,4 @@
-"""Publishing entries whose boundaries are fixed: pipelined, in order, each once where the broker deduplicates."""
+"""Publishing entries whose boundaries are fixed: pipelined, in order, with sequence ids that are given."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class TopicPublisher:
             return
         if first <= self._known:
             raise NotPublished(
-                f"{self._producer.topic()}: sequence ids up to {self._known} of {self._producer.producer_name()}"
-                f" were published with other boundaries than the staged ones: {first} to {highest} go together"
+                f"{self._producer.topic()}: {self._producer.producer_name()} has published up to sequence id"
+                f" {self._known}, which is inside of an entry that was staged ({first} to {highest})"
             )
         while self._bytes > WINDOW_BYTES or self._pending >= _PENDING_ENTRIES:
             await self._wait()

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
 from magnetar.spark.sink import BatchSink, StreamSink
+from magnetar.spark.reading import BatchReader
 
 __all__ = ["PulsarDataSource"]
 
@@ -42,3 +48,6 @@ class PulsarDataSource(DataSource):
         :raises InvalidRows: these columns cannot be written
         """
         return StreamSink(schema, self._options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._options, schema)

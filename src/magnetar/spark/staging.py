@@ -1,9 +1,9 @@
 """What is about to be published, on a disk that driver and executors share.
 
-A task stages its rows as entries whose boundaries are fixed, in a file of its own. When all tasks of a batch are
-done, one *manifest* names their files. It appears by a hard link: whoever is first decides, for ever, what the
-batch consists of; nothing is ever renamed over it. Publishing reads what the manifest names and nothing else,
-so that running a batch again publishes the same entries, however its rows were computed the second time.
+A task stages its rows as entries whose boundaries are fixed, in a file of its own. When all tasks of a batch
+are done, one *manifest* names their files. It appears by a hard link: whoever is first decides, for ever, what
+the batch consists of; nothing is ever renamed over it. Publishing reads what the manifest names and nothing
+else, so that running a batch again publishes the same entries, however its rows were computed the second time.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def staging_folder(option: str, given: str) -> Path:
     parts = urlsplit(given)
     if parts.scheme not in ("", "file") or parts.netloc:
         raise InvalidOption(
-            f"{option!r}: {given!r} is no folder of a mounted file system, which staging needs: set 'stagingDir'"
-            " to one that driver and executors share, or 'delivery' to at-least-once"
+            f"{option!r}: {given!r} is no folder of a mounted file system, which staging needs:"
+            " set 'stagingDir' to one that driver and executors share, or 'delivery' to at-least-once"
         )
     return Path(unquote(parts.path) if parts.scheme else given)
 
@@ -135,8 +135,8 @@ class Staging:
         if not path.exists():
             if not may_begin:
                 raise StagingDamaged(
-                    f"{self.folder} is empty though this query has written before: what was staged and perhaps"
-                    " published in part is lost. Bring it back, or set 'newStaging' to true if the last batch"
+                    f"{self.folder} is empty though this query has run before: what was staged, and perhaps"
+                    " published in part, is lost. Bring it back, or set 'newStaging' to true if the last batch"
                     " may be published twice"
                 )
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -184,8 +184,8 @@ class Staging:
                 raise StagingDamaged(f"{path} of batch {manifest.batch_id} is missing") from error
             if (size, checksum) != (staged.size, staged.checksum):
                 raise StagingDamaged(
-                    f"{path} of batch {manifest.batch_id} is damaged: {size} bytes with checksum {checksum:08x},"
-                    f" {staged.size} bytes with {staged.checksum:08x} were staged; nothing of it is published"
+                    f"{path} of batch {manifest.batch_id} is damaged: {size} bytes, checksum {checksum:08x};"
+                    f" staged were {staged.size} bytes, {staged.checksum:08x}. Nothing is published from it"
                 )
 
     def entries(self, manifest: Manifest) -> Iterator[CutEntry]:
