@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
-from magnetar.spark.sink import BatchSink, StreamSink
 from magnetar.spark.reading import BatchReader
+from magnetar.spark.sink import BatchSink, StreamSink
 
 __all__ = ["PulsarDataSource"]
 

@@ -1,9 +1,10 @@
 """What is about to be published, on a disk that driver and executors share.
 
-A task stages its rows as entries whose boundaries are fixed, in a file of its own. When all tasks of a batch
-are done, one *manifest* names their files. It appears by a hard link: whoever is first decides, for ever, what
-the batch consists of; nothing is ever renamed over it. Publishing reads what the manifest names and nothing
-else, so that running a batch again publishes the same entries, however its rows were computed the second time.
+A task stages its rows as entries whose boundaries are fixed, in a file of its own. When all tasks of a
+batch are done, one *manifest* names their files. It appears by a hard link: whoever is first decides, for
+ever, what the batch consists of; nothing is ever renamed over it. Publishing reads what the manifest names
+and nothing else, so that running a batch again publishes the same entries, however its rows were computed
+the second time.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ class Staging:
             if not may_begin:
                 raise StagingDamaged(
                     f"{self.folder} is empty though this query has run before: what was staged, and perhaps"
-                    " published in part, is lost. Bring it back, or set 'newStaging' to true if the last batch"
-                    " may be published twice"
+                    " published in part, is lost. Bring it back, or set 'newStaging' to true if the last"
+                    " batch may be published twice"
                 )
             self.folder.mkdir(parents=True, exist_ok=True)
             self._appear(path, f"magnetar-spark-{os.urandom(12).hex()}".encode())
