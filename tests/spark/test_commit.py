@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
-from conftest import Cluster
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from conftest import Cluster
 from magnetar.client import MessageId
 from magnetar.spark.committing import commit
 from magnetar.spark.cutting import CutEntry, RowCutter
@@ -203,7 +203,7 @@ def test_a_batch_that_can_never_be_published_is_not_decided(
 ) -> None:
     wanted = options(cluster, topic)
     staging = Staging(tmp_path)
-    with pytest.raises(NotPublished, match="5300\\d\\d\\d bytes"):
+    with pytest.raises(NotPublished, match=r"5300\d\d\d bytes"):
         commit(wanted, staging, 0, [stage(staging, wanted, 0, ["x" * 5_300_000])])
     assert staging.manifest(0) is None
 
