@@ -26,7 +26,8 @@ from magnetar.client import InitialPosition, MessageId
 
 KILLS = int(os.environ.get("MAGNETAR_SPARK_KILLS", "5"))
 SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "1"))
-FILES = 4 * KILLS + 4
+FILES = 8
+"""More of them for each life, and a batch for each."""
 ROWS = 300
 """In each file."""
 TRIES = 10 * KILLS + 20
@@ -130,21 +131,31 @@ def drain(cluster: Cluster, topic: str, found: dict[MessageId, str]) -> None:
     consumer.close()
 
 
+def add_input(folder: Path, life: int) -> list[str]:
+    """Files with new ids."""
+    added = []
+    for number in range(FILES):
+        ids = [f"{life}.{number}.{row}" for row in range(ROWS)]
+        draft = folder.with_name("draft")
+        draft.write_text("\n".join(ids) + "\n")
+        draft.rename(folder / f"{life:05}-{number}.txt")
+        added += ids
+    return added
+
+
 @pytest.mark.timeout(600 + 120 * KILLS)
 def test_every_row_is_written_once_whatever_is_killed(server: Server, tmp_path: Path, topic: str) -> None:
     random_ = random.Random(SEED)
     folder = tmp_path / "input"
     folder.mkdir()
     expected: Counter[str] = Counter()
-    for number in range(FILES):
-        ids = [f"{number}.{row}" for row in range(ROWS)]
-        expected.update(ids)
-        (folder / f"{number:05}.txt").write_text("\n".join(ids) + "\n")
     cluster = Cluster(server.url, server.http_url)
     found: dict[MessageId, str] = {}
     drain(cluster, topic, found)
     kills: Counter[str] = Counter()
-    for _ in range(TRIES):
+    for life in range(TRIES):
+        if kills.total() < KILLS:
+            expected.update(add_input(folder, life))
         settings = {
             "cores": random_.randrange(1, 4),
             "partitions": random_.randrange(1, 5),
@@ -159,7 +170,7 @@ def test_every_row_is_written_once_whatever_is_killed(server: Server, tmp_path: 
         try:
             query.running.wait(200)
             if kills.total() < KILLS:
-                time.sleep(random_.uniform(0, 8))
+                time.sleep(random_.uniform(0, 10))
                 victim = random_.choice(["driver", "driver", "worker", "broker"])
                 kills[victim] += 1
                 if victim == "driver":

@@ -7,6 +7,7 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
@@ -16,6 +17,7 @@ from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
 from magnetar.spark.reading import BatchReader
 from magnetar.spark.sink import BatchSink, StreamSink
+from magnetar.spark.streaming import StreamReader
 
 __all__ = ["PulsarDataSource"]
 
@@ -51,3 +53,6 @@ class PulsarDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(self._options, schema)
