@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from spark_world import Cluster
 
-from conftest import Cluster
 from magnetar.client import Message, MessageId
 
 
