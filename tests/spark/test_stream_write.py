@@ -78,6 +78,7 @@ def test_from_topic_to_topic(spark: SparkSession, cluster: Cluster, topic: str, 
         .options(**cluster.options(topic=source, startingOffsets="earliest"))
         .load()
         .drop("__topic")
+        .withColumn("__key", f.col("__key").cast("string"))
     )
     run(read, cluster, tmp_path / "checkpoint", topic=topic)
     found = messages(cluster, topic)
