@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from magnetar.spark.connection import Connection
 from magnetar.spark.options import Options
 from magnetar.spark.reading import BatchReader
 from magnetar.spark.schemas import columns_of, shared_definition
+from magnetar.spark.sink import BatchSink, StreamSink
 from magnetar.spark.streaming import StreamReader
 
 __all__ = ["PulsarDataSource"]
@@ -31,6 +38,20 @@ class PulsarDataSource(DataSource):
     def schema(self) -> StructType:
         with Connection(self._options) as connection:
             return columns_of(shared_definition(connection))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        return BatchSink(schema, self._options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        return StreamSink(schema, self._options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._options, schema)
