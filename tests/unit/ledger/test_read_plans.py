@@ -9,8 +9,7 @@ import pytest
 from ledger_stores import MINIATURE, Listener, append
 
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
-from magnetar.ledger.embedded.index import load_part
-from magnetar.ledger.embedded.reader import SegmentReader
+from magnetar.ledger.embedded.reader import EntriesDamaged, SegmentReader, entries_of_part
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import (
@@ -57,20 +56,12 @@ def _read(disk: SimulatedDisk, part: PlannedRange) -> list[bytes]:
     assert segment.lock(exclusive=False)
     reader = SegmentReader(segment.read, segment.size(), part.segment_id)
     assert reader.header() is not None
-    found: list[bytes] = []
-    while len(found) <= part.last_entry_id - part.first_entry_id:
-        wanted = part.first_entry_id + len(found)
-        runs = load_part(index.read, part.segment_id, part.ledger_id, wanted)
-        assert runs is not None
-        number = runs.run_of(wanted)
-        first, count = runs.entries_of(number)
-        data = segment.read(runs.runs[number * 4 + 2], runs.runs[number * 4 + 1])
-        lengths = [int.from_bytes(data[at : at + 4], "little") for at in range(0, 4 * count, 4)]
-        for entry in range(wanted - first, count):
-            at = 4 * count + sum(lengths[:entry])
-            found.append(data[at : at + lengths[entry]])
+    entries = entries_of_part(reader, index.read, part.ledger_id, part.first_entry_id, part.last_entry_id)
+    assert entries is not None
+    found = dict(entries)
+    assert list(found) == list(range(part.first_entry_id, part.last_entry_id + 1))
     segment.close()
-    return found[: part.last_entry_id - part.first_entry_id + 1]
+    return list(found.values())
 
 
 def _check(disk: SimulatedDisk, plan: ReadPlan) -> int:
@@ -98,6 +89,26 @@ def test_a_plan_names_what_is_sealed_and_nothing_beyond_what_was_asked() -> None
         everything = store.read_plans.make([(writer.ledger_id, 0, ENTRIES - 1)], 60)
         assert 800 < _check(simulation.disk, everything) < ENTRIES
         assert not store.read_plans.make([(writer.ledger_id + 1, 0, 10)], 60).ranges
+        await store.close()
+
+    simulation.loop.run_until(scenario())
+
+
+def test_damage_is_found_by_readers_too() -> None:
+    simulation = simulated_io(7)
+
+    async def scenario() -> None:
+        store = await _open(simulation)
+        writer = await _filled(store)
+        part = store.read_plans.make([(writer.ledger_id, 0, ENTRIES - 1)], 60).ranges[0]
+        file = simulation.disk.open(part.segment_file)
+        file.write(b"x", file.size() // 2)
+        with pytest.raises(EntriesDamaged, match=f"of ledger {writer.ledger_id} are damaged"):
+            _read(simulation.disk, part)
+        file = simulation.disk.open(part.index_file)
+        file.write(b"xxxx", 8)
+        reader = SegmentReader(file.read, file.size(), part.segment_id)
+        assert entries_of_part(reader, file.read, part.ledger_id, 0, part.last_entry_id) is None
         await store.close()
 
     simulation.loop.run_until(scenario())
