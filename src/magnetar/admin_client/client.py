@@ -70,6 +70,33 @@ class AdminClient:
     def topic_internal_stats(self, topic: str) -> dict[str, Any]:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
+    def message_id_at(self, topic: str, time_ms: int) -> tuple[int, int]:
+        """(ledger id, entry id) of the first message published at or after a time, in ms since 1970."""
+        found = self._http.ask("GET", f"{topic_path(topic)}/messageid/{time_ms}")
+        return int(found["ledgerId"]), int(found["entryId"])
+
+    def reset_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
+        """Moves a subscription: (ledger, entry) is the next message it delivers."""
+        path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}/resetcursor"
+        body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
+        self._http.ask("POST", path, body=json.dumps(body))
+
+    def create_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
+        """A durable subscription: (ledger, entry) is the next message it delivers."""
+        path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
+        body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
+        self._http.ask("PUT", path, body=json.dumps(body))
+
+    def schema(self, topic: str, version: int | None = None) -> dict[str, Any]:
+        """A schema of a topic: ``type``, ``data``, ``properties``, ``version``.
+
+        :param version: None: the newest
+        :raises NotFound: it has none
+        """
+        name = TopicName.parse(topic)
+        path = f"/admin/v2/schemas/{name.namespace_name}/{quote(name.local, safe='')}/schema"
+        return dict(self._http.ask("GET", path if version is None else f"{path}/{version}"))
+
     def unload_topic(self, topic: str) -> None:
         """Closes it; its clients come back."""
         self._http.ask("PUT", topic_path(topic) + "/unload")

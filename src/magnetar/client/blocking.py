@@ -299,6 +299,18 @@ class Reader:
         """The next entry as it is stored; do not mix with :meth:`read_next`."""
         return self._thread.run(self._reader.read_next_entry(timeout_millis))
 
+    def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
+        """The next entry, and those behind it that are here already; at most ``limit``.
+
+        :raises Timeout: none came in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
+        return self._thread.run(self._reader.read_entries(limit, timeout_millis))
+
+    def widen_queue(self, receiver_queue_size: int) -> None:
+        """Asks for so many messages ahead from now on; never for fewer than before."""
+        self._thread.post(self._reader.widen_queue, receiver_queue_size)
+
     def has_message_available(self) -> bool:
         """Whether there is a message behind the one that was read last."""
         return self._thread.run(self._reader.has_message_available())

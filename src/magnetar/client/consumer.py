@@ -131,6 +131,14 @@ class Consumer(Attachment):
                 return entry
         return None
 
+    def widen_queue(self, receiver_queue_size: int) -> None:
+        """Asks for so many messages ahead from now on; never for fewer than before."""
+        more = receiver_queue_size - self._options.receiver_queue_size
+        if more > 0:
+            self._options = self._options.with_queue(receiver_queue_size)
+            self._threshold = max(1, receiver_queue_size // 2)
+            self._flow(more)
+
     def take(self) -> Message | None:
         """The next message if one is here; as :meth:`receive`."""
         self.check_open()

@@ -71,6 +71,24 @@ class Reader:
         """
         return await self._consumer.receive_entry(timeout_millis)
 
+    async def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
+        """The next entry, and those behind it that are here already; at most ``limit``.
+
+        :raises Timeout: none came in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
+        entries = [await self._consumer.receive_entry(timeout_millis)]
+        while len(entries) < limit:
+            entry = self._consumer.take_entry()
+            if entry is None:
+                break
+            entries.append(entry)
+        return entries
+
+    def widen_queue(self, receiver_queue_size: int) -> None:
+        """Asks for so many messages ahead from now on; never for fewer than before."""
+        self._consumer.widen_queue(receiver_queue_size)
+
     async def has_message_available(self) -> bool:
         """Whether there is a message behind the one that was read last."""
         return await self._consumer.has_message_available()

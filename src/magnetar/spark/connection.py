@@ -1,0 +1,48 @@
+"""Clients of a task: blocking, opened when first needed, closed with the task."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from magnetar.admin_client import AdminClient
+from magnetar.client.blocking import Client
+from magnetar.spark.options import Options
+
+__all__ = ["Connection"]
+
+
+class Connection:
+    """The two ways to a cluster: the binary protocol and the admin interface."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._client: Client | None = None
+        self._admin: AdminClient | None = None
+
+    @property
+    def client(self) -> Client:
+        """:raises PulsarException: the service URL is none"""
+        if self._client is None:
+            self._client = Client(self.options.service_url, **self.options.client)
+        return self._client
+
+    @property
+    def admin(self) -> AdminClient:
+        """:raises AdminError: the admin URL is none"""
+        if self._admin is None:
+            self._admin = AdminClient(self.options.admin_url)
+        return self._admin
+
+    def close(self) -> None:
+        """A second time does nothing."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

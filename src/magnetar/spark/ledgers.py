@@ -1,0 +1,127 @@
+"""What a topic holds: its ledgers, as the admin interface tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.admin_client import AdminClient
+from magnetar.spark.errors import DataLoss
+from magnetar.spark.positions import EARLIEST, LATEST, Place
+
+__all__ = ["Layout", "Range", "entry_count", "layout_of", "ranges_between"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Messages of one ledger, from a message on and up to, not including, another."""
+
+    ledger: int
+    first: int
+    """The first entry."""
+    first_index: int
+    """Where in its batch it begins."""
+    end: int
+    """Behind the last whole entry."""
+    end_index: int = 0
+    """So many messages of entry ``end`` belong to it as well."""
+
+    @property
+    def entries(self) -> int:
+        """Also those of which only a part belongs to it."""
+        return self.end - self.first + (1 if self.end_index else 0)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The ledgers of a topic, in order, when it was looked at."""
+
+    ledgers: tuple[tuple[int, int, int], ...]
+    """Ledger id, entries, bytes; also those without entries."""
+    cursors: dict[str, str]
+    """Subscriptions and their mark-delete positions, ``ledger:entry``."""
+
+    @property
+    def first(self) -> Place:
+        """The place of the first message there is, or will be."""
+        for ledger, entries, _ in self.ledgers:
+            if entries:
+                return Place(ledger, 0)
+        return self.end
+
+    @property
+    def end(self) -> Place:
+        """Behind the last message."""
+        for ledger, entries, _ in reversed(self.ledgers):
+            if entries:
+                return Place(ledger, entries)
+        return Place(self.ledgers[-1][0], 0) if self.ledgers else Place(0, 0)
+
+    @property
+    def bytes_per_entry(self) -> float:
+        """On average; 0 without entries."""
+        entries = sum(count for _, count, _ in self.ledgers)
+        return sum(size for _, _, size in self.ledgers) / entries if entries else 0.0
+
+    def has(self, ledger: int) -> bool:
+        return any(each == ledger for each, _, _ in self.ledgers)
+
+    def resolved(self, place: Place) -> Place:
+        """A place with its ledger, for the two that have none."""
+        if place == EARLIEST:
+            return self.first
+        return self.end if place == LATEST else place
+
+    def entries_behind(self, place: Place) -> int:
+        """How many entries there are from a place on."""
+        return sum(
+            max(0, count - (place.entry if ledger == place.ledger else 0))
+            for ledger, count, _ in self.ledgers
+            if ledger >= place.ledger
+        )
+
+
+def layout_of(admin: AdminClient, topic: str) -> Layout:
+    """:raises NotFound: there is no such topic"""
+    stats = admin.topic_internal_stats(topic)
+    last_ledger, last_entry = _position(stats["lastConfirmedEntry"])
+    ledgers = []
+    for each in stats["ledgers"]:
+        ledger, entries, size = int(each["ledgerId"]), int(each["entries"]), int(each["size"])
+        if ledger == last_ledger:
+            entries = last_entry + 1
+            size = size or int(stats.get("currentLedgerSize", 0))
+        elif ledger > last_ledger:
+            entries = 0
+        ledgers.append((ledger, entries, size))
+    cursors = {name: str(each["markDeletePosition"]) for name, each in stats["cursors"].items()}
+    return Layout(tuple(sorted(ledgers)), cursors)
+
+
+def _position(text: Any) -> tuple[int, int]:
+    ledger, _, entry = str(text).partition(":")
+    return int(ledger), int(entry)
+
+
+def ranges_between(layout: Layout, start: Place, end: Place) -> list[Range]:
+    """The messages in [start, end), by ledger.
+
+    :raises DataLoss: the ledger that ``start`` lies in is gone
+    """
+    if start >= end:
+        return []
+    if layout.ledgers and not layout.has(start.ledger):
+        raise DataLoss(f"the messages from {start} on are gone; the first that is left is {layout.first}")
+    found = []
+    for ledger, entries, _ in layout.ledgers:
+        if ledger < start.ledger or ledger > end.ledger:
+            continue
+        first, index = (start.entry, start.batch_index) if ledger == start.ledger else (0, 0)
+        last, last_index = (end.entry, end.batch_index) if ledger == end.ledger else (entries, 0)
+        if (first, index) < (last, last_index):
+            found.append(Range(ledger, first, index, last, last_index))
+    return found
+
+
+def entry_count(ranges: list[Range]) -> int:
+    return sum(each.entries for each in ranges)

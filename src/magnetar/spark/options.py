@@ -1,0 +1,267 @@
+"""The options of ``format("pulsar")``: names of the JVM connector, whatever their case.
+
+All of them are in one table, ``_KNOWN``. What is not in it, contradicts something else or cannot be honoured
+is refused by name, before anything is asked of the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.errors import InvalidOption
+from magnetar.spark.passed_through import CLIENT, PRODUCER, READER, passed_through
+
+__all__ = ["Options"]
+
+_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a query asks for; made by :meth:`parse`."""
+
+    service_url: str
+    admin_url: str
+    topic: str = ""
+    """One topic; empty: see ``topics`` and ``topics_pattern``."""
+    topics: tuple[str, ...] = ()
+    """All topics that are named, by ``topic`` or ``topics``, with their full names."""
+    topics_pattern: str = ""
+    """A regular expression over the full names of a namespace's topics."""
+    starting_offsets: str = ""
+    """``earliest``, ``latest`` or JSON; empty: earliest for batches, latest for streams."""
+    ending_offsets: str = ""
+    """As ``starting_offsets``; empty: latest."""
+    starting_time: int | None = None
+    """ms since 1970, included."""
+    ending_time: int | None = None
+    """ms since 1970, not included."""
+    subscription_prefix: str = "spark-pulsar"
+    predefined_subscription: str = ""
+    """A subscription that exists already and holds what is unread, in place of one of the query's own."""
+    max_bytes_per_trigger: int | None = None
+    """Bytes of entries as stored; one message at least."""
+    max_rows_per_trigger: int | None = None
+    max_entries_per_partition: int = 100_000
+    """Entries that one Spark partition reads at most."""
+    poll_timeout_ms: int = 120_000
+    """How long a task waits for the next entry before it fails."""
+    fail_on_data_loss: bool = True
+    allow_different_topic_schemas: bool = False
+    waiting_for_non_existed_topic: bool = False
+    """Whether a topic that does not exist is waited for, instead of failing."""
+    read_mode: str = "broker"
+    """``broker`` or ``segments``: from the files of an embedded store."""
+    segments_directory: str = ""
+    """The data directory of the store, for ``read.mode=segments``."""
+    value_format: str = "schema"
+    """``schema``: columns by the topic's schema; ``bytes``: one column ``value``."""
+    mode: str = "PERMISSIVE"
+    """What malformed messages do: PERMISSIVE puts them into ``quarantine_path``, FAILFAST fails the query."""
+    quarantine_path: str = ""
+    """A folder for malformed messages; empty: there is none, and a malformed message fails the query."""
+    delivery: str = "exactly-once"
+    """``exactly-once`` or ``at-least-once``; of writing."""
+    staging_path: str = ""
+    """Where writing keeps what it is about to publish; empty: under the checkpoint."""
+    checkpoint_location: str = ""
+    """Spark's own; it hands it to streaming sinks."""
+    path: str = ""
+    """``load(path)`` and ``start(path)``: another way to name one topic."""
+    client: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``magnetar.client.blocking.Client``, from ``pulsar.client.*``."""
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``create_producer``, from ``pulsar.producer.*``."""
+    reader: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``create_reader``, from ``pulsar.reader.*``."""
+
+    @staticmethod
+    def parse(given: Mapping[str, str]) -> Options:
+        """Checks what holds for reading and writing.
+
+        :raises InvalidOption: an option is unknown, out of range, missing, or contradicts another
+        """
+        values: dict[str, Any] = {"client": {}, "producer": {}, "reader": {}}
+        for name, text in given.items():
+            key = name.lower()
+            if key in _KNOWN:
+                attribute, parse = _KNOWN[key]
+                values[attribute] = parse(name, text)
+            elif not passed_through(name, text, values):
+                raise InvalidOption(_REFUSED.get(key) or f"there is no option {name!r}")
+        for needed, option in (("service_url", "service.url"), ("admin_url", "admin.url")):
+            if not values.get(needed):
+                raise InvalidOption(f"the option {option!r} is missing")
+        named = _named_topics(values)
+        values["topics"] = named
+        values["topic"] = named[0] if len(named) == 1 else ""
+        options = Options(**values)
+        _check(options)
+        return options
+
+    def check_reading(self) -> None:
+        """:raises InvalidOption: no topic is named to read from"""
+        if not self.topics and not self.topics_pattern:
+            raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is needed")
+
+
+def _named_topics(values: dict[str, Any]) -> tuple[str, ...]:
+    ways = [name for name in ("topic", "topics", "topics_pattern", "path") if values.get(name)]
+    if len(ways) > 1:
+        raise InvalidOption(
+            "only one of the options 'topic', 'topics', 'topicsPattern' and a path may be given"
+        )
+    if values.get("path"):
+        return (_topic_name("path", values["path"]),)
+    if values.get("topic"):
+        return (values["topic"],)
+    return tuple(values.get("topics", ()))
+
+
+def _check(options: Options) -> None:
+    if options.starting_time is not None and options.starting_offsets:
+        raise InvalidOption("only one of 'startingOffsets' and 'startingTime' may be given")
+    if options.ending_time is not None and options.ending_offsets:
+        raise InvalidOption("only one of 'endingOffsets' and 'endingTime' may be given")
+    if options.read_mode == "segments" and not options.segments_directory:
+        raise InvalidOption(
+            "'read.mode=segments' needs 'segments.directory', the data directory of the store"
+        )
+    if options.mode == "FAILFAST" and options.quarantine_path:
+        raise InvalidOption("'quarantine.path' has no use with 'mode=FAILFAST'")
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _url(name: str, text: str) -> str:
+    scheme = text.partition("://")[0].lower()
+    if scheme in ("pulsar+ssl", "https"):
+        raise InvalidOption(f"{name!r}: TLS is not supported yet: {text!r}")
+    wanted = "pulsar" if name.lower() == "service.url" else "http"
+    if scheme != wanted:
+        raise InvalidOption(f"{name!r} must be like {wanted}://host:port, not {text!r}")
+    return text.rstrip("/")
+
+
+def _topic_name(name: str, text: str) -> str:
+    try:
+        topic = TopicName.parse(text.strip())
+    except InvalidName as error:
+        raise InvalidOption(f"{name!r}: {error}") from error
+    if topic.domain.value != "persistent":
+        raise InvalidOption(
+            f"{name!r}: {text!r} is not persistent: it keeps nothing that could be read again"
+        )
+    return str(topic)
+
+
+def _topic_names(name: str, text: str) -> tuple[str, ...]:
+    names = tuple(_topic_name(name, each) for each in text.split(",") if each.strip())
+    if not names or len(set(names)) != len(names):
+        raise InvalidOption(f"{name!r} must be topics separated by commas, each once")
+    return names
+
+
+def _pattern(name: str, text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOption(f"{name!r} is no regular expression: {error}") from error
+    return text
+
+
+def _number(low: int, high: int = _MAX) -> Callable[[str, str], int]:
+    def parse(name: str, text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise InvalidOption(f"{name!r} must be a whole number from {low} on, not {text!r}")
+        return number
+
+    return parse
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOption(f"{name!r} must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        for word in words:
+            if word.lower() == text.lower():
+                return word
+        raise InvalidOption(f"{name!r} must be one of {', '.join(words)}, not {text!r}")
+
+    return parse
+
+
+def _offsets(name: str, text: str) -> str:
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if not text.lstrip().startswith("{"):
+        raise InvalidOption(f"{name!r} must be earliest, latest or JSON, not {text!r}")
+    return text
+
+
+def _no_tls(name: str, text: str) -> str:
+    raise InvalidOption(f"{name!r}: TLS is not supported yet")
+
+
+def _no_authentication(name: str, text: str) -> str:
+    raise InvalidOption(f"{name!r}: authentication is not supported yet")
+
+
+_KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "service.url": ("service_url", _url),
+    "admin.url": ("admin_url", _url),
+    "topic": ("topic", _topic_name),
+    "topics": ("topics", _topic_names),
+    "topicspattern": ("topics_pattern", _pattern),
+    "path": ("path", _text),
+    "startingoffsets": ("starting_offsets", _offsets),
+    "endingoffsets": ("ending_offsets", _offsets),
+    "startingtime": ("starting_time", _number(0)),
+    "endingtime": ("ending_time", _number(0)),
+    "subscriptionprefix": ("subscription_prefix", _text),
+    "predefinedsubscription": ("predefined_subscription", _text),
+    "maxbytespertrigger": ("max_bytes_per_trigger", _number(1)),
+    "maxrowspertrigger": ("max_rows_per_trigger", _number(1)),
+    "maxentriesperpartition": ("max_entries_per_partition", _number(1)),
+    "polltimeoutms": ("poll_timeout_ms", _number(1)),
+    "failondataloss": ("fail_on_data_loss", _truth),
+    "allowdifferenttopicschemas": ("allow_different_topic_schemas", _truth),
+    "waitingfornonexistedtopic": ("waiting_for_non_existed_topic", _truth),
+    "read.mode": ("read_mode", _one_of("broker", "segments")),
+    "segments.directory": ("segments_directory", _text),
+    "value.format": ("value_format", _one_of("schema", "bytes")),
+    "mode": ("mode", _one_of("PERMISSIVE", "FAILFAST")),
+    "quarantine.path": ("quarantine_path", _text),
+    "delivery": ("delivery", _one_of("exactly-once", "at-least-once")),
+    "staging.path": ("staging_path", _text),
+    "checkpointlocation": ("checkpoint_location", _text),
+    "authpluginclassname": ("client", _no_authentication),
+    "authparams": ("client", _no_authentication),
+    "tlstrustcertsfilepath": ("client", _no_tls),
+    "tlsallowinsecureconnection": ("client", _no_tls),
+    "tlshostnameverificationenable": ("client", _no_tls),
+}
+
+_REFUSED = {
+    "topic.schema.class": "'topic.schema.class' names a class of Java; columns come from the topic's schema",
+    "usetls": "'useTls': TLS is not supported yet",
+}
+
+_ATTRIBUTES = {each.name for each in fields(Options)}
+assert {attribute for attribute, _ in _KNOWN.values()} <= _ATTRIBUTES
+assert {CLIENT, PRODUCER, READER} <= _ATTRIBUTES

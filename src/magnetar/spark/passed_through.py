@@ -1,0 +1,84 @@
+"""Options that go to the client as they are: ``pulsar.client.*``, ``pulsar.producer.*``, ``pulsar.reader.*``.
+
+Their names are those of the Java client's configuration. One that this client has no use for is refused: it
+would be ignored else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.client.enums import CompressionType
+from magnetar.spark.errors import InvalidOption
+
+__all__ = ["CLIENT", "PRODUCER", "READER", "passed_through"]
+
+CLIENT, PRODUCER, READER = "client", "producer", "reader"
+
+_Parse = Callable[[str], Any]
+
+
+def _seconds(text: str) -> float:
+    return int(text) / 1000
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _compression(text: str) -> CompressionType:
+    return {each.name.upper(): each for each in CompressionType}[text.upper()]
+
+
+_NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
+    CLIENT: {
+        "operationtimeoutms": ("operation_timeout_seconds", _seconds),
+        "connectiontimeoutms": ("connection_timeout_ms", _positive),
+        "connectionsperbroker": ("connections_per_broker", _positive),
+        "keepaliveintervalseconds": ("keep_alive_interval_seconds", _positive),
+        "listenername": ("listener_name", str),
+    },
+    PRODUCER: {
+        "compressiontype": ("compression_type", _compression),
+        "sendtimeoutms": ("send_timeout_millis", _positive),
+        "maxpendingmessages": ("max_pending_messages", _positive),
+        "batchingenabled": ("batching_enabled", _truth),
+        "batchingmaxmessages": ("batching_max_messages", _positive),
+        "batchingmaxbytes": ("batching_max_allowed_size_in_bytes", _positive),
+    },
+    READER: {
+        "receiverqueuesize": ("receiver_queue_size", _positive),
+        "readername": ("reader_name", str),
+        "subscriptionroleprefix": ("subscription_role_prefix", str),
+    },
+}
+
+
+def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
+    """Takes one option into ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
+
+    :returns: whether it is of this kind
+    :raises InvalidOption: it is, but there is none of this name, or it has another value
+    """
+    for kind, known in _NAMES.items():
+        prefix = f"pulsar.{kind}."
+        if not name.lower().startswith(prefix):
+            continue
+        found = known.get(name.lower().removeprefix(prefix))
+        if found is None:
+            raise InvalidOption(f"{name!r} is not supported; {prefix}* has {', '.join(sorted(known))}")
+        argument, parse = found
+        try:
+            into[kind][argument] = parse(text)
+        except (ValueError, KeyError) as error:
+            raise InvalidOption(f"{name!r} cannot be {text!r}") from error
+        return True
+    return False

@@ -1,0 +1,152 @@
+"""Places in topics, and how offsets of streams are written: JSON that people can read and edit.
+
+    {"subscription": "spark-1f…", "turn": 3, "topics": {
+        "persistent://public/default/orders-partition-0": {"next": "12:345:0", "splits": ["11:900:0"]}}}
+
+``next`` is the place of the next message to be read. ``splits`` lie between the offset before this one and
+this one: each is the end of a ledger, written down when the offset was made, so that a batch is planned from
+its two offsets alone, whatever ledgers there are when it runs again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.message_id import MessageId
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.errors import InvalidPlace
+
+__all__ = ["EARLIEST", "LATEST", "Offset", "Place", "TopicOffset", "parse_message_id"]
+
+
+class Place(NamedTuple):
+    """The next message to read: ledger, entry, index in its batch; ordered as messages are."""
+
+    ledger: int
+    entry: int
+    batch_index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}:{self.batch_index}"
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(ledger id, entry id)."""
+        return self.ledger, self.entry
+
+    @staticmethod
+    def parse(text: str) -> Place:
+        """From ``ledger:entry`` or ``ledger:entry:index``.
+
+        :raises InvalidPlace: it is neither
+        """
+        parts = text.split(":")
+        try:
+            numbers = [int(part) for part in parts]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (2, 3) or min(numbers) < 0:
+            raise InvalidPlace(
+                f"{text!r} is no place; a place is like '12:345:0' (ledger, entry, batch index)"
+            )
+        return Place(*numbers)
+
+
+EARLIEST = Place(-1, -1, 0)
+"""Before all messages of a topic."""
+LATEST = Place((1 << 63) - 1, 0, 0)
+"""Behind all messages that a topic has when it is looked at."""
+
+
+def parse_message_id(text: str) -> tuple[int, int, int]:
+    """Ledger, entry and batch index (-1: of the whole entry) of an id as users write it.
+
+    ``ledger:entry[:index]``, or the bytes of a serialized id in Base64.
+
+    :raises InvalidPlace: it is neither
+    """
+    if ":" in text:
+        place = Place.parse(text)
+        return place.ledger, place.entry, place.batch_index if text.count(":") == 2 else -1
+    try:
+        found = MessageId.deserialize(base64.b64decode(text, validate=True))
+    except (binascii.Error, InvalidMessage, ValueError) as error:
+        raise InvalidPlace(f"{text!r} is no message id: {error}") from error
+    return found.ledger_id(), found.entry_id(), found.batch_index()
+
+
+@dataclass(frozen=True)
+class TopicOffset:
+    """How far one topic, or one partition of it, is read."""
+
+    next: Place
+    splits: tuple[Place, ...] = ()
+    """Ends of ledgers between the offset before and this one, in order."""
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a query is: what Spark keeps in its checkpoint."""
+
+    topics: Mapping[str, TopicOffset]
+    subscription: str = ""
+    """Of the query; empty: it holds none."""
+    turn: int = 0
+    """Which topic is served first where limits do not suffice for all."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What is told with it, and not read back."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it; equal offsets give equal JSON."""
+        topics = {
+            name: {"next": str(each.next), "splits": [str(split) for split in each.splits]}
+            for name, each in sorted(self.topics.items())
+        }
+        return {"subscription": self.subscription, "turn": self.turn, "topics": topics, **self.extra}
+
+    @staticmethod
+    def from_json(value: Any) -> Offset:
+        """The inverse of :meth:`to_json`; also of its text. What is missing has its default.
+
+        :raises InvalidPlace: it is no offset; says where
+        """
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise InvalidPlace(f"an offset that is no JSON: {error}") from error
+        if not isinstance(value, dict) or not isinstance(value.get("topics"), dict):
+            raise InvalidPlace(f"an offset without topics: {value!r}")
+        topics = {_topic(name): _topic_offset(name, each) for name, each in value["topics"].items()}
+        subscription, turn = value.get("subscription", ""), value.get("turn", 0)
+        if not isinstance(subscription, str) or not isinstance(turn, int):
+            raise InvalidPlace("an offset's subscription must be a text and its turn a number")
+        return Offset(topics, subscription, turn)
+
+
+def _topic(name: str) -> str:
+    try:
+        return str(TopicName.parse(name))
+    except InvalidName as error:
+        raise InvalidPlace(f"an offset for {name!r}: {error}") from error
+
+
+def _topic_offset(name: str, value: Any) -> TopicOffset:
+    if isinstance(value, str):
+        value = {"next": value}
+    if not isinstance(value, dict) or not isinstance(value.get("next"), str):
+        raise InvalidPlace(f"the offset of {name} has no 'next'")
+    splits = value.get("splits", [])
+    if not isinstance(splits, list) or not all(isinstance(each, str) for each in splits):
+        raise InvalidPlace(f"the splits of {name} must be a list of places")
+    found = tuple(Place.parse(each) for each in splits)
+    if list(found) != sorted(found):
+        raise InvalidPlace(f"the splits of {name} are out of order")
+    return TopicOffset(Place.parse(value["next"]), found)

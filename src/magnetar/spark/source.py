@@ -1,0 +1,33 @@
+"""What Spark sees: ``format("pulsar")``."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from magnetar.spark.columns import BYTES
+from magnetar.spark.options import Options
+from magnetar.spark.reading import BatchReader
+
+__all__ = ["PulsarDataSource"]
+
+
+class PulsarDataSource(DataSource):
+    """Reads and writes topics; each method hands over to the module of its subject."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """:raises InvalidOption: an option is unknown, out of range, missing, or contradicts another"""
+        super().__init__(options)
+        self._options = Options.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "pulsar"
+
+    def schema(self) -> StructType:
+        return BYTES
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._options, schema)

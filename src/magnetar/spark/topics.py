@@ -1,0 +1,139 @@
+"""Which topics a query reads, and where in them it starts and ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from magnetar.admin_client import NotFound
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import InvalidPlace, SparkSourceError
+from magnetar.spark.ledgers import Layout, layout_of
+from magnetar.spark.positions import EARLIEST, LATEST, Offset, Place, parse_message_id
+
+__all__ = ["Places", "ending_places", "layouts", "starting_places", "topics_of"]
+
+_PATTERN = re.compile(r"(?:persistent://)?([^/]+)/([^/]+)/(.+)")
+_PARTITION = re.compile(r"-partition-\d+$")
+
+
+def topics_of(connection: Connection) -> list[str]:
+    """The full names of the topics to read: of each partition where a topic has some.
+
+    :raises NotFound: the namespace of a pattern does not exist
+    """
+    options = connection.options
+    if not options.topics_pattern:
+        names = options.topics
+    else:
+        names = tuple(_matching(connection, options.topics_pattern))
+    return sorted(part for name in names for part in connection.client.get_topic_partitions(name))
+
+
+def _matching(connection: Connection, pattern: str) -> list[str]:
+    parts = _PATTERN.fullmatch(pattern)
+    tenant, namespace, local = parts.groups() if parts else ("public", "default", pattern)
+    wanted = re.compile(local)
+    there = connection.admin.partitioned_topics(f"{tenant}/{namespace}")
+    there += connection.admin.topics(f"{tenant}/{namespace}")
+    # A partition is read as part of its topic, so that one that appears later is as well.
+    names = {_PARTITION.sub("", name) for name in there}
+    return sorted(name for name in names if wanted.fullmatch(TopicName.parse(name).local))
+
+
+def layouts(connection: Connection, topics: list[str]) -> dict[str, Layout]:
+    """What each topic holds; without those that do not exist, where the options allow that.
+
+    :raises SparkSourceError: a topic does not exist
+    """
+    found = {}
+    for topic in topics:
+        try:
+            found[topic] = layout_of(connection.admin, topic)
+        except NotFound as error:
+            if not connection.options.waiting_for_non_existed_topic:
+                raise SparkSourceError(
+                    f"the topic {topic} does not exist (waitingForNonExistedTopic would wait for it)"
+                ) from error
+    return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each topic starts, or ends."""
+
+    default: Place | None
+    """For topics that ``by_topic`` does not name; None: there must be none."""
+    by_topic: Mapping[str, Place]
+
+    def of(self, topic: str) -> Place:
+        """:raises InvalidPlace: nothing is said about this topic"""
+        found = self.by_topic.get(topic, self.default)
+        if found is None:
+            raise InvalidPlace(f"the offsets say nothing about {topic}")
+        return found
+
+
+def starting_places(connection: Connection, topics: list[str], default: Place) -> Places:
+    """From ``startingOffsets`` or ``startingTime``.
+
+    :param default: where neither is given
+    :raises InvalidPlace: they name no place, or another topic
+    """
+    options = connection.options
+    if options.starting_time is not None:
+        return _by_time(connection, topics, options.starting_time)
+    return _places(options.starting_offsets, topics, default, ends=False)
+
+
+def ending_places(connection: Connection, topics: list[str]) -> Places:
+    """From ``endingOffsets`` or ``endingTime``; else behind all that is there now."""
+    options = connection.options
+    if options.ending_time is not None:
+        return _by_time(connection, topics, options.ending_time)
+    return _places(options.ending_offsets, topics, LATEST, ends=True)
+
+
+def _by_time(connection: Connection, topics: list[str], time_ms: int) -> Places:
+    found = {}
+    for topic in topics:
+        try:
+            found[topic] = Place(*connection.admin.message_id_at(topic, time_ms))
+        except NotFound:
+            found[topic] = EARLIEST
+    return Places(EARLIEST, found)
+
+
+def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Places:
+    if not text or text in _WORDS:
+        return Places(_WORDS.get(text, default), {})
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidPlace(f"offsets that are no JSON: {error}") from error
+    if isinstance(value, dict) and isinstance(value.get("topics"), dict):
+        found = {topic: each.next for topic, each in Offset.from_json(value).topics.items()}
+    elif isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        found = {str(TopicName.parse(name)): _place(each, ends) for name, each in value.items()}
+    else:
+        raise InvalidPlace(f"offsets must be JSON of topics and message ids, not {text!r}")
+    unknown = sorted(set(found) - set(topics))
+    if unknown:
+        raise InvalidPlace(f"offsets for {', '.join(unknown)}, which this query does not read")
+    return Places(None, found)
+
+
+def _place(text: str, ends: bool) -> Place:
+    """The connector's ids: the first message that is read, and the last one."""
+    if text in _WORDS:
+        return _WORDS[text]
+    ledger, entry, index = parse_message_id(text)
+    if not ends:
+        return Place(ledger, max(0, entry), max(0, index))
+    return Place(ledger, entry + 1) if index < 0 else Place(ledger, entry, index + 1)
+
+
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}

@@ -1,0 +1,80 @@
+"""Spark sessions for tests, and a cluster with messages in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from magnetar.admin_client import AdminClient
+from magnetar.client.blocking import Client
+from magnetar.client.message_id import MessageId
+from magnetar.spark import register
+
+
+def session(master: str, folder: Path) -> SparkSession:
+    """A session with everything it writes in ``folder``."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Executor processes that Spark starts itself need the package that is tested.
+    source = str(Path(__file__).parents[2] / "src")
+    made = (
+        SparkSession.builder.master(master)
+        .appName("tests")
+        .config("spark.driver.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.executorEnv.PYTHONPATH", source)
+        .getOrCreate()
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    register(made)
+    return made
+
+
+class Cluster:
+    """A broker to read from and to write to, and clients of it."""
+
+    def __init__(self, url: str, http_url: str) -> None:
+        self.url = url
+        self.http_url = http_url
+        self.client = Client(url)
+        self.admin = AdminClient(http_url)
+
+    def options(self, **more: str) -> dict[str, str]:
+        return {"service.url": self.url, "admin.url": self.http_url, **more}
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def publish(cluster: Cluster, topic: str, count: int, first: int = 0, **options: Any) -> list[MessageId]:
+    """Messages ``m0``, ``m1`` …, kept by a subscription; their ids in the order of the numbers."""
+    cluster.client.subscribe(topic, "keep").close()
+    options.setdefault("batching_max_messages", 10)
+    producer = cluster.client.create_producer(topic, **options)
+    ids: dict[int, MessageId] = {}
+    for number in range(first, first + count):
+
+        def sent(_result: object, message_id: MessageId | None, number: int = number) -> None:
+            assert message_id is not None
+            ids[number] = message_id
+
+        producer.send_async(
+            b"m%d" % number,
+            sent,
+            partition_key=f"k{number % 7}",
+            properties={"number": str(number)} if number % 2 else {},
+            event_timestamp=number * 1000,
+        )
+    producer.flush()
+    producer.close()
+    return [ids[number] for number in range(first, first + count)]

@@ -1,0 +1,64 @@
+"""Real Spark sessions, a real server, and messages put in by a client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from server import Server
+from spark_world import Cluster, session
+
+_topics = count()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests; ``MAGNETAR_SPARK_MASTER`` says where it runs."""
+    master = os.environ.get("MAGNETAR_SPARK_MASTER", "local[2]")
+    made = session(master, tmp_path_factory.mktemp("spark"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Magnetar; or, where MAGNETAR_SPARK_SERVICE_URL and _ADMIN_URL say so, what runs there."""
+    url = os.environ.get("MAGNETAR_SPARK_SERVICE_URL")
+    if url:
+        found = Cluster(url, os.environ["MAGNETAR_SPARK_ADMIN_URL"])
+        yield found
+        found.close()
+        return
+    server = Server(
+        tmp_path_factory.mktemp("server"),
+        {"managedLedgerMaxEntriesPerLedger": 50, "magnetarMinLedgerRolloverSeconds": 0},
+    )
+    server.start()
+    try:
+        found = Cluster(server.url, server.http_url)
+        yield found
+        found.close()
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic nobody else uses."""
+    return f"persistent://public/default/spark-{os.getpid()}-{next(_topics)}"
+
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def read(spark: SparkSession, cluster: Cluster) -> Read:
+    """A batch read with options; names with dots go in as a dictionary."""
+
+    def load(more: dict[str, str] | None = None, **options: str) -> DataFrame:
+        return spark.read.format("pulsar").options(**cluster.options(**options, **(more or {}))).load()
+
+    return load
