@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from magnetar.spark import segments
 from magnetar.spark.connection import Connection
 from magnetar.spark.entries import entries_of, partition_of
 from magnetar.spark.errors import MalformedMessage
@@ -27,7 +28,8 @@ def read_part(options: Options, schema: StructType, wanted: Wanted, part: Part) 
     if not part.ranges:
         return
     with Connection(options) as connection:
-        entries = entries_of(connection, part.topic, part.ranges)
+        read = segments.entries_of if options.read_mode == "segments" else entries_of
+        entries = read(connection, part.topic, part.ranges)
         yield from record_batches(
             part.topic, partition_of(part.topic), entries, schema, wanted, None, _refuse
         )
