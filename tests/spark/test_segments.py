@@ -109,7 +109,7 @@ def test_the_seam_loses_and_doubles_nothing_while_all_is_in_motion(store: Store,
     first = 3000
     with Churn(store.cluster, f"{topic}-churn") as churn, Connection(options) as connection:
         before = set(os.listdir(store.files / "ledgers"))
-        for _ in range(12):
+        for _ in range(6):
             publish(store.cluster, topic, 500, first)
             first += 500
             layout = layout_of(connection.admin, topic)
@@ -122,7 +122,7 @@ def test_the_seam_loses_and_doubles_nothing_while_all_is_in_motion(store: Store,
             assert direct == list(through_broker.entries_of(connection, topic, ranges))
             assert len(direct) == sum(each.entries for each in ranges)
         after = set(os.listdir(store.files / "ledgers"))
-    assert churn.messages > 1000
+    assert churn.messages > 500
     assert before - after, "segments have come and gone meanwhile"
 
 

@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over numbers or times; bars when there are ``labels``: then each series has a point for each label."""
+    """Lines over numbers or times; bars where there are ``labels``, one for each point of a series."""
 
     title: str
     series: Sequence[Series]
@@ -55,7 +55,8 @@ def svg_of(plot: Plot) -> str:
     pieces += _bars(plot, top) if plot.labels else _lines(plot, top)
     middle = (_TOP + _HEIGHT - _BOTTOM) / 2
     pieces.append(
-        f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">{escape(plot.y)}</text>'
+        f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
+        f"{escape(plot.y)}</text>"
     )
     pieces += _legend(plot)
     return "".join([*pieces, "</svg>"])

@@ -20,7 +20,8 @@ _SECRET = re.compile("token|password|secret|credential|authparams", re.IGNORECAS
 
 _STYLE = (
     "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:left}"
+    "table{border-collapse:collapse;margin:1em 0}"
+    "td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:left}"
     "td.n{text-align:right;font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
     ".finished{color:#2e7d32}p.sub{color:#666;margin-top:.3em}svg{width:100%;height:auto}"
 )
