@@ -7,7 +7,7 @@ it back (markers of its own), or its ledger is gone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from time import monotonic
 
 from magnetar.admin_client import NotFound
@@ -38,7 +38,7 @@ def partition_of(topic: str) -> int:
     return TopicName.parse(topic).partition_index
 
 
-def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Iterator[EntryPart]:
+def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
     """The entries of ranges that follow each other.
 
     :raises DataLoss: some are gone, and ``failOnDataLoss`` is set; names them
@@ -126,6 +126,7 @@ class _Ranges:
                     entry.data,
                     each.first_index if entry.entry_id == each.first else 0,
                     each.end_index if entry.entry_id == each.end else -1,
+                    entry.num_messages,
                 )
                 expected = entry.entry_id + 1
             if expected < last:

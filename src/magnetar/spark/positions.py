@@ -1,11 +1,12 @@
 """Places in topics, and how offsets of streams are written: JSON that people can read and edit.
 
     {"subscription": "spark-1f…", "turn": 3, "topics": {
-        "persistent://public/default/orders-partition-0": {"next": "12:345:0", "splits": ["11:900:0"]}}}
+        "persistent://public/default/orders-partition-0": {
+            "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
 
-``next`` is the place of the next message to be read. ``splits`` lie between the offset before this one and
-this one: each is the end of a ledger, written down when the offset was made, so that a batch is planned from
-its two offsets alone, whatever ledgers there are when it runs again.
+``next`` is the place of the next message to be read, ``from`` what it was before. ``splits`` lie between
+them: each is the end of a ledger, written down when the offset was made, so that a batch is planned from its
+offsets alone, whatever ledgers there are when it runs again.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class TopicOffset:
     next: Place
     splits: tuple[Place, ...] = ()
     """Ends of ledgers between the offset before and this one, in order."""
+    begin: Place | None = None
+    """Where the offset before was, or what is lost ended; None: not written down."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,11 @@ class Offset:
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it; equal offsets give equal JSON."""
         topics = {
-            name: {"next": str(each.next), "splits": [str(split) for split in each.splits]}
+            name: {
+                **({} if each.begin is None else {"from": str(each.begin)}),
+                "next": str(each.next),
+                "splits": [str(split) for split in each.splits],
+            }
             for name, each in sorted(self.topics.items())
         }
         return {"subscription": self.subscription, "turn": self.turn, "topics": topics, **self.extra}
@@ -149,4 +156,7 @@ def _topic_offset(name: str, value: Any) -> TopicOffset:
     found = tuple(Place.parse(each) for each in splits)
     if list(found) != sorted(found):
         raise InvalidPlace(f"the splits of {name} are out of order")
-    return TopicOffset(Place.parse(value["next"]), found)
+    begin = value.get("from")
+    if not isinstance(begin, str | None):
+        raise InvalidPlace(f"'from' of {name} must be a place")
+    return TopicOffset(Place.parse(value["next"]), found, None if begin is None else Place.parse(begin))

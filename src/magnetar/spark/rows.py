@@ -31,6 +31,8 @@ class EntryPart(NamedTuple):
     data: bytes
     first: int = 0
     end: int = -1
+    messages: int = 0
+    """In the whole entry; 0: not told."""
 
 
 @dataclass(frozen=True, slots=True)

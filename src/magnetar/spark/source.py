@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
 from magnetar.spark.reading import BatchReader
+from magnetar.spark.streaming import StreamReader
 
 __all__ = ["PulsarDataSource"]
 
@@ -31,3 +32,6 @@ class PulsarDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(self._options, schema)
