@@ -70,6 +70,10 @@ class AdminClient:
     def topic_internal_stats(self, topic: str) -> dict[str, Any]:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
+    def set_topic_deduplication(self, topic: str, enabled: bool) -> None:
+        """A policy of the topic, above that of its namespace."""
+        self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))
+
     def message_id_at(self, topic: str, time_ms: int) -> tuple[int, int]:
         """(ledger id, entry id) of the first message published at or after a time, in ms since 1970."""
         found = self._http.ask("GET", f"{topic_path(topic)}/messageid/{time_ms}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from magnetar.client.exceptions import InvalidMessage, PulsarException
@@ -96,6 +97,21 @@ class MessageOptions:
         if self.event_timestamp is not None:
             metadata.event_time = self.event_timestamp
         return metadata.SerializePartialToString()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEntry:
+    """An entry whose boundaries are fixed: it is published as it is, by whoever made it."""
+
+    sequence_id: int
+    highest_sequence_id: int
+    """Of its last message; as ``sequence_id`` where it has one message."""
+    count: int
+    """Messages in it."""
+    metadata: bytes
+    """Serialized, without producer name, sequence id and publish time."""
+    payload: bytes
+    """As ``metadata`` says: batched, compressed."""
 
 
 class Pending:

@@ -24,7 +24,14 @@ from magnetar.client.exceptions import (
     Timeout,
 )
 from magnetar.client.message_id import MessageId, signed
-from magnetar.client.outgoing_message import Batch, Done, MessageOptions, Pending, compressed
+from magnetar.client.outgoing_message import (
+    Batch,
+    Done,
+    MessageOptions,
+    Pending,
+    PreparedEntry,
+    compressed,
+)
 from magnetar.io.interfaces import Cancellable
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
@@ -169,7 +176,7 @@ class Producer(Attachment):
         settings = self._options
         if self._is_full:
             raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
-        limit = self._max_message_size
+        limit = self.max_message_size
         if len(content) > limit and settings.compression_type == CompressionType.NONE:
             raise MessageTooBig(f"{len(content)} bytes, at most {limit} are accepted")
         if sequence_id is None:
@@ -184,12 +191,30 @@ class Producer(Attachment):
             self._send_batch()
             self._send_single(sequence_id, content, options, done)
 
+    def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
+        """Publishes an entry as it is, behind everything that was enqueued before.
+
+        It counts as one pending message, and ``done`` is called once. Sequence ids must rise from entry to
+        entry; a broker that knows them already (deduplication) confirms them without a message id.
+
+        :raises PulsarException: the producer is closed or has failed for good, or too many are pending
+        """
+        self.check_open()
+        if self._is_full:
+            raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
+        self._send_batch()
+        self._pending_messages += 1
+        self._next_sequence_id = max(self._next_sequence_id or 0, entry.highest_sequence_id + 1)
+        highest = entry.highest_sequence_id if entry.count > 1 else -1
+        self._send(entry.sequence_id, highest, entry.metadata, entry.payload, [done], False, entry.count)
+
     @property
     def _is_full(self) -> bool:
         return self._pending_messages >= self._options.max_pending_messages
 
     @property
-    def _max_message_size(self) -> int:
+    def max_message_size(self) -> int:
+        """Bytes of payload that the broker takes; the default while there is no connection."""
         connection = self._connection
         return connection.wire.max_message_size if connection is not None else DEFAULT_MAX_MESSAGE_SIZE
 
@@ -216,7 +241,7 @@ class Producer(Attachment):
     ) -> None:
         batch = self._batch
         settings = self._options
-        bound = min(settings.batching_max_allowed_size_in_bytes, self._max_message_size)
+        bound = min(settings.batching_max_allowed_size_in_bytes, self.max_message_size)
         if batch.done and batch.size + len(content) > bound:
             self._send_batch()
         batch.add(sequence_id, content, options, done, self._loop.time())
@@ -253,18 +278,26 @@ class Producer(Attachment):
         self._send(batch.first_sequence_id, highest, tail, payload, done, True)
 
     def _send(
-        self, sequence_id: int, highest: int, tail: bytes, payload: bytes, done: list[Done], batched: bool
+        self,
+        sequence_id: int,
+        highest: int,
+        tail: bytes,
+        payload: bytes,
+        done: list[Done],
+        batched: bool,
+        count: int = 0,
     ) -> None:
+        """:param count: messages in the entry, where that is not the number of those who are told"""
         now = self._loop.time()
-        if len(payload) > self._max_message_size:
+        if len(payload) > self.max_message_size:
             self._pending_messages -= len(done)
-            error = MessageTooBig(f"{len(payload)} bytes, at most {self._max_message_size} are accepted")
+            error = MessageTooBig(f"{len(payload)} bytes, at most {self.max_message_size} are accepted")
             for each in done:
                 each(None, error)
             return
         clock = self._services.io.clock
         frame = encode_send(
-            self._id, sequence_id, highest, len(done), self._head, clock.wall_ms(), tail, payload
+            self._id, sequence_id, highest, count or len(done), self._head, clock.wall_ms(), tail, payload
         )
         self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
         if self._connection is not None:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["DataLoss", "InvalidOption", "InvalidPlace", "MalformedMessage", "SparkSourceError"]
+__all__ = [
+    "DataLoss",
+    "DeduplicationIsOff",
+    "InvalidOption",
+    "InvalidPlace",
+    "InvalidRows",
+    "MalformedMessage",
+    "NotPublished",
+    "SparkSourceError",
+    "StagingDamaged",
+]
 
 
 class SparkSourceError(Exception):
@@ -23,3 +33,19 @@ class DataLoss(SparkSourceError):
 
 class MalformedMessage(SparkSourceError):
     """A message cannot be taken apart, and ``mode`` is FAILFAST."""
+
+
+class InvalidRows(SparkSourceError, ValueError):
+    """Rows that are to be written have columns, types or contents that cannot be."""
+
+
+class StagingDamaged(SparkSourceError):
+    """Files that were staged are missing or are not what was written."""
+
+
+class DeduplicationIsOff(SparkSourceError):
+    """A topic would take messages twice: it cannot be written exactly once."""
+
+
+class NotPublished(SparkSourceError):
+    """The cluster did not take what was to be written."""

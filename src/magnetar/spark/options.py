@@ -65,10 +65,18 @@ class Options:
     """What malformed messages do: PERMISSIVE puts them into ``quarantine_path``, FAILFAST fails the query."""
     quarantine_path: str = ""
     """A folder for malformed messages; empty: there is none, and a malformed message fails the query."""
-    delivery: str = "exactly-once"
-    """``exactly-once`` or ``at-least-once``; of writing."""
+    delivery: str = ""
+    """``exactly-once`` or ``at-least-once``, of writing; empty: exactly once for streams and named writes."""
     staging_path: str = ""
     """Where writing keeps what it is about to publish; empty: under the checkpoint."""
+    new_staging: bool = False
+    """Whether a query that has run before may begin with an empty staging folder."""
+    write_id: str = ""
+    """Names a batch write: it is done once, however often it is run."""
+    deduplication: str = "auto"
+    """``auto`` switches it on for topics without it, ``require`` refuses them."""
+    value_encoding: str = ""
+    """``bytes``, ``json`` or ``avro``; empty: bytes for one column ``value`` of them, else json."""
     checkpoint_location: str = ""
     """Spark's own; it hands it to streaming sinks."""
     path: str = ""
@@ -248,7 +256,11 @@ _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "mode": ("mode", _one_of("PERMISSIVE", "FAILFAST")),
     "quarantine.path": ("quarantine_path", _text),
     "delivery": ("delivery", _one_of("exactly-once", "at-least-once")),
-    "staging.path": ("staging_path", _text),
+    "stagingdir": ("staging_path", _text),
+    "newstaging": ("new_staging", _truth),
+    "writeid": ("write_id", _text),
+    "deduplication.enable": ("deduplication", _one_of("auto", "require")),
+    "value.encoding": ("value_encoding", _one_of("bytes", "json", "avro")),
     "checkpointlocation": ("checkpoint_location", _text),
     "authpluginclassname": ("client", _no_authentication),
     "authparams": ("client", _no_authentication),

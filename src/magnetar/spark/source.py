@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from magnetar.spark.columns import BYTES
 from magnetar.spark.options import Options
 from magnetar.spark.reading import BatchReader
+from magnetar.spark.sink import BatchSink, StreamSink
 from magnetar.spark.streaming import StreamReader
 
 __all__ = ["PulsarDataSource"]
@@ -29,6 +36,20 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         return BYTES
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        return BatchSink(schema, self._options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        return StreamSink(schema, self._options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._options, schema)

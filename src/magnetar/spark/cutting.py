@@ -1,0 +1,177 @@
+"""Rows to entries: which topic a row goes to, and where one batch of messages ends and the next begins."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from magnetar.client.outgoing_message import compressed
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+from magnetar.spark.contents import EVENT_TIME, KEY, PROPERTIES, TOPIC, Content
+from magnetar.spark.errors import InvalidRows
+from magnetar.spark.hot_batches import Columns, cut, encode, route
+from magnetar.spark.options import Options
+
+__all__ = ["CutEntry", "RowCutter"]
+
+_MAX_MESSAGES = 1000
+_MAX_BYTES = 128 * 1024
+_NOTHING = memoryview(b"")
+_NO_NUMBERS = memoryview(array("q"))
+_Buffers = tuple[memoryview, memoryview, memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class CutEntry:
+    """An entry with fixed boundaries that has no sequence id yet."""
+
+    topic: str
+    """With its partition where the topic has partitions."""
+    count: int
+    """Messages in it."""
+    metadata: bytes
+    """Serialized, without producer name, sequence ids, publish time and schema version."""
+    payload: bytes
+
+
+class RowCutter:
+    """Cuts the rows of one task."""
+
+    def __init__(self, schema: StructType, options: Options, partitions: Callable[[str], int]) -> None:
+        """:param partitions: how many a topic has; 0: it is not partitioned
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        self._content = Content(schema, options)
+        self._topic = options.topic
+        self._ask_partitions = partitions
+        self._partitions: dict[str, int] = {}
+        self._turn = 0
+        producer = options.producer
+        self._codec = int(producer.get("compression_type", CompressionType.NONE))
+        self._max_messages = int(producer.get("batching_max_messages", _MAX_MESSAGES))
+        self._max_bytes = int(producer.get("batching_max_allowed_size_in_bytes", _MAX_BYTES))
+        if not producer.get("batching_enabled", True):
+            self._max_messages = 1
+
+    def entries(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
+        """The entries of the rows, in their order for each topic.
+
+        :raises InvalidRows: a row names no topic, or its content cannot be encoded
+        """
+        if not batch.num_rows:
+            return
+        for topic, rows in self._by_topic(batch):
+            yield from self._routed(topic, rows)
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if TOPIC not in batch.schema.names:
+            yield self._topic, batch
+            return
+        names = batch.column(TOPIC)
+        if names.null_count:
+            if not self._topic:
+                raise InvalidRows(f"{names.null_count} rows have no {TOPIC}, and there is no option 'topic'")
+            names = names.fill_null(self._topic)
+        coded = names.dictionary_encode()
+        for code, name in enumerate(coded.dictionary.to_pylist()):
+            rows = batch if len(coded.dictionary) == 1 else batch.filter(pc.equal(coded.indices, code))
+            yield _full_name(name), rows
+
+    def _routed(self, topic: str, rows: pa.RecordBatch) -> Iterator[CutEntry]:
+        count = self._partitions.get(topic)
+        if count is None:
+            count = self._partitions[topic] = self._ask_partitions(topic)
+        columns = self._columns(rows)
+        if not count:
+            yield from self._cut(topic, columns)
+            return
+        name = TopicName.parse(topic)
+        if KEY not in rows.schema.names:
+            for entry in self._cut("", columns):
+                self._turn += 1
+                partition = str(name.partition(self._turn % count))
+                yield CutEntry(partition, entry.count, entry.metadata, entry.payload)
+            return
+        numbers = array("i", bytes(4 * rows.num_rows))
+        route(columns, count, numbers)
+        chosen = pa.Array.from_buffers(pa.int32(), rows.num_rows, [None, pa.py_buffer(numbers)])
+        self._turn += 1
+        chosen = pc.if_else(pc.less(chosen, 0), pa.scalar(self._turn % count, pa.int32()), chosen)
+        for number in pc.unique(chosen).to_pylist():
+            some = self._columns(rows.filter(pc.equal(chosen, number)))
+            yield from self._cut(str(name.partition(number)), some)
+
+    def _cut(self, topic: str, columns: Columns) -> Iterator[CutEntry]:
+        first = 0
+        while first < columns.count:
+            end = cut(columns, first, self._max_messages, self._max_bytes)
+            metadata = MessageMetadata(num_messages_in_batch=end - first)
+            payload = compressed(metadata, bytes(encode(columns, first, end)), self._codec)
+            yield CutEntry(topic, end - first, metadata.SerializePartialToString(), payload)
+            first = end
+
+    def _columns(self, rows: pa.RecordBatch) -> Columns:
+        names = rows.schema.names
+        keys: _Buffers = (_NO_NUMBERS, _NOTHING, _NOTHING)
+        binary = False
+        if KEY in names:
+            column = rows.column(KEY)
+            binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+            keys = _buffers(column)
+        heads = (_NO_NUMBERS, _NOTHING)
+        if PROPERTIES in names:
+            heads = _buffers(_properties(rows.column(PROPERTIES)))[:2]
+        events = _NO_NUMBERS
+        if EVENT_TIME in names:
+            events = _event_times(rows.column(EVENT_TIME))
+        content = _buffers(self._content.encoded(rows))
+        return Columns(rows.num_rows, content, keys, heads, events, binary)
+
+
+def _full_name(text: str) -> str:
+    try:
+        name = TopicName.parse(text)
+    except InvalidName as error:
+        raise InvalidRows(f"{TOPIC}: {error}") from error
+    return str(name)
+
+
+def _buffers(column: pa.Array) -> _Buffers:
+    """Offsets, bytes and nulls of texts or bytes; no nulls where there are none."""
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.large_string())
+    wide = column.cast(pa.large_binary())
+    _, offsets, data = wide.buffers()
+    first = wide.offset
+    numbers = memoryview(offsets).cast("B").cast("q")[first : first + len(wide) + 1]
+    nulls = _NOTHING
+    if wide.null_count:
+        flags = pc.is_null(wide).cast(pa.uint8())
+        nulls = memoryview(flags.buffers()[1]).cast("B")[flags.offset : flags.offset + len(flags)]
+    return numbers, memoryview(data).cast("B") if data is not None else _NOTHING, nulls
+
+
+def _event_times(column: pa.Array) -> memoryview:
+    """ms since 1970; 0 where there is none."""
+    moments = column.cast(pa.timestamp("us")).cast(pa.int64())
+    times = pc.fill_null(pc.divide(moments, 1000), 0)
+    return memoryview(times.buffers()[1]).cast("B").cast("q")[times.offset : times.offset + len(times)]
+
+
+def _properties(column: pa.Array) -> pa.Array:
+    """Each row's properties as the beginning of its serialized metadata."""
+    heads = []
+    for pairs in column.to_pylist():
+        metadata = SingleMessageMetadata()
+        for key, value in pairs or ():
+            metadata.properties.add(key=key, value="" if value is None else value)
+        heads.append(metadata.SerializePartialToString())
+    return pa.array(heads, pa.large_binary())

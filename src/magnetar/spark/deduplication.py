@@ -1,0 +1,56 @@
+"""Whether the broker drops what it has already: without that nothing can be written exactly once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from magnetar.admin_client import AdminClient
+from magnetar.admin_client.errors import AdminError
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.errors import DeduplicationIsOff
+
+__all__ = ["last_entry", "switch_on"]
+
+_WAIT_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 0.1
+
+
+def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
+    """Sees to it that a topic, which somebody has open, deduplicates; True when it did not before.
+
+    :param mode: ``auto`` or ``require``
+    :raises DeduplicationIsOff: it does not, and it may not or could not be switched on
+    """
+    if _is_on(admin, topic):
+        return False
+    name = TopicName.parse(topic).base
+    command = f"pulsar-admin topicPolicies set-deduplication --enable {name}"
+    if mode == "require":
+        raise DeduplicationIsOff(f"{topic} takes messages twice; run: {command}")
+    try:
+        admin.set_topic_deduplication(str(name), True)
+    except AdminError as error:
+        raise DeduplicationIsOff(
+            f"{topic} takes messages twice, and deduplication cannot be switched on for it ({error});"
+            f" run: {command}, or: pulsar-admin namespaces set-deduplication --enable {name.namespace_name}"
+        ) from error
+    end = time.monotonic() + _WAIT_SECONDS
+    while not _is_on(admin, topic):
+        if time.monotonic() > end:
+            raise DeduplicationIsOff(
+                f"{topic} still takes messages twice {_WAIT_SECONDS:g} s after deduplication was switched on"
+            )
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    return True
+
+
+def _is_on(admin: AdminClient, topic: str) -> bool:
+    stats: dict[str, Any] = admin.topic_stats(topic)
+    return stats.get("deduplicationStatus") == "Enabled"
+
+
+def last_entry(internal_stats: dict[str, Any]) -> tuple[int, int]:
+    """(ledger id, entry id) of a topic's last entry; the entry id is -1 when its last ledger has none."""
+    ledger, _, entry = str(internal_stats["lastConfirmedEntry"]).partition(":")
+    return int(ledger), int(entry)
