@@ -29,7 +29,7 @@ class DlqRedriveConfig:
     target: str = ""
     """Where to; empty: the topic that each dead letter names as its origin."""
     where: str = ""
-    """An expression of Spark's SQL over cause, origin_topic, subscription, attempts, value, … ; empty: all."""
+    """An expression of Spark's SQL over cause, origin_topic, subscription, attempts, value, … ."""
     most: int = 0
     """Send so many at most in this run; 0: any number."""
     causes: tuple[str, ...] = CAUSES

@@ -80,7 +80,8 @@ def _properties(number: Column, config: GenerateConfig) -> Column:
     if config.kind == "orders":
         return f.create_map(f.lit("source"), f.lit("generate"))
     cause = f.element_at(
-        f.array(*[f.lit(each) for each in CAUSES]), (f.least(number % 10 / 5, f.lit(2)) + 1).cast("int")
+        f.array(*[f.lit(each) for each in CAUSES]),
+        f.when(number % 10 < 5, 1).when(number % 10 < 8, 2).otherwise(3),
     )
     return f.create_map(
         f.lit("REAL_TOPIC"),

@@ -55,7 +55,7 @@ class Outbox:
         return spark.read.parquet(str(self._rows))
 
     def publish(self, frame: DataFrame, name: str, options: dict[str, str]) -> None:
-        """Publishes a part of it, known by ``name``; again, after whatever failure, it goes on where it was."""
+        """Publishes a part of it, known by ``name``; after whatever failure it goes on where it was."""
         staging = str(self.folder / "staging")
         sendable = frame.select(
             *[each for each in frame.columns if each in _COLUMNS or not each.startswith("__")]

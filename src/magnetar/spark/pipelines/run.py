@@ -49,6 +49,7 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
         for problem in error.problems:
             sys.stderr.write(f"magnetar: {problem}\n")
         return NOT_UNDERSTOOD
+    assert own is not None
     assert cluster is not None
     assert spark_settings is not None
     assert reports is not None
