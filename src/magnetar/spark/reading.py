@@ -14,7 +14,7 @@ from magnetar.spark.ledgers import Layout, Range, ranges_between
 from magnetar.spark.options import Options
 from magnetar.spark.planning import Part, parts_of
 from magnetar.spark.positions import EARLIEST, Place
-from magnetar.spark.tasks import read_part
+from magnetar.spark.tasks import definition_for, read_part
 from magnetar.spark.topics import ending_places, layouts, starting_places, topics_of
 
 __all__ = ["BatchReader"]
@@ -28,6 +28,7 @@ class BatchReader(DataSourceReader):
         options.check_reading()
         self._options = options
         self._schema = schema
+        self._definition = definition_for(options, schema)
         self._pushed = Pushed(
             options.starting_time or 0,
             (1 << 63) - 1 if options.ending_time is None else options.ending_time,
@@ -58,4 +59,4 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        return read_part(self._options, self._schema, self._pushed.wanted, partition)
+        return read_part(self._options, self._schema, self._definition, self._pushed.wanted, partition)

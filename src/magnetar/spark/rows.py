@@ -40,7 +40,10 @@ class Malformed:
     """What cannot be taken apart: an entry, or one message."""
 
     topic: str
-    message_id: bytes
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    """-1: the entry as a whole."""
     reason: str
     data: bytes
 
@@ -91,8 +94,7 @@ def record_batches(
         except CompressionError as error:
             reason = str(error)
         if reason:
-            message_id = f"{part.ledger_id}:{part.entry_id}".encode()
-            malformed(Malformed(topic, message_id, reason, part.data))
+            malformed(Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data))
         if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
             yield _batch(topic, rows, arrow, content, malformed)
             rows = _builder(partition, wanted)

@@ -13,9 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from magnetar.spark.columns import BYTES
+from magnetar.spark.connection import Connection
 from magnetar.spark.options import Options
 from magnetar.spark.reading import BatchReader
+from magnetar.spark.schemas import columns_of, shared_definition
 from magnetar.spark.sink import BatchSink, StreamSink
 from magnetar.spark.streaming import StreamReader
 
@@ -35,7 +36,8 @@ class PulsarDataSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        return BYTES
+        with Connection(self._options) as connection:
+            return columns_of(shared_definition(connection))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """:raises InvalidOption: an option is missing, or cannot be honoured

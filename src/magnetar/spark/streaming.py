@@ -27,7 +27,7 @@ from magnetar.spark.planning import Part, parts_of, ranges_from_splits, splits_o
 from magnetar.spark.positions import LATEST, Offset, Place, TopicOffset
 from magnetar.spark.rows import Wanted
 from magnetar.spark.subscriptions import hold, move
-from magnetar.spark.tasks import read_part
+from magnetar.spark.tasks import definition_for, read_part
 from magnetar.spark.topics import layouts, starting_places, topics_of
 
 __all__ = ["StreamReader"]
@@ -43,6 +43,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check_reading()
         self._options = options
         self._schema = schema
+        self._definition = definition_for(options, schema)
         self._wanted = Wanted(times_from=options.starting_time or 0)
         self._connection: Connection | None = None
         self._target: dict[str, Place] | None = None
@@ -181,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        return read_part(self._options, self._schema, self._wanted, partition)
+        return read_part(self._options, self._schema, self._definition, self._wanted, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Lets go of what has been read."""

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from magnetar.spark import segments
+from magnetar.spark.columns import METADATA_NAMES, VALUE
 from magnetar.spark.connection import Connection
 from magnetar.spark.entries import entries_of, partition_of
-from magnetar.spark.errors import MalformedMessage
 from magnetar.spark.options import Options
 from magnetar.spark.planning import Part
-from magnetar.spark.rows import Malformed, Wanted, record_batches
+from magnetar.spark.quarantine import Quarantine
+from magnetar.spark.rows import Wanted, record_batches
+from magnetar.spark.schemas import NOTHING, Definition, shared_definition
+from magnetar.spark.values import Contents
 
-__all__ = ["read_part"]
+__all__ = ["definition_for", "read_part"]
 
 
-def read_part(options: Options, schema: StructType, wanted: Wanted, part: Part) -> Iterator[pa.RecordBatch]:
+def read_part(
+    options: Options, schema: StructType, definition: Definition, wanted: Wanted, part: Part
+) -> Iterator[pa.RecordBatch]:
     """The messages of a part.
+
+    :param definition: the schema of the topic's messages; bytes leave them as they are
 
     :raises DataLoss: some are gone, and ``failOnDataLoss`` is set
     :raises MalformedMessage: one cannot be taken apart, and there is nowhere to put it
@@ -27,13 +34,24 @@ def read_part(options: Options, schema: StructType, wanted: Wanted, part: Part) 
     """
     if not part.ranges:
         return
-    with Connection(options) as connection:
+    with Connection(options) as connection, Quarantine(options, part) as quarantine:
+        content = None
+        if definition.kind not in ("NONE", "BYTES"):
+            content = Contents(connection.admin, part.topic, definition)
         read = segments.entries_of if options.read_mode == "segments" else entries_of
         entries = read(connection, part.topic, part.ranges)
         yield from record_batches(
-            part.topic, partition_of(part.topic), entries, schema, wanted, None, _refuse
+            part.topic, partition_of(part.topic), entries, schema, wanted, content, quarantine.add
         )
 
 
-def _refuse(found: Malformed) -> None:
-    raise MalformedMessage(f"{found.topic} {found.message_id.decode()}: {found.reason}")
+def definition_for(options: Options, schema: StructType) -> Definition:
+    """The schema that the wanted columns come from; bytes where they do not need it.
+
+    :raises SparkSourceError: the topics have different ones
+    """
+    contents = [each for each in schema.fields if each.name not in METADATA_NAMES]
+    if all(each.name == VALUE and isinstance(each.dataType, BinaryType) for each in contents):
+        return NOTHING
+    with Connection(options) as connection:
+        return shared_definition(connection)
