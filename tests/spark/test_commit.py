@@ -203,7 +203,7 @@ def test_a_batch_that_can_never_be_published_is_not_decided(
 ) -> None:
     wanted = options(cluster, topic)
     staging = Staging(tmp_path)
-    with pytest.raises(NotPublished, match="5300\\d\\d\\d bytes"):
+    with pytest.raises(NotPublished, match=r"5300\d\d\d bytes"):
         commit(wanted, staging, 0, [stage(staging, wanted, 0, ["x" * 5_300_000])])
     assert staging.manifest(0) is None
 

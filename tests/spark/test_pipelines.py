@@ -241,19 +241,18 @@ def test_windows_are_what_duckdb_computes_and_late_messages_are_counted(
 ) -> None:
     keep(cluster, topic)
     run("generate", topic=topic, messages=COUNT, seconds=36_000)
-    code, report = run(
-        "window-aggregate",
-        topic=topic,
-        path=str(tmp_path / "windows"),
-        window="10 minutes",
-        watermark="2 hours",
-        max_rows_per_batch=1000,
-        group_by={"region": "get_json_object(cast(value as string), '$.region')"},
-        aggregates={
+    settings: dict[str, Any] = {
+        "topic": topic,
+        "path": str(tmp_path / "windows"),
+        "window": "10 minutes",
+        "watermark": "2 hours",
+        "group_by": {"region": "get_json_object(cast(value as string), '$.region')"},
+        "aggregates": {
             "orders": "count(*)",
             "amount": "sum(cast(get_json_object(cast(value as string), '$.amount') as double))",
         },
-    )
+    }
+    code, report = run("window-aggregate", **settings, max_rows_per_batch=1000)
     assert code == 0
     orders = table(cluster, topic)
     assert len(orders) == COUNT
@@ -271,20 +270,9 @@ def test_windows_are_what_duckdb_computes_and_late_messages_are_counted(
     assert report["figures"]["late groups left out"] == 0
     late = cluster.client.create_producer(topic)
     late.send(b'{"region": "north", "amount": 1}', event_timestamp=FIRST_SECOND * 1000)
-    again = {
-        "topic": topic,
-        "path": str(tmp_path / "windows"),
-        "window": "10 minutes",
-        "watermark": "2 hours",
-    }
-    again["group_by"] = {"region": "get_json_object(cast(value as string), '$.region')"}
-    again["aggregates"] = {
-        "orders": "count(*)",
-        "amount": "sum(cast(get_json_object(cast(value as string), '$.amount') as double))",
-    }
-    code, report = run("window-aggregate", **again)
+    code, report = run("window-aggregate", **settings)
     assert (code, report["figures"]["late groups left out"]) == (0, 1)
-    code, report = run("window-aggregate", **(again | {"window": "soon"}))
+    code, report = run("window-aggregate", **(settings | {"window": "soon"}))
     assert (code, "cannot aggregate so" in report["error"]) == (1, True)
 
 

@@ -79,7 +79,7 @@ def definition_of(admin: AdminClient, topic: str, version: int | None = None) ->
     :param version: None: the newest
     """
     try:
-        found = admin.schema(str(TopicName.parse(topic).base()), version)
+        found = admin.schema(str(TopicName.parse(topic).base), version)
     except NotFound:
         if version is not None:
             raise
