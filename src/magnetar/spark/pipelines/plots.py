@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from math import floor, isfinite, log10
+from math import ceil, floor, isfinite, log10
 
 __all__ = ["Plot", "Series", "svg_of"]
 
@@ -15,6 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 20, 16, 62
 _COLOURS = ("#2a6f97", "#d1495b", "#5b8c5a", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#555555")
 _TICKS = 5
 _LABEL = 14
+_LABEL_WIDTH = 92
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _bars(plot: Plot, top: float) -> list[str]:
                 f'<rect x="{left:.1f}" y="{at:.1f}" width="{bar:.1f}" height="{_HEIGHT - _BOTTOM - at:.1f}" '
                 f'fill="{_COLOURS[number % len(_COLOURS)]}"><title>{_number(y)}</title></rect>'
             )
-    every = max(1, len(plot.labels) * 60 // (_WIDTH - _LEFT - _RIGHT) or 1)
+    every = max(1, ceil(len(plot.labels) * _LABEL_WIDTH / (_WIDTH - _LEFT - _RIGHT)))
     for index in range(0, len(plot.labels), every):
         label = plot.labels[index]
         short = label if len(label) <= _LABEL or len(plot.labels) <= 4 else label[: _LABEL - 1] + "…"
