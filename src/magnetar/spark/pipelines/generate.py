@@ -62,7 +62,8 @@ def example(spark: SparkSession, config: GenerateConfig) -> DataFrame:
         ((number * 37) % 10_000 / 100).alias("amount"),
         f.concat(f.lit("order "), number).alias("text"),
     )
-    return spark.range(0, config.messages).select(
+    # One partition: what is published later happened later, but for what is late on purpose.
+    return spark.range(0, config.messages, 1, 1).select(
         f.to_json(order).cast("binary").alias("value"),
         f.concat(f.lit("customer-"), number % 1000).alias("__key"),
         _event_time(number, config).alias("__eventTime"),
