@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.servers import Server, java_command
+from magnetar.admin_client import AdminClient, NotFound
 
 _SENT = re.compile(r"Aggregated throughput stats --- (\d+) records sent")
 _RECEIVED = re.compile(r"Aggregated throughput stats --- (\d+) records received")
 _JAVA_MEMORY = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
 _JAVA_START_SECONDS = 6.0
+_JAVA_CONSUMER_SECONDS = 60.0
 
 
 class Void(Exception):
@@ -45,6 +47,23 @@ def start_perf(server: Server, command: str, topic: str, *flags: str) -> subproc
     return subprocess.Popen([*arguments, "-u", server.url], stdout=quiet, stderr=quiet)
 
 
+def _wait_for_consumer(server: Server, topic: str) -> None:
+    """What is published before is lost.
+
+    :raises Void: none came
+    """
+    admin, end = AdminClient(server.admin_url), time.monotonic() + _JAVA_CONSUMER_SECONDS
+    while time.monotonic() < end:
+        try:
+            subscriptions = admin.topic_stats(topic)["subscriptions"].values()
+        except NotFound:
+            subscriptions = ()
+        if any(consumer["availablePermits"] > 0 for s in subscriptions for consumer in s["consumers"]):
+            return
+        time.sleep(0.2)
+    raise Void(f"no consumer came within {_JAVA_CONSUMER_SECONDS:g} s")
+
+
 class JavaPerf:
     """Pulsar's own ``pulsar-perf``: a producer and a consumer, each a JVM."""
 
@@ -60,21 +79,30 @@ class JavaPerf:
         command += [f"-Dpulsar.perf.home={self._folder}"]
         return [*command, "org.apache.pulsar.testclient.PulsarPerfTestTool", str(config), *arguments]
 
-    def run(self, server: Server, topic: str, seconds: float, *flags: str) -> dict[str, Any]:
-        """Publishes as fast as receipts allow, and consumes; server CPU is that of the whole run.
+    def run(
+        self, server: Server, topic: str, seconds: float, *flags: str, lossy: bool = False
+    ) -> dict[str, Any]:
+        """Publishes, as fast as receipts allow if there is no ``-r``, and consumes.
 
-        :raises Void: not everything that was sent came
+        Server CPU is that of the whole run.
+
+        :param lossy: whether messages may be lost: a figure says how many
+
+        :raises Void: not everything that was sent came, and it is not lossy
         """
         whole = str(int(seconds))
         consuming = str(int(seconds + _JAVA_START_SECONDS + 6))
         consume = self._command(server, "consume", "-u", server.url, "-ss", "s", "-time", consuming, topic)
+        open_loop = () if "-r" in flags else ("-r", "10000000")
         produce = self._command(
-            server, "produce", "-u", server.url, "-r", "10000000", "-time", whole, *flags, topic
+            server, "produce", "-u", server.url, *open_loop, "-time", whole, *flags, topic
         )
         with subprocess.Popen(
             consume, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as consumer:
             time.sleep(_JAVA_START_SECONDS)
+            if lossy:
+                _wait_for_consumer(server, topic)
             before = server.cpu_seconds()
             producer = subprocess.run(
                 produce, capture_output=True, text=True, timeout=seconds + 120, check=False
@@ -86,12 +114,14 @@ class JavaPerf:
             tails = (text[-300:] for text in (producer.stdout, producer.stderr, received_text))
             raise Void(f"no figures: {' / '.join(tails)}")
         messages = int(sent[1])
-        if messages == 0 or int(received[1]) < messages:
+        lost = max(0, messages - int(received[1]))
+        if messages == 0 or lost == messages or (lost and not lossy):
             raise Void(f"{messages} were sent, {received[1]} came")
         return {
             "server_cpu_us_per_message": spent / messages * 1e6,
             "publish_rate": messages / seconds,
             "messages": messages,
+            "lost": lost,
         }
 
 

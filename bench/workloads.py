@@ -28,9 +28,9 @@ class Bench:
     java: JavaPerf | None
     count: int = 0
 
-    def topic(self) -> str:
+    def topic(self, domain: str = "persistent") -> str:
         self.count += 1
-        return f"persistent://public/default/bench-{self.count}"
+        return f"{domain}://public/default/bench-{self.count}"
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,34 @@ def _java(*flags: str) -> Callable[[Bench, Server], Figures]:
         if bench.java is None:
             raise Void("there is no Java here")
         return bench.java.run(server, bench.topic(), bench.seconds * 2, *flags)
+
+    return measure
+
+
+_PASSING = "non-persistent"
+
+
+def _lost(figures: Figures, lost: float, sent: float) -> Figures:
+    return {**figures, "lost_percent": lost / max(1.0, sent) * 100}
+
+
+def _run_passing(*flags: str) -> Callable[[Bench, Server], Figures]:
+    """Of a topic that stores nothing: what is lost is a figure."""
+
+    def measure(bench: Bench, server: Server) -> Figures:
+        duration = ("-time", str(bench.seconds), "--warmup-time", "2")
+        found = perf(server, "run", bench.topic(_PASSING), *duration, *flags)
+        return _lost(_flat(found), found["lost"], found["published"])
+
+    return measure
+
+
+def _java_passing(*flags: str) -> Callable[[Bench, Server], Figures]:
+    def measure(bench: Bench, server: Server) -> Figures:
+        if bench.java is None:
+            raise Void("there is no Java here")
+        found = bench.java.run(server, bench.topic(_PASSING), bench.seconds * 2, *flags, lossy=True)
+        return _lost(found, found["lost"], found["messages"])
 
     return measure
 
@@ -181,6 +209,8 @@ _FULL_SPEED = (
     Row("memory under this work", "server_rss_mb", "MB", less=True, bound=250),
     Row("the generator's own CPU", "own_cpu_us_per_message", _US, less=True, digits=2),
 )
+
+_LOST = Row("lost", "lost_percent", "%", less=True, bound=0.0, digits=3)
 
 _MANY_CONSUMERS = (
     Row("server CPU", _CPU, _US, less=True, digits=2),
@@ -287,6 +317,38 @@ WORKLOADS: tuple[Workload, ...] = (
             Row("server CPU, publishing alone", "publish_only_cores", "cores", less=True, digits=3),
         ),
         ("magnetar", "pulsar", "pulsar-small", "pulsar-no-delay", "redis", "nats"),
+    ),
+    Workload(
+        "non-persistent",
+        "100 B, unbatched, on a non-persistent topic, with a queue of 10,000 messages",
+        _run_passing("-s", "100", "-db", "-q", "10000"),
+        (
+            Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2),
+            Row("throughput", "deliver_rate", "msg/s", less=False, digits=0),
+            _LOST,
+        ),
+        _COMPILED,
+    ),
+    Workload(
+        "non-persistent-java",
+        "The same with Pulsar's own Java pulsar-perf at 100,000 msg/s, which its consumer keeps up with",
+        _java_passing("-s", "100", "-db", "-r", "100000"),
+        (Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2), _LOST),
+        _COMPILED,
+        most_rounds=2,
+    ),
+    Workload(
+        "non-persistent-paced",
+        "100 B, unbatched, 1,000 msg/s on a fixed schedule, on a non-persistent topic",
+        _run_passing("-s", "100", "-db", "-r", "1000", "--acks-delay-millis", "100"),
+        (
+            Row("publish, p99", "publish_p99", "ms", less=True, digits=2),
+            Row("end to end, p50", "end_to_end_p50", "ms", less=True, digits=2),
+            Row("end to end, p99", "end_to_end_p99", "ms", less=True, bound=1.0, digits=2),
+            Row("server CPU", "server_cores", "cores", less=True, digits=3),
+            _LOST,
+        ),
+        _COMPILED,
     ),
     Workload(
         "blocking",

@@ -227,6 +227,10 @@ class PartitionCountRefused(BrokerError):
     """A number of partitions outside the limits."""
 
 
+class PersistentTopicRequired(BrokerError):
+    """What is asked for needs stored messages, and a non-persistent topic has none."""
+
+
 class Translation(NamedTuple):
     """How one kind of error leaves the process."""
 
@@ -279,6 +283,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     NotSupported: Translation(ServerErrorCode.NOT_ALLOWED, 501),
     InvalidRequest: Translation(ServerErrorCode.NOT_ALLOWED, 400),
     PartitionCountRefused: Translation(ServerErrorCode.NOT_ALLOWED, 406),
+    PersistentTopicRequired: Translation(ServerErrorCode.NOT_ALLOWED, 406),
 }
 
 

@@ -18,7 +18,7 @@ from magnetar.broker.handlers import handle
 from magnetar.broker.outgoing import UnsentBytes
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import TopicSettings
+from magnetar.broker.topic_base import TopicSettings
 from magnetar.io.interfaces import StreamProtocol
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import EntryCacheSettings
@@ -255,11 +255,20 @@ class FuzzedBroker:
                     raise Defect(f"producer {producer.name}: {producer.pending} pending, {producer.closed}")
             for subscription in topic.subscriptions.values():
                 self._check_subscription(topic.full_name, subscription)
+        for connection in broker.connections.all:
+            if not 0 <= connection.passing <= connection.pending_publishes:
+                raise Defect(f"{connection.passing} passing, {connection.pending_publishes} pending")
 
     @staticmethod
     def _check_subscription(topic: str, subscription: Any) -> None:
-        cursor = subscription.cursor
-        if cursor.mark_delete[1] >= 0 and cursor.mark_delete > subscription.topic.max_read_position:
+        cursor = getattr(subscription, "cursor", None)
+        if cursor is None and subscription.closing:
+            raise Defect(f"{topic} {subscription.name}: ended, and still there")
+        if (
+            cursor is not None
+            and cursor.mark_delete[1] >= 0
+            and cursor.mark_delete > subscription.topic.max_read_position
+        ):
             raise Defect(f"{topic} {subscription.name}: consumed up to {cursor.mark_delete}")
         unacked = 0
         for consumer in subscription.consumers:
@@ -297,7 +306,7 @@ class FuzzedBroker:
             for subscription in topic.subscriptions.values():
                 if subscription.consumers:
                     raise Defect(f"{topic.full_name} {subscription.name} keeps consumers")
-                if not subscription.durable and subscription.awaiting_return is None:
+                if not subscription.durable and getattr(subscription, "awaiting_return", None) is None:
                     raise Defect(f"{topic.full_name} keeps the reader {subscription.name}")
 
     def close(self) -> None:

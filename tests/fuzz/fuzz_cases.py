@@ -14,6 +14,7 @@ from fuzz_talk import TOPICS, Talker
 from fuzz_wire import pieces
 
 from magnetar.broker.service import BrokerService
+from magnetar.broker.topic import Topic
 from magnetar.errors import BrokerError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -103,7 +104,7 @@ async def operate(broker: BrokerService, random: Random) -> None:
             await broker.unload_topic(topic)
         elif kind < 0.75:
             await broker.delete_topic(topic)
-        else:
+        elif isinstance(topic, Topic):
             await topic.terminate()
     except BrokerError as error:
         logging.getLogger(__name__).debug("refused: %s", error)

@@ -15,6 +15,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 _RECORDED = Path(__file__).parent.parent / "unit" / "protocol" / "data" / "conversations.json"
 
 TOPICS = [f"persistent://public/default/f{number}" for number in range(12)]
+TOPICS += [f"non-persistent://public/default/n{number}" for number in range(4)]
 SUBSCRIPTIONS = ["s0", "s1", "s2"]
 
 _WEIGHTS = {

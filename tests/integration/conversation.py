@@ -48,9 +48,13 @@ class RawConnection:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
         self._buffer = b""
 
-    def send(self, command: BaseCommand, entry: bytes = b"") -> None:
+    @staticmethod
+    def frame(command: BaseCommand, entry: bytes = b"") -> bytes:
         body = command.SerializeToString()
-        self.send_bytes(struct.pack(">II", len(body) + 4 + len(entry), len(body)) + body + entry)
+        return struct.pack(">II", len(body) + 4 + len(entry), len(body)) + body + entry
+
+    def send(self, command: BaseCommand, entry: bytes = b"") -> None:
+        self.send_bytes(self.frame(command, entry))
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)

@@ -309,14 +309,21 @@ def test_any_shared_consumer_may_acknowledge(server: Server, client: Client, top
     assert (unacked(client, one), backlog(client, one)) == (2, 2)
 
 
-def test_an_absurd_consumer_epoch_harms_nobody(server: Server, client: Client, topic: str) -> None:
-    """It was encoded on the way of the producer's own commit, and did not fit."""
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Shared"])
+@pytest.mark.parametrize("epoch", [2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1])
+def test_an_absurd_consumer_epoch_harms_nobody(
+    server: Server, client: Client, topic: str, kind: str, epoch: int
+) -> None:
+    """It was encoded on the way of the producer's own commit, and did not fit. The highest says that there is
+    none, and shared types have none."""
     where = published(client, topic, 3)
     strange = Client(server.port)
-    theirs = strange.subscribe(topic, "s", SHARED, permits=100, consumer_epoch=2**64 - 1)
-    strange.messages(theirs, 3)
+    value = CommandSubscribe.SubType.Value(kind)
+    theirs = strange.subscribe(topic, "s", value, permits=100, consumer_epoch=epoch)
+    carried = epoch if kind != "Shared" and epoch != 2**64 - 1 else 0
+    assert [found.consumer_epoch for found, _payload in strange.messages(theirs, 3)] == [carried] * 3
     strange.redeliver(theirs, [id_of(where[0])])
-    assert strange.message(theirs)[0].consumer_epoch == 2**64 - 1
+    assert strange.message(theirs)[0].consumer_epoch == carried
     client.barrier()
 
 

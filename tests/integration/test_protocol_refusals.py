@@ -50,18 +50,6 @@ def topics_of(client: Client, namespace: str = "public/default", **fields: objec
 # Later features
 
 
-def test_non_persistent_topics(client: Client) -> None:
-    topic = "non-persistent://public/default/t"
-    for attempt in (lambda: client.produce(topic), lambda: client.subscribe(topic, "s")):
-        with pytest.raises(Refused, match="Non-persistent") as refused:
-            attempt()
-        assert refused.value.code == NOT_ALLOWED
-    found = partitions_of(client, topic)
-    assert (found.response, found.error) == (CommandPartitionedTopicMetadataResponse.Failed, NOT_ALLOWED)
-    lookup = client.ask(BaseCommand.LOOKUP, BaseCommand.LOOKUP_RESPONSE, topic=topic)
-    assert (lookup.response, lookup.error) == (CommandLookupTopicResponse.Failed, NOT_ALLOWED)
-
-
 def test_transactions(client: Client, topic: str) -> None:
     with pytest.raises(Refused, match="Transactions") as refused:
         client.ask(BaseCommand.NEW_TXN, BaseCommand.NEW_TXN_RESPONSE, txn_ttl_seconds=1)

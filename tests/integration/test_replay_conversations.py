@@ -11,7 +11,6 @@ from server import MINIATURE, Server
 CASES = conversations()
 
 LATER = {
-    "non-persistent topic": "non-persistent topics",
     "delayed delivery": "delayed delivery",
 }
 """Conversations about what this broker refuses by name so far; the refusals have tests of their own."""

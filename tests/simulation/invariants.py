@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.topic import Topic
 from simulation.broker import BrokerProcess
@@ -72,7 +73,9 @@ class Invariants:
         if not 0 <= partial.used <= service.settings.max_partial_frames * 3 // 2 + _LARGEST_READ:
             raise Violation(f"partial frames: {partial.used} bytes")
 
-    def _topic(self, topic: Topic) -> None:
+    def _topic(self, topic: AnyTopic) -> None:
+        if not isinstance(topic, Topic):
+            return
         last = topic.managed_ledger.last_confirmed
         before = self._confirmed.get(topic.full_name, (-1, -1))
         if last < before:

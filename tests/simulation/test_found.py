@@ -15,6 +15,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe, Mess
 from simulation import limits
 from simulation.connection import Connection, command
 from simulation.core import CoreClient
+from simulation.scenario import Scenario
 from simulation.world import World
 
 TOPIC = "persistent://public/default/found"
@@ -122,3 +123,9 @@ def test_a_client_that_gives_up_opening_a_producer_leaves_no_unhandled_failure(
         await client.close()
 
     tell(story)
+
+
+@pytest.mark.parametrize("seed", [4215])
+def test_a_read_that_nobody_waits_for_any_more_is_no_error(seed: int) -> None:
+    """A topic closed while entries were read from the disk, then the store: the log spoke of an error."""
+    Scenario(seed).run()

@@ -16,10 +16,11 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.keep_alive import KeepAlive
 from magnetar.broker.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.outgoing import Outgoing
+from magnetar.broker.passing_run import DROPPED_ID, PASSING_ID
 from magnetar.broker.producer import Opening, Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter
 from magnetar.broker.service import BrokerService
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription_base import BaseSubscription
 from magnetar.broker.topic_lists import TopicList
 from magnetar.broker.wire_ids import unsigned
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
@@ -69,12 +70,14 @@ class Connection:
         self.closed = False
         self.supports_partial_producer = False
         self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Consumer[Subscription]] = {}
+        self.consumers: dict[int, Consumer[BaseSubscription]] = {}
         self.opening_producers: dict[int, Opening] = {}
         self.opening_consumers: dict[int, object] = {}
         self.topic_watchers: dict[int, TopicList] = {}
         self._closed_producers: dict[int, None] = {}
         self.pending_publishes = 0
+        self.passing = 0
+        """Of these, what was sent on by non-persistent topics."""
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._partial_needed = 0
@@ -400,6 +403,18 @@ class Connection:
                     count,
                 )
             )
+        self._settled(producer, count, size)
+
+    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped."""
+        count = len(publish.sequence_ids)
+        if not self.closed and not producer.closed:
+            ids, highest = publish.sequence_ids, publish.highest_sequence_ids
+            number = producer.producer_id
+            if taken:
+                self.queue(encode_receipts(number, *PASSING_ID, ids, highest, 0, taken, 0))
+            if taken < count:
+                self.queue(encode_receipts(number, *DROPPED_ID, ids, highest, taken, count - taken, 0))
         self._settled(producer, count, size)
 
     def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:

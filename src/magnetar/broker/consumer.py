@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar.broker.outgoing import Outgoing
+from magnetar.broker.passing_run import PASSING_ID, PassingRun
 from magnetar.broker.rates import Rate
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
-from magnetar.protocol.hot_codec import encode_message, encode_messages
+from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
 
 
 class ConsumerConnection(Protocol):
@@ -51,10 +52,23 @@ class ConsumerSubscription(Protocol):
 S = TypeVar("S", bound=ConsumerSubscription)
 
 
-def entry_bytes(run: EntryRun, first: int, end: int) -> int:
-    """Bytes of entries [first, end) of a run, as they are stored."""
+_FEW = 8
+"""Entries that are as quickly counted as anything is worked out for them."""
+
+
+def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray = b"") -> int:
+    """Bytes of entries [first, end) of a run, as they are stored.
+
+    :param frames: those that carry them, for the first time; many are counted by them
+    """
     if end - first == 1:
         return run.ends[first] - run.starts[first]
+    if frames and end - first > _FEW:
+        low, high = run.first_entry_id + first, run.first_entry_id + end - 1
+        if (low.bit_length() + 6) // 7 == (high.bit_length() + 6) // 7:
+            # All that comes before an entry has the same size.
+            header = int.from_bytes(frames[:4], "big") + 4 - run.ends[first] + run.starts[first]
+            return len(frames) - header * (end - first)
     return sum(run.ends[first:end]) - sum(run.starts[first:end])
 
 
@@ -175,12 +189,50 @@ class Consumer(Generic[S]):
             epoch,
         )
         self.connection.queue(frames)
-        self._sent(end - first, messages, entry_bytes(run, first, end))
+        self._sent(end - first, messages, entry_bytes(run, first, end, frames))
 
     def _send_one_by_one(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         for index in range(first, end):
             self.connection.queue(self._frame(run, index, 0, None))
         self._sent(end - first, messages, entry_bytes(run, first, end))
+
+    def send_passing(self, run: PassingRun, first: int, end: int, messages: int) -> None:
+        """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""
+        ledger_id, entry_id = PASSING_ID
+        epoch = -1 if self.epoch is None else self.epoch
+        if epoch < -1:
+            for index in range(first, end):
+                start, stop = run.starts[index], run.ends[index]
+                self.connection.queue(
+                    encode_message(
+                        self.consumer_id,
+                        ledger_id,
+                        entry_id,
+                        0,
+                        None,
+                        epoch,
+                        run.buffer,
+                        start,
+                        stop,
+                        self.partition,
+                    )
+                )
+        else:
+            self.connection.queue(
+                encode_alike(
+                    self.consumer_id,
+                    ledger_id,
+                    entry_id,
+                    run.buffer,
+                    run.starts,
+                    run.ends,
+                    first,
+                    end - first,
+                    self.partition,
+                    epoch,
+                )
+            )
+        self._sent(end - first, messages, run.entry_bytes(first, end))
 
     def send_again(
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None

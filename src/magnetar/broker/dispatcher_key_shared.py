@@ -8,28 +8,17 @@ has changed hands and its former holder still has unacknowledged messages of it)
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 from magnetar.broker.dispatch import DispatchedSubscription
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.draining import DrainingSlots
-from magnetar.broker.key_ranges import (
-    KeySharedPolicy,
-    Range,
-    Segments,
-    key_ranges,
-    ranges_of,
-)
-from magnetar.broker.keyed_consumer import KeyedConsumer
+from magnetar.broker.key_division import AnyKeyed, KeyDivision
+from magnetar.broker.key_ranges import Range
 from magnetar.broker.keyed_replay import KeyedReplay
 from magnetar.broker.keyed_share import SLOT_SHIFT, KeyedShare
-from magnetar.errors import ConsumerBusy
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, holder_of, key_slots
-from magnetar.protocol.hot_keys import RING_SLOTS
-
-AnyKeyed = KeyedConsumer[Any]
+from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
@@ -39,13 +28,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription, KeyedReplay())
-        self.policy = KeySharedPolicy()
-        self._ranges = key_ranges(self.policy.mode, self._settings.key_shared_points)
+        self.division = KeyDivision()
         self.draining = DrainingSlots()
-        self.segments: Segments = []
-        self._ends = array("i")
-        self._holders = array("i")
-        self._bounds = array("i")
         self._routing = KeyRouting()
         self._turn = 0
 
@@ -56,40 +40,19 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
         :raises ConsumerAssignFailure: its ranges are taken, or there is nothing left for it
         """
-        if self.consumers:
-            self._check_policy(consumer.policy)
-            self._ranges.add(consumer)
-        else:
-            self.policy = consumer.policy
-            self._ranges = key_ranges(self.policy.mode, self._settings.key_shared_points)
-            self._ranges.add(consumer)
+        self.division.join(consumer, self.consumers, self._settings.key_shared_points)
+        if not self.consumers:
             self._cursor.rewind()
             self.rewound()
         consumer.draining = self.draining
         self.consumers.append(consumer)
         self._divide()
 
-    def _check_policy(self, policy: KeySharedPolicy) -> None:
-        if policy.mode is not self.policy.mode:
-            raise ConsumerBusy(
-                f"Subscription is of different type. Active subscription key_shared mode of "
-                f"'{self.policy.mode.name}' is different than the connecting consumer's key_shared mode "
-                f"'{policy.mode.name}'."
-            )
-        if policy.allow_out_of_order != self.policy.allow_out_of_order:
-            allows, other = "allows", "does not allow it"
-            if not self.policy.allow_out_of_order:
-                allows, other = "does not allow", "allows it"
-            raise ConsumerBusy(
-                f"Subscription is of different type. Active subscription {allows} out of order delivery "
-                f"while the connecting consumer {other}."
-            )
-
     def remove(self, consumer: AnyKeyed) -> None:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._ranges.remove(consumer)
+        self.division.leave(consumer)
         held = list(consumer.held())
         consumer.pending, consumer.unacked = {}, 0
         if not self.consumers:
@@ -105,21 +68,17 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     def _divide(self) -> None:
         """Takes note of who has which slots now."""
-        numbers: dict[object, int] = {consumer: number for number, consumer in enumerate(self.consumers)}
-        self.segments = self._ranges.segments()
-        self._ends = array("i", [last for last, _holder in self.segments])
-        self._holders = array("i", [numbers.get(holder, -1) for _last, holder in self.segments])
-        self._bounds = array("i", bytes(4 * (len(self.consumers) + 2)))
-        if not self.policy.allow_out_of_order:
+        self.division.divide(self.consumers)
+        if not self.division.policy.allow_out_of_order:
             self.draining.recount(((each, each.slots()) for each in self.consumers), self._owner)
         self.replay.arrange(self._owner, self.draining.blocks)
 
     def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
-        """The slots a consumer has. On a ring there is no slot 0."""
-        return ranges_of(consumer, self.segments, first=int(self._ranges.modulo == RING_SLOTS))
+        """The slots a consumer has."""
+        return self.division.ranges_of(consumer)
 
     def _owner(self, slot: int) -> AnyKeyed | None:
-        number = holder_of(slot, self._ends, self._holders)
+        number = self.division.holder(slot)
         return self.consumers[number] if number >= 0 else None
 
     def rewound(self) -> None:
@@ -245,10 +204,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         if routing.capacity < count:
             routing = self._routing = KeyRouting(count)
         batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes)
-        modulo = self._ranges.modulo
-        key_slots(run.buffer, run.starts, run.ends, first, count, modulo, routing.slots)
-        bounds = self._bounds
-        group_by_holder(routing, count, first, run.first_entry_id, self._ends, self._holders, bounds)
+        division = self.division
+        key_slots(run.buffer, run.starts, run.ends, first, count, division.modulo, routing.slots)
+        bounds = division.bounds
+        group_by_holder(routing, count, first, run.first_entry_id, division.ends, division.holders, bounds)
         plain = self._is_untouched(run, first)
         for number in range(len(self.consumers) + 1):
             start, stop = bounds[number], bounds[number + 1]

@@ -8,20 +8,20 @@ from typing import Any, Protocol
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.interfaces import Loop
-from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-"""Property of the managed ledger: it rises with each exclusive owner and outlives the broker."""
+"""Property of a managed ledger: it rises with each exclusive owner and outlives the broker."""
 
 
 class GuardedTopic(Protocol):
     """What the guard asks of its topic."""
 
     loop: Loop
-    managed_ledger: ManagedLedger
     producers: dict[str, Producer]
     closing: bool
 
+    def stored_epoch(self) -> int | None: ...
+    async def store_epoch(self, epoch: int) -> None: ...
     def admit(self, producer: Producer) -> None: ...
     def remove_producer(self, producer: Producer) -> None: ...
 
@@ -33,8 +33,7 @@ class ExclusiveAccess:
         self._topic = topic
         self.owner: Producer | None = None
         self._waiting: deque[tuple[Producer, Any]] = deque()
-        text = topic.managed_ledger.properties.get(EPOCH_PROPERTY)
-        self.epoch: int | None = int(text) if text is not None and text.isdigit() else None
+        self.epoch = topic.stored_epoch()
         self._changing = False
 
     @property
@@ -98,7 +97,7 @@ class ExclusiveAccess:
             self._changing = True
             epoch = 0 if self.epoch is None else self.epoch + 1
             try:
-                await self._topic.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
+                await self._topic.store_epoch(epoch)
             finally:
                 self._changing = False
             self.epoch = epoch

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.rates import Rate
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import BaseTopic
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.io.wheel import TimerWheel
@@ -30,7 +32,7 @@ class HousekeptBroker(Protocol):
     wheel: TimerWheel
     settings: BrokerSettings
     managed_ledgers: ManagedLedgers
-    topics: dict[str, Topic]
+    topics: dict[str, AnyTopic]
 
 
 class Housekeeping:
@@ -39,7 +41,7 @@ class Housekeeping:
         self._io = broker.io
         self._wheel = broker.wheel
         self._inactive_topics = inactive_topics
-        self._busy: dict[Topic, None] = {}
+        self._busy: dict[BaseTopic[Any], None] = {}
         self._timers: dict[str, Any] = {}
         self._running: dict[str, Any] = {}
         self.cache_hits = Rate()
@@ -57,11 +59,11 @@ class Housekeeping:
         for pending in (*self._timers.values(), *self._running.values()):
             pending.cancel()
 
-    def mark_busy(self, topic: Topic) -> None:
+    def mark_busy(self, topic: BaseTopic[Any]) -> None:
         """Its rates are worked out until they are 0."""
         self._busy[topic] = None
 
-    def forget(self, topic: Topic) -> None:
+    def forget(self, topic: AnyTopic) -> None:
         self._busy.pop(topic, None)
 
     def longest_slices(self) -> dict[str, float]:
@@ -100,7 +102,7 @@ class Housekeeping:
         self._wheel.longest_delay = 0.0
         self._start_task("statistics", list(self._busy), self._tick_topic)
 
-    def _tick_topic(self, topic: Topic) -> None:
+    def _tick_topic(self, topic: BaseTopic[Any]) -> None:
         if topic in self._busy and not topic.tick(self._broker.settings.stats_seconds):
             topic.is_busy = False
             del self._busy[topic]
@@ -115,7 +117,8 @@ class Housekeeping:
         ledger.trimmer.schedule()
 
     def _save_sequence_ids(self) -> None:
-        self._start_task("deduplication", list(self._broker.topics.values()), Topic.save_sequence_ids)
+        stored = [topic for topic in self._broker.topics.values() if isinstance(topic, Topic)]
+        self._start_task("deduplication", stored, Topic.save_sequence_ids)
 
     def _check_inactive(self) -> None:
         kind = "inactive topics"

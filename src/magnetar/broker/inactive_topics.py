@@ -10,9 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import Topic
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import PAUSE_SECONDS, each
@@ -33,24 +34,27 @@ class SweptBroker(Protocol):
     settings: BrokerSettings
     namespaces: Namespaces
     managed_ledgers: ManagedLedgers
-    topics: dict[str, Topic]
+    topics: dict[str, AnyTopic]
 
-    async def delete_topic(self, topic: Topic) -> None: ...
+    async def delete_topic(self, topic: AnyTopic) -> None: ...
     async def delete_schema(self, name: TopicName) -> None: ...
     async def forget_policies(self, name: TopicName) -> None: ...
 
 
-def is_used(topic: Topic, mode: str) -> bool:
+def is_used(topic: AnyTopic, mode: str) -> bool:
     """Whether anything keeps a topic: who is connected, its subscriptions or their backlog."""
     if topic.producers or topic.is_awaited:
         return True
+    if isinstance(topic, NonPersistentTopic):
+        # Its subscriptions keep nothing: only who is connected counts.
+        return topic.consumer_count() > 0
     subscriptions = topic.subscriptions
     if mode == CAUGHT_UP:
         return any(s.consumers or (s.durable and s.cursor.backlog()) for s in subscriptions.values())
     return bool(subscriptions)
 
 
-def is_due(topic: Topic, now: float) -> bool:
+def is_due(topic: AnyTopic, now: float) -> bool:
     """Whether a topic has not been used for as long as its policies say; takes note when it is used.
 
     :param now: seconds of the monotonic clock
@@ -63,7 +67,7 @@ def is_due(topic: Topic, now: float) -> bool:
         return False
     idle = now - topic.last_active
     minutes = topic.policies.retention.minutes
-    retained = minutes < 0 or idle < minutes * 60
+    retained = topic.name.persistent and (minutes < 0 or idle < minutes * 60)
     return not retained and idle >= policy.seconds
 
 
@@ -73,21 +77,21 @@ class InactiveTopicsCheck:
 
     async def run(self) -> None:
         """Deletes what is due; one topic after the other."""
-        due: list[Topic] = []
+        due: list[AnyTopic] = []
         clock = self._broker.io.clock
 
-        def look(topic: Topic) -> None:
+        def look(topic: AnyTopic) -> None:
             if is_due(topic, clock.monotonic()):
                 due.append(topic)
 
-        topics: Mapping[str, Topic] = self._broker.topics
+        topics: Mapping[str, AnyTopic] = self._broker.topics
         await each(self._broker.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
         for topic in due:
             # Somebody may have come meanwhile. From here to its closing nobody can.
             if topics.get(topic.full_name) is topic and is_due(topic, clock.monotonic()):
                 await self._delete(topic)
 
-    async def _delete(self, topic: Topic) -> None:
+    async def _delete(self, topic: AnyTopic) -> None:
         name = topic.name
         try:
             await self._broker.delete_topic(topic)
@@ -107,7 +111,9 @@ class InactiveTopicsCheck:
         """Deletes a partitioned topic of which no partition is left."""
         count = await self._broker.namespaces.partitions(name)
         for index in range(count):
-            if await self._broker.managed_ledgers.exists(name.partition(index).path):
+            partition = name.partition(index)
+            live = str(partition) in self._broker.topics
+            if live or await self._broker.managed_ledgers.exists(partition.path):
                 return
         if await self._broker.namespaces.delete_partitioned(name):
             await self._broker.delete_schema(name)

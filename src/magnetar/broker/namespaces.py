@@ -118,23 +118,25 @@ class Namespaces:
         self._partitions.clear()
         return True
 
-    async def partitioned_topics(self, namespace: NamespaceName) -> list[str]:
+    async def partitioned_topics(
+        self, namespace: NamespaceName, domain: Domain = Domain.PERSISTENT
+    ) -> list[str]:
         """Full names, sorted."""
-        return await self._names(_PARTITIONED, namespace)
+        return await self._names(_PARTITIONED, namespace, domain)
 
     async def persistent_topics(self, namespace: NamespaceName) -> list[str]:
         """Full names of all persistent topics that exist, partitions one by one, sorted."""
-        return await self._names(MANAGED_LEDGERS, namespace)
+        return await self._names(MANAGED_LEDGERS, namespace, Domain.PERSISTENT)
 
-    async def _names(self, root: str, namespace: NamespaceName) -> list[str]:
-        children = await self._metadata.children(f"{root}/{namespace.path}/persistent")
+    async def _names(self, root: str, namespace: NamespaceName, domain: Domain) -> list[str]:
+        children = await self._metadata.children(f"{root}/{namespace.path}/{domain.value}")
         names: list[str] = []
 
         def take(child: str) -> None:
             try:
-                names.append(str(TopicName(Domain.PERSISTENT, namespace, decode_path_piece(child))))
+                names.append(str(TopicName(domain, namespace, decode_path_piece(child))))
             except InvalidName as error:
-                raise MetadataFailure(f"{root}/{namespace.path}/persistent/{child}: {error}") from error
+                raise MetadataFailure(f"{root}/{namespace.path}/{domain.value}/{child}: {error}") from error
 
         await each(self._io, "listing", children, take)
         return sorted(names)

@@ -160,6 +160,12 @@ class Outgoing:
             # What stopped at the bound of one turn, and not for the socket, goes on in the next.
             self._on_room()
 
+    def make_room(self) -> int:
+        """Writes what is queued now, for what cannot wait; returns :attr:`room`."""
+        if self._size and not self._paused:
+            self.flush()
+        return self.room
+
     def pause(self) -> None:
         """The transport has more unsent than it wants."""
         self._paused = True

@@ -28,6 +28,8 @@ class ProducerConnection(Protocol):
     address: str
     client_version: str
     supports_partial_producer: bool
+    passing: int
+    """Entries that were sent on by non-persistent topics, with receipts to come."""
 
     async def is_alive(self) -> bool:
         """Asks the client; False when it does not answer: the connection is closed then."""
@@ -48,6 +50,13 @@ class ProducerConnection(Protocol):
         size: int,
     ) -> None:
         """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        ...
+
+    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped.
+
+        :param size: bytes of all of them
+        """
         ...
 
     def publish_failed(
@@ -170,6 +179,7 @@ class Producer:
         "closed",
         "connected_ms",
         "connection",
+        "drops",
         "epoch",
         "fenced",
         "held_receipts",
@@ -217,6 +227,8 @@ class Producer:
         self.partial_producer = connection.supports_partial_producer
         self.rate_in = Rate()
         self.chunks = Rate()
+        self.drops = Rate()
+        """Messages that a non-persistent topic did not take."""
         self.pending = 0
         """Entries that are not durable yet."""
         self.submitted = 0

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.broker.any_topic import AnyTopic, persistent
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.outgoing import UnsentBytes
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
 from magnetar.broker.publish_rates import publish_limiter
@@ -80,6 +83,7 @@ class BrokerService:
             SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
             metadata,
         )
+        self.topics: dict[str, AnyTopic] = {}
         self.topic_lists = TopicLists(
             io,
             wheel,
@@ -88,7 +92,7 @@ class BrokerService:
             max_pattern_length=settings.max_pattern_length,
             enabled=settings.match_patterns,
         )
-        self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers)
+        self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers, self.topics)
         if settings.topic_policies:
             self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
         self.max_message_size = settings.max_message_size
@@ -112,7 +116,6 @@ class BrokerService:
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
         self.ack_run = AckRun()
-        self.topics: dict[str, Topic] = {}
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
         self.metadata = metadata
@@ -164,7 +167,7 @@ class BrokerService:
             connection.close()
         self.schemas.close()
 
-    async def _unload_each(self, topics: list[Topic]) -> None:
+    async def _unload_each(self, topics: list[AnyTopic]) -> None:
         """Takes one topic after another; several of these share the commits of their closing."""
         while topics:
             topic = topics.pop()
@@ -188,17 +191,11 @@ class BrokerService:
     # Names
 
     def parse_topic(self, text: str) -> TopicName:
-        """:raises InvalidTopicName: it is no topic's name
-
-        :raises NotAllowed: it is not a persistent topic
-        """
+        """:raises InvalidTopicName: it is no topic's name"""
         try:
-            name = TopicName.parse(text)
+            return TopicName.parse(text)
         except InvalidName as error:
             raise InvalidTopicName(str(error)) from error
-        if not name.persistent:
-            raise NotAllowed("Non-persistent topics are not supported by this broker yet")
-        return name
 
     def parse_namespace(self, text: str) -> NamespaceName:
         """:raises InvalidTopicName: it is no namespace's name"""
@@ -213,9 +210,17 @@ class BrokerService:
         self._producer_names += 1
         return f"{self.settings.cluster}-{self._instance}-{number}"
 
+    def check_served(self, name: TopicName) -> None:
+        """:raises NotAllowed: topics of that kind are not served here"""
+        if name.persistent and not self.settings.persistent_topics and name.local != CHANGE_EVENTS:
+            raise NotAllowed("Broker is unable to load persistent topic")
+        if not name.persistent and not self.settings.non_persistent_topics:
+            raise NotAllowed("Broker is unable to load non-persistent topic")
+
     async def check_lookup(self, name: TopicName) -> None:
         """:raises NamespaceNotFound: no such namespace
 
+        :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
         """
         if self.lookups_pending >= self.settings.max_lookups:
@@ -226,6 +231,7 @@ class BrokerService:
         try:
             if self._stopping:
                 raise ServiceNotReady("The broker is stopping")
+            self.check_served(name)
             await self.namespaces.check(name.namespace_name)
         except BrokerError:
             self.lookup_failures += 1
@@ -244,21 +250,23 @@ class BrokerService:
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
-        if mode == "NON_PERSISTENT":
-            return []
         found: list[str] = []
 
         def take(name: str) -> None:
             if system or not TopicName.parse(name).reserved:
                 found.append(name)
 
-        names = await self.namespaces.persistent_topics(parsed)
+        names: list[str] = []
+        if mode != "PERSISTENT":
+            names += sorted(str(name) for name in self.creation.non_persistent(parsed))
+        if mode != "NON_PERSISTENT":
+            names += await self.namespaces.persistent_topics(parsed)
         await each(self.io, "listing", names, take)
         return found
 
     # Topics
 
-    async def topic(self, name: TopicName, *, create: bool) -> Topic:
+    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
         """The topic, loaded if need be; made if missing, wanted, and allowed.
 
         :raises TopicNotFound: it is missing
@@ -266,7 +274,7 @@ class BrokerService:
         """
         return await self._loaded(name, create=create, unasked=True)
 
-    async def create_topic(self, name: TopicName) -> Topic:
+    async def create_topic(self, name: TopicName) -> AnyTopic:
         """Makes a topic, whatever the settings say of making them on use.
 
         :raises NamespaceNotFound: no such namespace
@@ -274,7 +282,15 @@ class BrokerService:
         """
         return await self._loaded(name, create=True, unasked=False)
 
-    async def _loaded(self, name: TopicName, *, create: bool, unasked: bool) -> Topic:
+    async def persistent_topic(self, name: TopicName) -> Topic:
+        """The persistent topic of that name, loaded if need be.
+
+        :raises TopicNotFound: it is missing
+        :raises PersistentTopicRequired: the name is that of a non-persistent one
+        """
+        return persistent(await self.topic(name, create=False))
+
+    async def _loaded(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
         full_name = str(name)
         while True:
             found = self.topics.get(full_name)
@@ -298,7 +314,7 @@ class BrokerService:
                 if not create:
                     raise
 
-    async def _await_loading(self, loading: Any) -> Topic:
+    async def _await_loading(self, loading: Any) -> AnyTopic:
         waiter = self.io.loop.create_future()
 
         def pass_on(done: Any) -> None:
@@ -316,7 +332,7 @@ class BrokerService:
         loading.add_done_callback(pass_on)
         timer = self.wheel.schedule(self.settings.topic_load_timeout_seconds, give_up)
         try:
-            topic: Topic = await waiter
+            topic: AnyTopic = await waiter
         finally:
             timer.cancel()
         return topic
@@ -329,14 +345,37 @@ class BrokerService:
         loading.add_done_callback(lambda _done: self._loading.pop(full_name, None))
         return loading
 
-    async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> Topic:
+    async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
         started = self.io.clock.monotonic()
+        self.check_served(name)
         await self.namespaces.check(name.namespace_name)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
-        if create and unasked and not await self.managed_ledgers.exists(name.path):
+        if create and unasked and not await self.creation.exists(name):
             create = await self.creation.may_create(name, policies)
+        if name.persistent:
+            topic: AnyTopic = await self._open_stored(name, policies, create=create)
+        elif create or await self.creation.is_partition(name):
+            topic = self._make_non_persistent(name, policies)
+            await topic.prepare()
+        else:
+            raise TopicNotFound(f"Topic {name} not found")
+        self.topics[topic.full_name] = topic
+        if name.local == CHANGE_EVENTS and self.policies.topics is not None:
+            self.policies.topics.appeared(name.namespace_name)
+        try:
+            latest = await self.policies.of_topic(name)
+        except NamespaceNotFound:
+            # Whoever deletes it waits for this load, and finds the topic.
+            latest = policies
+        if latest is not policies:
+            topic.apply_policies(latest)
+            await topic.prepare()
+        self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
+        return topic
+
+    async def _open_stored(self, name: TopicName, policies: EffectivePolicies, *, create: bool) -> Topic:
         try:
             ledger = await self.managed_ledgers.open(name.path, create=create)
         except ManagedLedgerNotFound as error:
@@ -359,15 +398,12 @@ class BrokerService:
         except (LedgerError, ManagedLedgerError, MetadataError):
             await self.managed_ledgers.close(ledger)
             raise
-        self.topics[topic.full_name] = topic
-        if name.local == CHANGE_EVENTS and self.policies.topics is not None:
-            self.policies.topics.appeared(name.namespace_name)
-        latest = await self.policies.of_topic(name)
-        if latest is not policies:
-            topic.apply_policies(latest)
-            await topic.prepare()
-        self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
         return topic
+
+    def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
+        return NonPersistentTopic(
+            name, self.io, self.wheel, self.settings.topic, self.turn, policies, self.housekeeping.mark_busy
+        )
 
     async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
         """Live topics go by what counts now."""
@@ -381,7 +417,7 @@ class BrokerService:
                     # It is being deleted, and its topics with it.
                     return
 
-    async def unload_topic(self, topic: Topic) -> None:
+    async def unload_topic(self, topic: AnyTopic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
         going = self._unloading.get(topic.full_name)
         if going is not None:
@@ -389,7 +425,7 @@ class BrokerService:
             return
         await self._start_removing(topic, topic.close())
 
-    async def delete_topic(self, topic: Topic) -> None:
+    async def delete_topic(self, topic: AnyTopic) -> None:
         """Removes a topic with everything it stored.
 
         :raises ServiceNotReady: it is just being closed
@@ -437,12 +473,12 @@ class BrokerService:
         if self.policies.topics is not None:
             await self.policies.topics.delete(name)
 
-    def _start_removing(self, topic: Topic, work: Any) -> Any:
+    def _start_removing(self, topic: AnyTopic, work: Any) -> Any:
         removing = self.io.loop.create_task(self._remove(topic, work))
         self._unloading[topic.full_name] = removing
         return removing
 
-    async def _remove(self, topic: Topic, work: Any) -> None:
+    async def _remove(self, topic: AnyTopic, work: Any) -> None:
         try:
             await work
         finally:

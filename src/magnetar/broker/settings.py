@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.topic import TopicSettings
+from magnetar.broker.topic_base import TopicSettings
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class BrokerSettings:
     """What counts where neither topic nor namespace says anything."""
     default_bundles: int = 4
     """Bundles of a new namespace, 1 … 65536."""
+    persistent_topics: bool = True
+    """Whether such topics are served; so with the next one."""
+    non_persistent_topics: bool = True
     topic_policies: bool = True
     """Topics may have policies of their own."""
     force_delete_tenants: bool = False

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from magnetar.broker import non_persistent_stats as passing
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.entries import published_at
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
@@ -30,12 +33,14 @@ class Wanted:
     consumers: bool = True
 
 
-async def stats_of(topic: Topic, owner: str, wanted: Wanted) -> Json:
-    """``TopicStats``.
+async def stats_of(topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
+    """``TopicStats``, or ``NonPersistentTopicStats``.
 
     :param owner: the broker's ``host:port``
     :raises LedgerError: an entry whose publish time is wanted cannot be read
     """
+    if isinstance(topic, NonPersistentTopic):
+        return passing.topic_stats(topic, owner, publishers=wanted.publishers, consumers=wanted.consumers)
     oldest = await _oldest(topic)
     times = await _earliest_times(topic) if wanted.earliest_time else {}
     stats = topic_stats(
@@ -62,11 +67,13 @@ def earliest(times: Iterable[int]) -> int:
     return min((time_ms for time_ms in times if time_ms != NO_TIME), default=NO_TIME)
 
 
-async def internal_stats_of(topic: Topic, schemas: SchemaStorage, *, metadata: bool) -> Json:
+async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
     """``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
 
     :raises LedgerError: what is known of a ledger cannot be read
     """
+    if isinstance(topic, NonPersistentTopic):
+        return passing.internal_stats(topic)
     ledgers = await schemas.ledgers(topic.name.schema_path)
     return {
         **internal_stats(topic, metadata=metadata),

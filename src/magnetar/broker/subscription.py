@@ -1,31 +1,25 @@
-"""A subscription of a topic: its cursor, its consumers, and what they acknowledge."""
+"""A subscription of a persistent topic: its cursor, its consumers, and what they acknowledge."""
 
 from __future__ import annotations
 
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Protocol
 
-from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription, DispatchSettings
+from magnetar.broker.dispatch import AnyConsumer, DispatchedSubscription
 from magnetar.broker.dispatcher_failover import FailoverDispatcher
 from magnetar.broker.dispatcher_key_shared import KeySharedDispatcher
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.entry_filter import EntryFilters
-from magnetar.broker.loop_turn import RUN_PRICE, LoopTurn
-from magnetar.broker.rates import Rate
+from magnetar.broker.subscription_base import AnySubscribedTopic, BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.unacked_limit import UnackedLimit
-from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
-from magnetar.io.interfaces import Clock, Loop
-from magnetar.io.wheel import TimerWheel
+from magnetar.errors import ServiceNotReady
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
-from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import AckRun
 
 log = logging.getLogger(__name__)
@@ -35,29 +29,8 @@ MAX_BATCH = 1 << 20
 """Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
 larger one is acknowledged as a whole."""
 
-
 REPLICATED = "pulsar.replicated.subscription"
 """Property of a cursor, 1 when its subscription is marked as replicated."""
-
-
-class SubscriptionType(IntEnum):
-    """``CommandSubscribe.SubType``."""
-
-    Exclusive = 0
-    Shared = 1
-    Failover = 2
-    Key_Shared = 3
-
-
-@dataclass(frozen=True, slots=True)
-class BatchAck:
-    """One message id of an ACK that names messages inside a batch: a set bit is *not* acknowledged."""
-
-    position: Position
-    remaining: int
-    batch_size: int
-    """0 where the client did not say."""
-
 
 Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
 
@@ -70,53 +43,32 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
 }
 
 
-class SubscribedTopic(Protocol):
-    """The topic of a subscription."""
+class SubscribedTopic(AnySubscribedTopic, Protocol):
+    """The topic of a subscription with a cursor."""
 
-    name: TopicName
-    full_name: str
-    loop: Loop
-    wheel: TimerWheel
-    clock: Clock
     managed_ledger: ManagedLedger
-    dispatch_settings: DispatchSettings
     batch_index_acks: bool
-    closing: bool
-    turn: LoopTurn
     unacked_limit: UnackedLimit | None
 
-    @property
-    def terminated(self) -> bool: ...
-
-    def busy(self) -> None: ...
-    def dispatched(self, messages: int, size: int) -> None: ...
     def forget_subscription(self, subscription: Subscription) -> None: ...
     def keep_for_return(self, subscription: Subscription) -> None: ...
-    async def unsubscribe(self, name: str) -> None: ...
     async def position_at(self, publish_time_ms: int) -> Position: ...
     async def last_message(self) -> tuple[Position, int]: ...
 
 
-class Subscription:
+class Subscription(BaseSubscription):
     """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
 
+    topic: SubscribedTopic
+    dispatcher: Dispatcher | None
+
     def __init__(self, topic: SubscribedTopic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
+        super().__init__(name, properties)
         self.topic = topic
-        self.name = name
         self.cursor = cursor
-        self.properties = properties
         filters = topic.dispatch_settings.filters
         self.filters = EntryFilters(filters) if filters else None
-        self.type: SubscriptionType | None = None
-        self.dispatcher: Dispatcher | None = None
-        self.rate_out = Rate()
-        self.redelivered = Rate()
-        self.acks = Rate()
-        self.last_consumed_ms = 0
-        self.last_consumed_flow_ms = 0
-        self.last_acked_ms = 0
         self.last_mark_delete_ms = 0
-        self.closing = False
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
@@ -124,10 +76,6 @@ class Subscription:
     @property
     def durable(self) -> bool:
         return self.cursor.durable
-
-    @property
-    def consumers(self) -> Sequence[AnyConsumer]:
-        return self.dispatcher.consumers if self.dispatcher is not None else ()
 
     @property
     def replicated(self) -> bool:
@@ -146,36 +94,15 @@ class Subscription:
 
     # Consumers come and go
 
-    def check_type(self, kind: SubscriptionType) -> None:
-        """:raises ConsumerBusy: consumers of another type are connected"""
-        if self.consumers and self.type is not None and kind is not self.type:
-            raise ConsumerBusy(
-                f"Subscription is of different type. Active subscription type of '{self.type.name}' is "
-                f"different than the connecting consumer's type '{kind.name}'."
-            )
+    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
+        return _DISPATCHERS[kind](self)
 
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
-        """:raises ConsumerBusy: taken, of another type, or full
-
-        :param max_consumers: 0 for no cap
-        :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
-        """
-        if self.closing:
-            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
-        self.check_type(kind)
-        if kind is SubscriptionType.Exclusive and self.consumers:
-            raise ConsumerBusy("Exclusive consumer is already connected")
-        if max_consumers and len(self.consumers) >= max_consumers:
-            raise ConsumerBusy("Subscription reached max consumers limit")
+        self._check_joins(kind, max_consumers)
         if self.awaiting_return is not None:
             self.awaiting_return.cancel()
             self.awaiting_return = None
-        if self.dispatcher is None or self.type is not kind:
-            if self.dispatcher is not None:
-                self.dispatcher.close()
-            self.dispatcher = _DISPATCHERS[kind](self)
-            self.type = kind
-        self.dispatcher.add(consumer)
+        self._dispatcher_for(kind).add(consumer)
         self.topic.managed_ledger.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
@@ -189,19 +116,11 @@ class Subscription:
             if not self.durable and not self.closing and self.awaiting_return is None:
                 self.topic.forget_subscription(self)
 
-    def policies_changed(self) -> None:
-        """The topic has other settings of dispatch now."""
-        if self.dispatcher is not None:
-            self.dispatcher.use(self.topic.dispatch_settings)
+    def drop_if_unused(self) -> None:
+        if not self.durable and not self.consumers:
+            self.topic.forget_subscription(self)
 
     # Delivery
-
-    def flow(self, consumer: AnyConsumer, permits: int) -> None:
-        now = self.topic.clock.wall_ms()
-        consumer.last_consumed_flow_ms = self.last_consumed_flow_ms = now
-        consumer.permits += permits
-        if self.dispatcher is not None:
-            self.dispatcher.flow(consumer)
 
     def read_more(self) -> None:
         if self.dispatcher is not None and not self.closing:
@@ -210,16 +129,6 @@ class Subscription:
     def go_on(self) -> None:
         """Its dispatcher was turned away in an earlier turn of the loop."""
         self.read_more()
-
-    def sent(self, messages: int, size: int) -> int:
-        """A consumer was sent so much; returns the time."""
-        self.topic.turn.spend(RUN_PRICE + size)
-        now_ms = self.topic.clock.wall_ms()
-        self.rate_out.messages += messages
-        self.rate_out.bytes += size
-        self.last_consumed_ms = now_ms
-        self.topic.dispatched(messages, size)
-        return now_ms
 
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
@@ -355,18 +264,6 @@ class Subscription:
         else:
             self.dispatcher.redeliver(consumer, positions)
 
-    def stop_sending(self) -> None:
-        """All consumers will be closed: none gets what another one held."""
-        for consumer in self.consumers:
-            consumer.permits = 0
-
-    def disconnect_all(self) -> None:
-        """Closes all consumers; their clients come back."""
-        self.stop_sending()
-        for consumer in list(self.consumers):
-            consumer.connection.close_consumer(consumer)
-            self.remove(consumer)
-
     def begin_seek(self) -> None:
         """From here to :meth:`end_seek` nobody joins, and a reader's cursor is not dropped.
 
@@ -386,31 +283,14 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.rewound()
 
-    def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
-        """:raises InUse: others are connected and ``force`` is false"""
-        if consumer not in self.consumers:
-            raise SubscriptionNotFound("The consumer is not connected to the subscription any more")
-        if len(self.consumers) > 1 and not force:
-            raise InUse(
-                "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"
-            )
-
     def check_end_of_topic(self) -> None:
         """Tells consumers of a terminated topic when they have had everything."""
         if not self.cursor.has_more() and not self.cursor.backlog():
             for consumer in self.consumers:
                 consumer.connection.send_end_of_topic(consumer)
 
-    def unacked_messages(self) -> int:
-        return sum(consumer.unacked for consumer in self.consumers)
-
-    def tick(self, seconds: float) -> None:
-        """Works out rates."""
-        for rate in (self.rate_out, self.redelivered, self.acks):
-            rate.tick(seconds)
-        for consumer in self.consumers:
-            for rate in (consumer.rate_out, consumer.redelivered, consumer.acks):
-                rate.tick(seconds)
+    def backlog(self) -> int:
+        return self.cursor.backlog()
 
     def close(self) -> None:
         self.closing = True

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from magnetar.broker.admission import Admission
 from magnetar.broker.deduplication import CURSOR as DEDUPLICATION_CURSOR
-from magnetar.broker.deduplication import Deduplication, DeduplicationSettings
-from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.deduplication import Deduplication
 from magnetar.broker.entries import batch_size_or_zero, first_published_at
-from magnetar.broker.exclusive_access import ExclusiveAccess
+from magnetar.broker.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.producer import Producer, Publish
-from magnetar.broker.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic_base import BaseTopic, TopicSettings
 from magnetar.broker.unacked_limit import UnackedLimit
-from magnetar.errors import (
-    NotAllowed,
-    PersistenceFailure,
-    ProducerBusy,
-    ServiceNotReady,
-    SubscriptionNotFound,
-    TopicTerminated,
-)
+from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
 from magnetar.io.waiting import finished
@@ -49,17 +39,8 @@ SEEK_RETURN_SECONDS = 60.0
 """How long a reader's cursor waits for its consumer to come back from a seek."""
 
 
-@dataclass(frozen=True)
-class TopicSettings:
-    """What is the same for all topics; what differs are policies."""
-
-    dispatch: DispatchSettings
-    batch_index_acks: bool = False
-    deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
-
-
-class Topic:
-    """Owned by this broker as long as it is open; everything here runs in the loop."""
+class Topic(BaseTopic[Subscription]):
+    """What is published is stored before it is acknowledged."""
 
     def __init__(
         self,
@@ -71,81 +52,30 @@ class Topic:
         settings: TopicSettings,
         turn: LoopTurn,
         policies: EffectivePolicies,
-        mark_busy: Callable[[Topic], None],
+        mark_busy: Callable[[BaseTopic[Any]], None],
         record_latency: Callable[[float], None],
     ) -> None:
-        self.name = name
-        self.full_name = str(name)
         self.managed_ledger = managed_ledger
+        super().__init__(name, io, wheel, settings, turn, policies, mark_busy)
         self._managed_ledgers = managed_ledgers
-        self.loop = io.loop
-        self.clock = io.clock
-        self.wheel = wheel
-        self.settings = settings
-        self.turn = turn
+        self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
         """What bounds all shared subscriptions of the broker together."""
-        self.policies = policies
-        self.dispatch_settings = self._dispatch_settings()
-        self.batch_index_acks = settings.batch_index_acks
-        self._mark_busy = mark_busy
-        self._record_latency = record_latency
-        self.is_busy = False
-        self.producers: dict[str, Producer] = {}
-        self.subscriptions: dict[str, Subscription] = {}
-        self.access = ExclusiveAccess(self)
-        self.deduplication: Deduplication | None = None
-        self.admission: Admission | None = None
-        self.closing = False
-        self.fenced = False
-        self.chunks_published = False
-        """Whether a producer that has left published chunks."""
-        self.rate_in = Rate()
-        self.rate_out = Rate()
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
         self.writes = Rate()
         self.reads = Rate()
         self.misses = Rate()
         self.mark_deletes = Rate()
-        self.created_ms = io.clock.wall_ms()
-        self.last_active = io.clock.monotonic()
-        """When it was last known to be used; seconds of the monotonic clock."""
-        self._drain_waiters: list[Any] = []
-        self._making: dict[str, Any] = {}
         self.follower: Callable[[], None] | None = None
         """Called when entries were stored; the broker reads some topics itself."""
         self._preparing = Turns(io.loop)
-        self.publish_limiter = self._new_publish_limiter()
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
             if cursor.name == DEDUPLICATION_CURSOR:
                 continue
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
             self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
-
-    def apply_policies(self, policies: EffectivePolicies) -> None:
-        """Goes by these from now on; who is connected already stays."""
-        former, self.policies = self.policies, policies
-        self.dispatch_settings = self._dispatch_settings()
-        self._look_at_entries()
-        if policies.publish_rate != former.publish_rate:
-            self.publish_limiter = self._new_publish_limiter()
-        for subscription in self.subscriptions.values():
-            subscription.policies_changed()
-
-    def _look_at_entries(self) -> None:
-        policies, known = self.policies, self.deduplication
-        if known is not None or policies.encryption_required or policies.max_message_size > 0:
-            self.admission = Admission(
-                known, encrypted=policies.encryption_required, max_size=policies.max_message_size
-            )
-        else:
-            self.admission = None
-
-    def _new_publish_limiter(self) -> PublishLimiter | None:
-        rate = self.policies.publish_rate
-        return publish_limiter(rate.messages, rate.size, self.clock.monotonic())
 
     async def prepare(self) -> None:
         """Goes by the policies on publishing; before anybody publishes, and when they have changed.
@@ -171,104 +101,31 @@ class Topic:
             known.came(name)
         self.deduplication = known
 
-    def _dispatch_settings(self) -> DispatchSettings:
-        return replace(
-            self.settings.dispatch,
-            max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
-            max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
-        )
-
     @property
     def terminated(self) -> bool:
         return self.managed_ledger.terminated is not None
 
+    def stored_epoch(self) -> int | None:
+        text = self.managed_ledger.properties.get(EPOCH_PROPERTY)
+        return int(text) if text is not None and text.isdigit() else None
+
+    async def store_epoch(self, epoch: int) -> None:
+        await self.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
+
+    def last_sequence_id(self, name: str) -> int:
+        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
+
+    def producer_came(self, producer: Producer) -> None:
+        if self.deduplication is not None:
+            self.deduplication.came(producer.name)
+
+    def producer_left(self, producer: Producer) -> None:
+        if self.deduplication is not None:
+            self.deduplication.left(producer.name, self.clock.monotonic())
+
     @property
     def max_read_position(self) -> Position:
         return self.managed_ledger.max_read_position
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody is just about to use it: a subscription is being made, a producer waits."""
-        return bool(self._making) or self.access.is_awaited
-
-    def busy(self) -> None:
-        if not self.is_busy:
-            self.is_busy = True
-            self._mark_busy(self)
-
-    # Producers
-
-    def check_open(self) -> None:
-        """:raises ServiceNotReady: it is closing or lost; the client looks it up again"""
-        if self.closing or self.fenced:
-            raise ServiceNotReady("Topic is temporarily unavailable")
-
-    async def add_producer(self, producer: Producer) -> Any:
-        """Admits a producer; returns None, or, with WaitForExclusive, a future of whether its turn came.
-
-        :raises ProducerBusy: the name is taken, or a cap is reached
-        :raises ProducerFenced: another one has exclusive access
-        :raises TopicTerminated: nothing can be published any more
-        """
-        self.check_open()
-        if self.terminated:
-            raise TopicTerminated("Topic was already terminated")
-        cap = self.policies.max_producers
-        if cap and len(self.producers) >= cap and producer.name not in self.producers:
-            raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
-        while (known := self.producers.get(producer.name)) is not None:
-            await self._replace(known, producer)
-            self.check_open()
-        turn = await self.access.enter(producer)
-        if self.deduplication is not None:
-            self.deduplication.came(producer.name)
-        if self.closing or self.fenced:
-            self.access.leave(producer)
-            self.check_open()
-        if turn is None:
-            self.producers[producer.name] = producer
-        return turn
-
-    async def _replace(self, known: Producer, producer: Producer) -> None:
-        if producer.replaces(known):
-            self._drop_producer(known)
-            self.access.forget(known)
-            return
-        if known.connection is not producer.connection and not await known.connection.is_alive():
-            # It may still be here, of a CLOSE_PRODUCER that waits for the last publishes.
-            self.remove_producer(known)
-            return
-        raise ProducerBusy(
-            f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
-        )
-
-    def _drop_producer(self, producer: Producer) -> None:
-        producer.closed = True
-        self.chunks_published = self.chunks_published or producer.chunks.messages > 0
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
-            self.last_active = self.clock.monotonic()
-            if self.deduplication is not None:
-                self.deduplication.left(producer.name, self.clock.monotonic())
-
-    def last_sequence_id(self, name: str) -> int:
-        """Of what is durable of a producer; -1 when it is not known."""
-        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
-
-    def admit(self, producer: Producer) -> None:
-        """A producer that waited for exclusive access has it now."""
-        self.producers[producer.name] = producer
-
-    def remove_producer(self, producer: Producer) -> None:
-        self._drop_producer(producer)
-        self.access.leave(producer)
-
-    def disconnect_producers(self) -> None:
-        """Closes all producers; their clients come back."""
-        for producer in list(self.producers.values()):
-            self.remove_producer(producer)
-            producer.connection.close_producer(producer)
-        self.access.disconnect_waiting()
 
     # Publishing
 
@@ -339,12 +196,6 @@ class Topic:
         if known is not None and known.due(now, self.policies.deduplication_snapshot_seconds):
             known.snapshot(now)
 
-    def _wake_drained(self) -> None:
-        waiters, self._drain_waiters = self._drain_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
         reason = PersistenceFailure(f"Cannot store the message: {error}")
         log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
@@ -368,38 +219,6 @@ class Topic:
             subscription.disconnect_all()
 
     # Subscriptions
-
-    async def subscribe(
-        self, name: str, start: Position, properties: Mapping[str, str], *, durable: bool, create: bool
-    ) -> Subscription:
-        """The subscription of that name, made when missing.
-
-        :param start: first position to deliver of a new one
-        :raises SubscriptionNotFound: it is missing and ``create`` is false
-        :raises NotAllowed: durable and non-durable do not match, or a cap is reached
-        :raises ServiceNotReady: it is missing, and the topic is closing or lost
-        """
-        known = self.subscriptions.get(name)
-        if known is None:
-            if not create:
-                raise SubscriptionNotFound(f"Subscription {name} does not exist")
-            self.check_open()
-            cap = self.policies.max_subscriptions
-            if cap and durable and self._others(name) >= cap:
-                raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
-            if name in self._making and not durable:
-                raise NotAllowed("Durable subscription with the same name is just being made.")
-            known = await self._make_subscription(name, start, dict(properties), durable=durable)
-        elif known.durable and not durable:
-            raise NotAllowed("NonDurable subscription with the same name already exists as a durable one.")
-        elif durable and not known.durable:
-            raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
-        return known
-
-    def _others(self, name: str) -> int:
-        """How many durable subscriptions there are, or are just being made, besides one."""
-        made = sum(s.durable for s in self.subscriptions.values())
-        return made + len(self._making.keys() - {name})
 
     async def _make_subscription(
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
@@ -478,25 +297,9 @@ class Topic:
         )
         return position, batch_size_or_zero(run.entry(0))
 
-    async def drained(self, producers: Sequence[Producer]) -> None:
-        """Returns when all that these producers published is durable or has failed."""
-        while not self.fenced and any(producer.pending for producer in producers):
-            waiter = self.loop.create_future()
-            self._drain_waiters.append(waiter)
-            await waiter
-
-    def dispatched(self, messages: int, size: int) -> None:
-        self.rate_out.messages += messages
-        self.rate_out.bytes += size
-        if not self.is_busy:
-            self.busy()
-
     @property
     def stored_bytes(self) -> int:
         return self.managed_ledger.ledgers.total_size()
-
-    def consumer_count(self) -> int:
-        return sum(len(s.consumers) for s in self.subscriptions.values())
 
     # Figures
 
@@ -508,14 +311,8 @@ class Topic:
         self.mark_deletes.messages = self.managed_ledger.mark_deletes
         for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes):
             rate.tick(seconds)
-        for producer in self.producers.values():
-            producer.rate_in.tick(seconds)
-            producer.chunks.tick(seconds)
-        moving = self.rate_in.per_second > 0 or self.rate_out.per_second > 0
-        for subscription in self.subscriptions.values():
-            subscription.tick(seconds)
-            moving = moving or subscription.acks.per_second > 0
-        return moving
+        acknowledged = self._tick_clients(seconds)
+        return acknowledged or self.rate_in.per_second > 0 or self.rate_out.per_second > 0
 
     # Ending
 
@@ -554,9 +351,3 @@ class Topic:
         """Returns when none is on its way: a cursor made meanwhile would outlive its topic."""
         for making in list(self._making.values()):
             await finished(self.loop, making)
-
-    def _disconnect(self) -> None:
-        self.disconnect_producers()
-        for subscription in list(self.subscriptions.values()):
-            subscription.disconnect_all()
-            subscription.close()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.errors import AlreadyExists, NotAllowed, TopicNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 log = logging.getLogger(__name__)
@@ -16,11 +19,33 @@ log = logging.getLogger(__name__)
 
 class TopicCreation:
     def __init__(
-        self, namespaces: Namespaces, policies: PolicyStore, managed_ledgers: ManagedLedgers
+        self,
+        namespaces: Namespaces,
+        policies: PolicyStore,
+        managed_ledgers: ManagedLedgers,
+        live: Mapping[str, AnyTopic],
     ) -> None:
+        """:param live: loaded topics by their full names: non-persistent ones are nowhere else"""
         self._namespaces = namespaces
         self._policies = policies
         self._managed_ledgers = managed_ledgers
+        self._live = live
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether there is such a topic, itself without partitions."""
+        if name.persistent:
+            return await self._managed_ledgers.exists(name.path)
+        return str(name) in self._live or await self.is_partition(name)
+
+    async def is_partition(self, name: TopicName) -> bool:
+        """Whether it is one of the partitions of a topic: it may be made when somebody wants it."""
+        index = name.partition_index
+        return index >= 0 and index < await self._namespaces.partitions(name.base)
+
+    def non_persistent(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace."""
+        live = (topic.name for topic in self._live.values())
+        return [name for name in live if not name.persistent and name.namespace_name == namespace]
 
     async def partitions_or_create(self, name: TopicName) -> int:
         """The number of partitions; a topic that is missing is made with partitions where policies say so.
@@ -35,7 +60,7 @@ class TopicCreation:
         rule = (await self._policies.of_namespace(name.namespace_name)).auto_topics
         if rule.allowed and not rule.partitions:
             return 0
-        if await self._managed_ledgers.exists(name.path):
+        if await self.exists(name):
             return 0
         if not rule.allowed:
             raise TopicNotFound(f"Topic {name} not found")
@@ -54,7 +79,7 @@ class TopicCreation:
         """
         await self._namespaces.check(name.namespace_name)
         count = await self._namespaces.partitions(name)
-        if not count and not await self._managed_ledgers.exists(name.path):
+        if not count and not await self.exists(name):
             raise TopicNotFound(f"Topic {name} not found")
         return count
 
@@ -63,8 +88,7 @@ class TopicCreation:
 
         :raises NotAllowed: the namespace has as many topics as it may
         """
-        index = name.partition_index
-        if index >= 0 and index < await self._namespaces.partitions(name.base):
+        if await self.is_partition(name):
             # Its partitioned topic was let in with all of them.
             return True
         await self.check_room(name, 1)
@@ -79,5 +103,8 @@ class TopicCreation:
         if not cap or name.reserved:
             return
         known = await self._namespaces.persistent_topics(name.namespace_name)
-        if sum(not TopicName.parse(other).reserved for other in known) + more > cap:
+        there = sum(not TopicName.parse(other).reserved for other in known)
+        if not name.persistent:
+            there += len(self.non_persistent(name.namespace_name))
+        if there + more > cap:
             raise NotAllowed("Exceed maximum number of topics in namespace.")

@@ -13,6 +13,7 @@ from magnetar.broker.keyed_consumer import KeyedConsumer
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import BaseTopic
 from magnetar.ledger.interface import LedgerMetadata
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.custom_metadata import custom_metadata
@@ -22,7 +23,7 @@ from magnetar.managed_ledger.records import LedgerSummary
 
 Json = dict[str, Any]
 
-_SUBSCRIPTION_ZEROES: Json = {
+SUBSCRIPTION_ZEROES: Json = {
     "chunkedMessageRate": 0.0,
     "type": "None",
     "earliestMsgPublishTimeInBacklog": 0,
@@ -52,7 +53,7 @@ _SUBSCRIPTION_ZEROES: Json = {
 """What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
 them."""
 
-_TOPIC_ZEROES: Json = {
+TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "oldestBacklogMessageAgeSeconds": -1,
@@ -106,7 +107,7 @@ def _key_shared_consumer(consumer: AnyConsumer) -> Json:
         stats["drainingHashesCount"] = len(draining)
         stats["drainingHashesClearedTotal"] = consumer.slots_drained
         stats["drainingHashesUnackedMessages"] = sum(entries for _slot, entries, _attempts in draining)
-        if not dispatcher.policy.allow_out_of_order:
+        if not dispatcher.division.policy.allow_out_of_order:
             stats["drainingHashes"] = [
                 {"hash": slot, "unackMsgs": entries, "blockedAttempts": attempts}
                 for slot, entries, attempts in draining
@@ -119,8 +120,8 @@ def _key_shared_subscription(dispatcher: object) -> Json:
     if not isinstance(dispatcher, KeySharedDispatcher):
         return {}
     return {
-        "allowOutOfOrderDelivery": dispatcher.policy.allow_out_of_order,
-        "keySharedMode": dispatcher.policy.mode.name,
+        "allowOutOfOrderDelivery": dispatcher.division.policy.allow_out_of_order,
+        "keySharedMode": dispatcher.division.policy.mode.name,
         "drainingHashesCount": dispatcher.draining.count,
         "drainingHashesClearedTotal": dispatcher.draining.cleared,
         "drainingHashesUnackedMessages": dispatcher.draining.entries(),
@@ -174,7 +175,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     ranges = cursor.state.range_count()
     persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
     stats: Json = {
-        **_SUBSCRIPTION_ZEROES,
+        **SUBSCRIPTION_ZEROES,
         "msgRateOut": subscription.rate_out.per_second,
         "msgThroughputOut": subscription.rate_out.bytes_per_second,
         "bytesOutCounter": subscription.rate_out.bytes,
@@ -209,17 +210,10 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     return stats
 
 
-def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
-    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
-    ledger = topic.managed_ledger
+def traffic_stats(topic: BaseTopic[Any]) -> Json:
+    """What came in and went out, of either kind of topic."""
     rate_in = topic.rate_in
-    subscriptions = {
-        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
-        for name, s in topic.subscriptions.items()
-    }
-    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
-    stats: Json = {
-        **_TOPIC_ZEROES,
+    return {
         "msgRateIn": rate_in.per_second,
         "msgThroughputIn": rate_in.bytes_per_second,
         "msgRateOut": topic.rate_out.per_second,
@@ -231,6 +225,20 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         "averageMsgSize": rate_in.average_size(),
         "msgChunkPublished": topic.chunks_published
         or any(p.chunks.messages for p in topic.producers.values()),
+    }
+
+
+def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
+    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
+    ledger = topic.managed_ledger
+    subscriptions = {
+        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
+        for name, s in topic.subscriptions.items()
+    }
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    stats: Json = {
+        **TOPIC_ZEROES,
+        **traffic_stats(topic),
         "storageSize": ledger.ledgers.total_size(),
         "backlogSize": max(durable, default=0),
         "backlogQuotaLimitSize": topic.policies.storage_quota.limit_bytes,

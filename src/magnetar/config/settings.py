@@ -90,6 +90,9 @@ class Settings:
     dispatcher_max_round_robin_batch_size: int
     max_concurrent_lookup_request: int
     max_concurrent_topic_load_request: int
+    max_concurrent_non_persistent_message_per_connection: int
+    enable_persistent_topics: bool
+    enable_non_persistent_topics: bool
     max_producers_per_topic: int
     max_consumers_per_topic: int
     max_subscriptions_per_topic: int

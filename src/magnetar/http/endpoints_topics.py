@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from magnetar.http import handlers_messages as messages
 from magnetar.http import handlers_subscriptions as subscriptions
 from magnetar.http import handlers_topics as topics
-from magnetar.http.routing import Endpoint
+from magnetar.http.refusals_non_persistent import NOT_STORED
+from magnetar.http.routing import Endpoint, Handler
 
 _DOMAINS = ("persistent", "non-persistent")
 _SUBSCRIPTION = "/{topic}/subscription/{subscription}"
@@ -77,6 +78,19 @@ _ROWS = (
 )
 
 
+def _rows(domain: str) -> Sequence[tuple[str, str, Handler, str]]:
+    if domain == "persistent":
+        return _ROWS
+    refused = {(method, rest) for method, rest, _error, _reason in NOT_STORED}
+    return (
+        *(row for row in _ROWS if row[:2] not in refused),
+        *(
+            (method, rest, topics.refused(error, reason), f"refused: {reason}")
+            for method, rest, error, reason in NOT_STORED
+        ),
+    )
+
+
 def _endpoints() -> Sequence[Endpoint]:
     found = []
     for domain in _DOMAINS:
@@ -85,7 +99,7 @@ def _endpoints() -> Sequence[Endpoint]:
             f"/admin/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
             f"/admin/v2/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
         )
-        for method, rest, handler, description in _ROWS:
+        for method, rest, handler, description in _rows(domain):
             # What follows a topic would be a legacy topic of its own: there the old prefix alone has it.
             aliases = tuple(path + rest for path in (legacy[:1] if rest == "/{topic}" else legacy))
             found.append(Endpoint(method, new + rest, handler, description, aliases, {"domain": domain}))

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magnetar.errors import InvalidRequest, NotFound
+from magnetar.errors import BrokerError, InvalidRequest, NotFound
 from magnetar.http.message import Request, Response, json_response, nothing
 from magnetar.http.names import namespace_of, partition_of, partitioned_topic_of, topic_of
-from magnetar.http.routing import Application
+from magnetar.http.routing import Application, Handler
 from magnetar.http.services import StatsOptions
 from magnetar.http.shapes import ACTIONS, body, choices, message_position, text_map, whole
 
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
+
+
+def refused(error: type[BrokerError], reason: str) -> Handler:
+    """A handler of what topics of that kind never do."""
+
+    async def refuse(_application: Application, request: Request) -> Response:
+        topic_of(request.variables)
+        raise error(reason)
+
+    return refuse
 
 
 async def list_topics(application: Application, request: Request) -> Response:
@@ -25,7 +35,9 @@ async def list_topics(application: Application, request: Request) -> Response:
 
 
 async def list_partitioned_topics(application: Application, request: Request) -> Response:
-    names = await application.broker.partitioned_topics(namespace_of(request.variables))
+    names = await application.broker.partitioned_topics(
+        namespace_of(request.variables), persistent_ones=request.variables.get("domain") != "non-persistent"
+    )
     return json_response(list(names))
 
 

@@ -111,7 +111,7 @@ SUBSCRIPTION: SubscriptionTable = (
     ("pulsar_subscription_last_mark_delete_advanced_timestamp", lambda s: s.last_mark_delete_advanced_ms),
     ("pulsar_subscription_msg_rate_expired", lambda s: float(s.rate_expired)),
     ("pulsar_subscription_total_msg_expired", lambda s: s.total_expired),
-    ("pulsar_subscription_msg_drop_rate", lambda s: 0.0),
+    ("pulsar_subscription_msg_drop_rate", lambda s: float(s.drop_rate)),
     ("pulsar_subscription_consumers_count", lambda s: s.consumer_count),
     ("pulsar_subscription_delayed_message_index_size_bytes", lambda s: 0),
     ("pulsar_subscription_filter_processed_msg_count", lambda s: s.filter_processed),

@@ -118,6 +118,8 @@ class SubscriptionMetrics:
     last_mark_delete_advanced_ms: int = 0
     rate_expired: float = 0.0
     total_expired: int = 0
+    drop_rate: float = 0.0
+    """Messages of a non-persistent topic that no consumer took."""
     consumer_count: int = 0
     consumers: Sequence[ConsumerMetrics] = ()
     """Empty unless ``exposeConsumerLevelMetricsInPrometheus``."""
@@ -306,7 +308,7 @@ class BrokerServices(Protocol):
         """
         ...
 
-    async def partitioned_topics(self, namespace: str) -> Sequence[str]:
+    async def partitioned_topics(self, namespace: str, *, persistent_ones: bool) -> Sequence[str]:
         """Full names of the namespace's partitioned topics, sorted.
 
         :raises NamespaceNotFound: no such namespace

@@ -103,7 +103,7 @@ class AcknowledgedState:
         self.batches.clear()
 
     def range_count(self) -> int:
-        return sum(1 for _range in self._all_ranges())
+        return sum(ranges.range_count() for ranges in self.ranges.values())
 
     def ranges_size(self, limit: int) -> int:
         """Bytes that the first ``limit`` ranges take in a cursor's record."""

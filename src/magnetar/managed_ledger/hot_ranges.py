@@ -15,6 +15,7 @@ _SIZE = 1024
 _LAST = 1023
 
 _ONES = bytes([1]) * _SIZE
+_START = bytes([0, 1])
 
 
 class _Block:
@@ -243,6 +244,20 @@ class EntryRanges:
         """How many entries it has."""
         full = sum(self._full.ends) - sum(self._full.starts)
         return (full << _SHIFT) + sum([block.count for block in self._blocks.values()])
+
+    def range_count(self) -> int:
+        """How many ranges there are, without going through them."""
+        # A range begins where nothing is in front: inside a block, or at its edge.
+        found = 0
+        for number in self._numbers:
+            marks = self._blocks[number].marks
+            found += marks.count(_START)
+            if marks[0] and not (number and self.contains((number << _SHIFT) - 1)):
+                found += 1
+        for number in self._full.starts:
+            if not (number and self.contains((number << _SHIFT) - 1)):
+                found += 1
+        return found
 
     def in_order(self) -> Iterator[tuple[int, int]]:
         """Its ranges, ascending."""

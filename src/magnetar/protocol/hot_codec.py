@@ -18,6 +18,7 @@ from magnetar.protocol.hot_decode import (
     read_sends,
 )
 from magnetar.protocol.hot_encode import (
+    encode_alike,
     encode_chosen,
     encode_message,
     encode_messages,
@@ -32,6 +33,7 @@ __all__ = [
     "SendRun",
     "batch_sizes",
     "command_bounds",
+    "encode_alike",
     "encode_chosen",
     "encode_message",
     "encode_messages",

@@ -58,11 +58,16 @@ def encode_receipts(
     highest_sequence_ids: array[int],
     first: int,
     count: int,
+    step: int = 1,
 ) -> bytearray:
-    """``count`` SEND_RECEIPT frames for the array slots from ``first`` on; entry ids ascend by one."""
+    """``count`` SEND_RECEIPT frames for the array slots from ``first`` on.
+
+    :param step: 1: entry ids ascend by one; 0: all are the same
+    """
     out = bytearray(count * _RECEIPT_ROOM)
+    end = first + count
     size = _put_receipts(
-        out, producer_id, ledger_id, first_entry_id, sequence_ids, highest_sequence_ids, first, first + count
+        out, producer_id, ledger_id, first_entry_id, sequence_ids, highest_sequence_ids, first, end, step
     )
     del out[size:]
     return out
@@ -77,6 +82,7 @@ def _put_receipts(
     highest: array[int],
     index: int,
     end: int,
+    step: int,
 ) -> int:
     position = 0
     while index < end:
@@ -86,7 +92,7 @@ def _put_receipts(
         position = _put_receipt(out, start, producer_id, ledger_id, entry_id, sequence_id, highest_id)
         index += 1
         base = entry_id
-        entry_id += 1
+        entry_id += step
         # Receipts that differ in the low seven bits of their ids alone: copied, then patched.
         same = min(end - index, 127 - (base & 127))
         if same < 1 or (sequences[index] ^ sequence_id) > 127 or (sequences[index] ^ sequence_id) < 0:
@@ -97,9 +103,9 @@ def _put_receipts(
         sequence_at = 14 + _varint_size(producer_id)
         filled = 1
         while filled < same + 1:
-            step = min(filled, same + 1 - filled)
-            out[start + filled * size : start + (filled + step) * size] = out[start : start + step * size]
-            filled += step
+            more = min(filled, same + 1 - filled)
+            out[start + filled * size : start + (filled + more) * size] = out[start : start + more * size]
+            filled += more
         while same > 0:
             change = sequences[index] ^ sequence_id
             highest_change = highest[index] ^ highest_id
@@ -109,7 +115,7 @@ def _put_receipts(
             out[position + entry_at] ^= entry_id ^ base
             out[position + highest_at] ^= highest_change
             position += size
-            entry_id += 1
+            entry_id += step
             index += 1
             same -= 1
     return position
@@ -173,6 +179,61 @@ def encode_messages(
     )
     del out[size:]
     return out
+
+
+def encode_alike(
+    consumer_id: int,
+    ledger_id: int,
+    entry_id: int,
+    buffer: bytes,
+    starts: array[int],
+    ends: array[int],
+    first: int,
+    count: int,
+    partition: int = -1,
+    epoch: int = -1,
+) -> bytearray:
+    """MESSAGE frames as :func:`encode_messages` writes them, all of them with the same id."""
+    end = first + count
+    out = bytearray(_messages_room(starts, ends, first, end))
+    size = _put_alike(
+        out, buffer, consumer_id, ledger_id, entry_id, starts, ends, first, end, partition, epoch
+    )
+    del out[size:]
+    return out
+
+
+def _put_alike(
+    out: bytearray,
+    buffer: bytes,
+    consumer_id: int,
+    ledger_id: int,
+    entry_id: int,
+    starts: array[int],
+    ends: array[int],
+    index: int,
+    end: int,
+    partition: int,
+    epoch: int,
+) -> int:
+    position = 0
+    header = 0
+    template = 0
+    while index < end:
+        start = starts[index]
+        size = ends[index] - start
+        if header > 0:
+            # The header of the one before, but for the size.
+            out[position : position + header] = out[template : template + header]
+            _put_size(out, position, header - 4 + size)
+        else:
+            header = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size, epoch)
+        template = position
+        position += header
+        out[position : position + size] = buffer[start : start + size]
+        position += size
+        index += 1
+    return position
 
 
 def _messages_room(starts: array[int], ends: array[int], index: int, end: int) -> int:

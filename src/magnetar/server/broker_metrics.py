@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
+from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription_base import BaseSubscription
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import BaseTopic
 from magnetar.http.services import (
     CacheMetrics,
     ConnectionMetrics,
@@ -33,11 +41,8 @@ def _histogram(distribution: Distribution, scale: float) -> Histogram:
     return Histogram(list(distribution.counts), int(distribution.total * scale))
 
 
-def _subscription(subscription: Subscription) -> SubscriptionMetrics:
-    dispatcher = subscription.dispatcher
-    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
-    backlog = subscription.cursor.backlog()
-    consumers = [
+def _consumers(subscription: BaseSubscription) -> list[ConsumerMetrics]:
+    return [
         ConsumerMetrics(
             name=c.name,
             consumer_id=c.consumer_id,
@@ -53,6 +58,13 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
         )
         for c in subscription.consumers
     ]
+
+
+def _subscription(subscription: Subscription) -> SubscriptionMetrics:
+    dispatcher = subscription.dispatcher
+    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
+    backlog = subscription.backlog()
+    consumers = _consumers(subscription)
     filters = subscription.filters
     return SubscriptionMetrics(
         name=subscription.name,
@@ -80,11 +92,26 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
     )
 
 
-def _topic(topic: Topic) -> TopicMetrics:
-    ledger = topic.managed_ledger
-    size = ledger.ledgers.total_size()
-    subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
-    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+def _passing_subscription(subscription: NonPersistentSubscription) -> SubscriptionMetrics:
+    consumers = _consumers(subscription)
+    return SubscriptionMetrics(
+        name=subscription.name,
+        ack_rate=subscription.acks.per_second,
+        rate_out=subscription.rate_out.per_second,
+        throughput_out=subscription.rate_out.bytes_per_second,
+        bytes_out=subscription.rate_out.bytes,
+        messages_out=subscription.rate_out.messages,
+        last_acked_ms=subscription.last_acked_ms,
+        last_consumed_flow_ms=subscription.last_consumed_flow_ms,
+        last_consumed_ms=subscription.last_consumed_ms,
+        drop_rate=subscription.drops.per_second,
+        consumer_count=len(consumers),
+        consumers=consumers,
+    )
+
+
+def _traffic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
+    """What both kinds of topics have."""
     return TopicMetrics(
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),
@@ -98,6 +125,21 @@ def _topic(topic: Topic) -> TopicMetrics:
         average_message_size=topic.rate_in.average_size(),
         bytes_in=topic.rate_in.bytes,
         messages_in=topic.rate_in.messages,
+        producers=_producers(topic),
+    )
+
+
+def _passing_topic(topic: NonPersistentTopic) -> TopicMetrics:
+    return _traffic(topic, [_passing_subscription(s) for s in topic.subscriptions.values()])
+
+
+def _topic(topic: Topic) -> TopicMetrics:
+    ledger = topic.managed_ledger
+    size = ledger.ledgers.total_size()
+    subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    return replace(
+        _traffic(topic, subscriptions),
         storage_size=size,
         storage_logical_size=size,
         backlog=sum(s.backlog for s in subscriptions),
@@ -108,17 +150,20 @@ def _topic(topic: Topic) -> TopicMetrics:
         write_latency_ms=_histogram(topic.write_latency, 1000),
         ledger_write_latency_ms=_histogram(topic.write_latency, 1000),
         entry_size_bytes=_histogram(topic.entry_sizes, 1),
-        producers=[
-            ProducerMetrics(
-                name=p.name,
-                producer_id=p.producer_id,
-                rate_in=p.rate_in.per_second,
-                throughput_in=p.rate_in.bytes_per_second,
-                average_message_size=p.rate_in.average_size(),
-            )
-            for p in topic.producers.values()
-        ],
     )
+
+
+def _producers(topic: BaseTopic[Any]) -> list[ProducerMetrics]:
+    return [
+        ProducerMetrics(
+            name=p.name,
+            producer_id=p.producer_id,
+            rate_in=p.rate_in.per_second,
+            throughput_in=p.rate_in.bytes_per_second,
+            average_message_size=p.rate_in.average_size(),
+        )
+        for p in topic.producers.values()
+    ]
 
 
 def _add_managed_ledger(topic: Topic, found: dict[str, ManagedLedgerMetrics]) -> None:
@@ -161,9 +206,12 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
     topics: list[TopicMetrics] = []
     ledgers: dict[str, ManagedLedgerMetrics] = {}
 
-    def take(topic: Topic) -> None:
-        topics.append(_topic(topic))
-        _add_managed_ledger(topic, ledgers)
+    def take(topic: AnyTopic) -> None:
+        if isinstance(topic, NonPersistentTopic):
+            topics.append(_passing_topic(topic))
+        else:
+            topics.append(_topic(topic))
+            _add_managed_ledger(topic, ledgers)
 
     await each(broker.io, "metrics", list(broker.topics.values()), take)
     connections = broker.connections

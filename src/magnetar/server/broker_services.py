@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.admin.partitions import check_room
+from magnetar.broker.any_topic import persistent
 from magnetar.broker.service import BrokerService
 from magnetar.broker.statistics import Wanted, internal_stats_of, stats_of
-from magnetar.broker.topic import Topic
 from magnetar.errors import (
     AlreadyExists,
     MetadataFailure,
@@ -23,7 +23,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.bundles import Bundles
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.server.broker_metrics import take_snapshot
 from magnetar.server.health import HealthCheck
 
@@ -80,10 +80,11 @@ class Services:
     async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
         return await self._broker.topic_names(namespace, mode=mode, system=system)
 
-    async def partitioned_topics(self, namespace: str) -> Sequence[str]:
+    async def partitioned_topics(self, namespace: str, *, persistent_ones: bool) -> Sequence[str]:
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
-        return await self._broker.namespaces.partitioned_topics(name)
+        domain = Domain.PERSISTENT if persistent_ones else Domain.NON_PERSISTENT
+        return await self._broker.namespaces.partitioned_topics(name, domain)
 
     async def lookup(self, topic: str, *, authoritative: bool, listener: str | None) -> LookupAnswer:
         name = self._broker.parse_topic(topic)
@@ -101,7 +102,7 @@ class Services:
             return await self._broker.creation.partitions_or_create(name)
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
-        if not count and not await self._broker.managed_ledgers.exists(name.path):
+        if not count and not await self._broker.creation.exists(name):
             raise TopicNotFound(f"Topic {name} not found")
         return count
 
@@ -116,24 +117,15 @@ class Services:
         await check_room(self._broker, name, 1)
         made = await self._broker.create_topic(name)
         if properties:
-            await made.managed_ledger.set_properties(dict(properties))
+            await persistent(made).managed_ledger.set_properties(dict(properties))
 
     async def _check_free(self, name: TopicName) -> None:
         await self._broker.namespaces.check(name.namespace_name)
-        if await self._broker.namespaces.partitions(name) or await self._broker.managed_ledgers.exists(
-            name.path
-        ):
+        if await self._broker.namespaces.partitions(name) or await self._broker.creation.exists(name):
             raise AlreadyExists("This topic already exists")
 
-    async def _existing(self, topic: str) -> Topic:
-        name = self._broker.parse_topic(topic)
-        await self._broker.namespaces.check(name.namespace_name)
-        if await self._broker.namespaces.partitions(name):
-            raise TopicNotFound(f"Topic {name} not found")
-        return await self._broker.topic(name, create=False)
-
     async def topic_stats(self, topic: str, options: StatsOptions) -> Json:
-        found = await self._existing(topic)
+        found = await self._admin.topics.existing(topic)
         wanted = Wanted(
             backlog_size=options.subscription_backlog_size,
             earliest_time=options.earliest_time_in_backlog,
@@ -143,7 +135,7 @@ class Services:
         return await stats_of(found, self._broker.settings.broker_id, wanted)
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
-        found = await self._existing(topic)
+        found = await self._admin.topics.existing(topic)
         return await internal_stats_of(found, self._broker.schemas.storage, metadata=metadata)
 
     async def _each_partition(self, topic: str) -> list[TopicName]:
@@ -157,14 +149,14 @@ class Services:
             loaded = self._broker.topics.get(str(name))
             if loaded is not None:
                 await self._broker.unload_topic(loaded)
-            elif not await self._broker.managed_ledgers.exists(name.path):
+            elif not await self._broker.creation.exists(name):
                 raise TopicNotFound(f"Topic {name} not found")
 
     async def terminate(self, topic: str) -> MessageIdAnswer:
         name = self._broker.parse_topic(topic)
         if await self._broker.namespaces.partitions(name):
             raise NotAllowed("Termination of a partitioned topic is not allowed")
-        position = await (await self._existing(topic)).terminate()
+        position = await (await self._admin.topics.persistent(topic)).terminate()
         return MessageIdAnswer(position[0], position[1], name.partition_index)
 
     async def metrics(self) -> MetricsSnapshot:

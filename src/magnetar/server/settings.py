@@ -9,7 +9,7 @@ from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics, InactiveTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import TopicSettings
+from magnetar.broker.topic_base import TopicSettings
 from magnetar.config.settings import Settings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
@@ -98,6 +98,8 @@ def broker_settings(
         max_lookups=settings.max_concurrent_lookup_request,
         max_connections=settings.broker_max_connections,
         max_connections_per_address=settings.broker_max_connections_per_ip,
+        persistent_topics=settings.enable_persistent_topics,
+        non_persistent_topics=settings.enable_non_persistent_topics,
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
@@ -131,6 +133,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
     )
     return TopicSettings(
         dispatch=dispatch,
+        max_passing=settings.max_concurrent_non_persistent_message_per_connection,
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
         deduplication=DeduplicationSettings(
             snapshot_entries=settings.broker_deduplication_entries_interval,

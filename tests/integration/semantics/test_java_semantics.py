@@ -9,7 +9,14 @@ import pytest
 from server import MINIATURE, Server
 from test_clients import java_command, run_program  # noqa: F401 - a fixture
 
-WANTED = ["priority", "consumer-epoch", "subscription-properties", "highest-sequence-id"]
+WANTED = [
+    "priority",
+    "consumer-epoch",
+    "subscription-properties",
+    "highest-sequence-id",
+    "ordering-key",
+    "out-of-order",
+]
 
 
 @pytest.mark.parametrize("variant", ["default", "miniature"])

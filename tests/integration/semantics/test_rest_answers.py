@@ -1,7 +1,8 @@
 """Requests of the admin interface, one after the other, answered as Apache Pulsar 4.0.8 answered them.
 
-``rest_answers.jsonl`` has a row for each: method, path, body, status and, below 400, what came back (None for
-nothing). What Magnetar does otherwise on purpose (docs/admin-rest.md) is not among them.
+``rest_answers.jsonl``, and beside it those of non-persistent topics, have a row for each: method, path, body,
+status and, below 400, what came back (None for nothing). What Magnetar does otherwise on purpose
+(docs/admin-rest.md) is not among them.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from server import Server
 
-ANSWERS = Path(__file__).parent / "rest_answers.jsonl"
+ANSWERS = sorted(Path(__file__).parent.glob("rest_answers*.jsonl"))
 
 
 def _value(data: bytes) -> Any:
@@ -27,10 +29,11 @@ def _value(data: bytes) -> Any:
     return value
 
 
-def test_requests_are_answered_as_apache_pulsar_answers_them(start_server: Any) -> None:
+@pytest.mark.parametrize("answers", ANSWERS, ids=lambda path: path.stem)
+def test_requests_are_answered_as_apache_pulsar_answers_them(start_server: Any, answers: Path) -> None:
     server: Server = start_server()
     wrong = []
-    for row in ANSWERS.read_text().splitlines():
+    for row in answers.read_text().splitlines():
         method, path, body, status, expected = json.loads(row)
         got_status, data = server.ask(method, path, body)
         got = _value(data)

@@ -88,3 +88,16 @@ def test_the_broker_is_published_to_no_faster_than_it_may_be(start_server: Calla
     # At the most a second's worth is let through at once before the rest has to wait.
     assert took >= 0.9
     made.close()
+
+
+def test_key_shared_can_be_switched_off(start_server: Callable[..., Server], topic: str) -> None:
+    server = start_server(subscriptionKeySharedEnable="false")
+    client = pulsar.Client(
+        server.url, operation_timeout_seconds=3, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    try:
+        with pytest.raises(pulsar.PulsarException):
+            client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared)
+        client.subscribe(topic, "s", SHARED)
+    finally:
+        client.close()

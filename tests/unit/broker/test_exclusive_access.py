@@ -51,6 +51,13 @@ class GuardedTopic:
         self.access = ExclusiveAccess(self)  # type: ignore[arg-type]
         self.errors: dict[str, BrokerError] = {}
 
+    def stored_epoch(self) -> int | None:
+        text = self.managed_ledger.properties.get(EPOCH_PROPERTY)
+        return None if text is None else int(text)
+
+    async def store_epoch(self, epoch: int) -> None:
+        await self.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
+
     def admit(self, producer: Any) -> None:
         self.producers[producer.name] = producer
 

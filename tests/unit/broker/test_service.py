@@ -11,7 +11,8 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import Topic, TopicSettings
+from magnetar.broker.topic import Topic
+from magnetar.broker.topic_base import TopicSettings
 from magnetar.errors import NamespaceNotFound, TopicNotFound
 from magnetar.io.wheel import TimerWheel
 from magnetar.naming.topic_name import TopicName

@@ -15,7 +15,7 @@ from magnetar.broker.handlers import handle
 from magnetar.broker.loop_turn import REQUEST_PRICE, STEP_BYTES, TURN_BYTES
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import TopicSettings
+from magnetar.broker.topic_base import TopicSettings
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split

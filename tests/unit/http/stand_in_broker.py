@@ -71,7 +71,7 @@ class StandInBroker:
             raise errors.NamespaceNotFound("Namespace does not exist")
         return sorted(name for name in self.known if name.startswith(f"persistent://{namespace}/"))
 
-    async def partitioned_topics(self, namespace: str) -> Sequence[str]:
+    async def partitioned_topics(self, namespace: str, *, persistent_ones: bool) -> Sequence[str]:
         return [f"persistent://{namespace}/p"]
 
     async def lookup(self, topic: str, *, authoritative: bool, listener: str | None) -> LookupAnswer:

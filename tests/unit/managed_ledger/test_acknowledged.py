@@ -36,6 +36,7 @@ def members(ranges: EntryRanges) -> set[int]:
         assert last < start < end, "neighbours must be joined"
         found.update(range(start, end))
         last = end
+    assert ranges.range_count() == len(list(ranges.in_order()))
     assert ranges.end() == max(last, 0)
     assert ranges.is_empty() == (last < 0)
     return found

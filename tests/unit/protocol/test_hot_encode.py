@@ -228,3 +228,48 @@ def test_chosen_messages(
         message(consumer_id, ledger_id, (first_entry_id + index) % 2**64, partition, entries[index])
         for index in chosen
     )
+
+
+@given(UNSIGNED, FIRST, UNSIGNED, st.integers(-1, 1000), st.lists(st.binary(max_size=300), max_size=9))
+def test_messages_that_share_an_id(
+    codec: SimpleNamespace,
+    ledger_id: int,
+    entry_id: int,
+    consumer_id: int,
+    partition: int,
+    entries: list[bytes],
+) -> None:
+    buffer, starts, ends = b"", array("q", [0]), array("q", [0])
+    for entry in entries:
+        starts.append(len(buffer) + 3)
+        buffer += b"..." + entry
+        ends.append(len(buffer))
+    written = codec.encode_alike(
+        signed(consumer_id),
+        signed(ledger_id),
+        signed(entry_id),
+        buffer,
+        starts,
+        ends,
+        1,
+        len(entries),
+        partition,
+    )
+    expected = (message(consumer_id, ledger_id, entry_id, partition, entry) for entry in entries)
+    assert bytes(written) == b"".join(expected)
+
+
+@given(UNSIGNED, st.sampled_from([0, -1, 127, 5000]), FIRST, st.lists(st.integers(1, 3), min_size=1))
+def test_receipts_that_share_an_id(
+    codec: SimpleNamespace, producer_id: int, entry_id: int, first: int, increments: list[int]
+) -> None:
+    sequences, sequence_id = array("q"), first
+    for increment in increments:
+        sequences.append(signed(unsigned(sequence_id)))
+        sequence_id += increment
+    highest = array("q", [-1] * len(sequences))
+    written = codec.encode_receipts(
+        signed(producer_id), entry_id, entry_id, sequences, highest, 0, len(sequences), 0
+    )
+    expected = (receipt(producer_id, unsigned(entry_id), entry_id, sequence, -1) for sequence in sequences)
+    assert bytes(written) == b"".join(expected)

@@ -33,7 +33,7 @@ class MessageAdmin:
     async def _topic(self, topic: str, what: str) -> Topic:
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(f"{what} on a partitioned topic is not allowed")
-        return await self._topics.existing(topic)
+        return await self._topics.persistent(topic)
 
     async def peek(self, topic: str, subscription: str, number: int) -> Stored:
         """The ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
@@ -85,11 +85,11 @@ class MessageAdmin:
         """
         names = await self._topics.parts(topic)
         if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
-            return await self._stored(await self._topics.existing(topic))
+            return await self._stored(await self._topics.persistent(topic))
         parts = {}
         for name in names:
             if await self._broker.managed_ledgers.exists(name.path):
-                parts[str(name)] = await self._stored(await self._broker.topic(name, create=False))
+                parts[str(name)] = await self._stored(await self._broker.persistent_topic(name))
         return {"version": 0, "partitions": parts}
 
     async def _stored(self, topic: Topic) -> Json:

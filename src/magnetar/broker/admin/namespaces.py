@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
@@ -25,7 +26,7 @@ from magnetar.io.waiting import finished
 from magnetar.naming import errors as naming
 from magnetar.naming.bundles import MAX_BUNDLES, BundleRange, Bundles
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import Domain, TopicName
 
 
 class NamespaceAdmin:
@@ -106,14 +107,21 @@ class NamespaceAdmin:
 
     async def _check_empty(self, name: NamespaceName) -> None:
         names = await self._broker.namespaces.persistent_topics(name)
-        partitioned = await self._broker.namespaces.partitioned_topics(name)
-        if any(not TopicName.parse(topic).reserved for topic in (*names, *partitioned)):
+        partitioned = await self._partitioned(name)
+        own = (topic for topic in (*names, *partitioned) if not TopicName.parse(topic).reserved)
+        if self._broker.creation.non_persistent(name) or any(own):
             raise HasChildren("Cannot delete non empty namespace")
+
+    async def _partitioned(self, name: NamespaceName) -> list[str]:
+        found = await self._broker.namespaces.partitioned_topics(name)
+        return found + await self._broker.namespaces.partitioned_topics(name, Domain.NON_PERSISTENT)
 
     async def _delete_all(self, name: NamespaceName) -> None:
         for topic in await self._broker.namespaces.persistent_topics(name):
             await self._broker.delete_stored_topic(TopicName.parse(topic))
-        for topic in await self._broker.namespaces.partitioned_topics(name):
+        for live in self._broker.creation.non_persistent(name):
+            await self._broker.delete_topic(self._broker.topics[str(live)])
+        for topic in await self._partitioned(name):
             await self._broker.namespaces.delete_partitioned(TopicName.parse(topic))
         await self._records.delete(name)
         if self._policies.topics is not None:
@@ -222,13 +230,13 @@ class NamespaceAdmin:
         :raises PreconditionFailed: no such bundle
         """
 
-        async def unload(topic: Topic) -> None:
+        async def unload(topic: AnyTopic) -> None:
             await self._broker.unload_topic(topic)
 
         await self._each_loaded(namespace, bundle, unload)
 
     async def _each_loaded(
-        self, namespace: str, bundle: str | None, work: Callable[[Topic], Awaitable[None]]
+        self, namespace: str, bundle: str | None, work: Callable[[AnyTopic], Awaitable[None]]
     ) -> None:
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -285,7 +293,7 @@ class NamespaceAdmin:
         wanted = await self._bundle(name, bundle) if bundle is not None else None
         names = [TopicName.parse(text) for text in await self._broker.namespaces.persistent_topics(name)]
         return [
-            await self._broker.topic(topic, create=False)
+            await self._broker.persistent_topic(topic)
             for topic in names
             if not topic.reserved and (wanted is None or topic.bundle_hash in wanted)
         ]

@@ -47,11 +47,14 @@ class PartitionAdmin:
         name = self._broker.parse_topic(topic)
         self._check_count(partitions)
         await self._namespaces.check(name.namespace_name)
-        if await self._namespaces.partitions(name) or await self._broker.managed_ledgers.exists(name.path):
+        if await self._namespaces.partitions(name) or await self._exists(name):
             raise AlreadyExists("This topic already exists")
         await check_room(self._broker, name, partitions)
         await self._namespaces.create_partitioned(name, partitions, properties)
         await self._make(name, range(partitions))
+
+    async def _exists(self, name: TopicName) -> bool:
+        return await self._broker.creation.exists(name)
 
     def _check_count(self, partitions: int) -> None:
         cap = self._broker.settings.max_partitions
@@ -64,6 +67,9 @@ class PartitionAdmin:
 
     async def _make(self, name: TopicName, indexes: Sequence[int]) -> None:
         """Makes partitions, each with the subscriptions of the first."""
+        if not name.persistent:
+            # They are there as long as somebody uses them.
+            return
         subscriptions = await self._subscriptions(name)
         for index in indexes:
             made = await self._broker.create_topic(name.partition(index))
@@ -73,7 +79,7 @@ class PartitionAdmin:
     async def _subscriptions(self, name: TopicName) -> dict[str, dict[str, str]]:
         """Durable subscriptions of the first partition, with their properties."""
         first = name.partition(0)
-        if not await self._broker.managed_ledgers.exists(first.path):
+        if not await self._exists(first):
             return {}
         topic = await self._broker.topic(first, create=False)
         return {s.name: dict(s.properties) for s in topic.subscriptions.values() if s.durable}
@@ -98,7 +104,7 @@ class PartitionAdmin:
         self._check_count(partitions)
         if not force:
             for index in range(count, partitions):
-                if await self._broker.managed_ledgers.exists(name.partition(index).path):
+                if await self._exists(name.partition(index)):
                     raise Conflict(
                         f"Already have partition {name.partition(index)} that is beyond the present "
                         f"{count} partitions"
@@ -114,8 +120,7 @@ class PartitionAdmin:
         """
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} does not exist")
-        exists = self._broker.managed_ledgers.exists
-        missing = [index for index in range(count) if not await exists(name.partition(index).path)]
+        missing = [index for index in range(count) if not await self._exists(name.partition(index))]
         await self._make(name, missing)
 
     async def _count(self, name: TopicName, otherwise: str) -> int:
@@ -135,7 +140,7 @@ class PartitionAdmin:
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} not found.")
         partitions = [name.partition(index) for index in range(count)]
-        existing = [p for p in partitions if await self._broker.managed_ledgers.exists(p.path)]
+        existing = [p for p in partitions if await self._is_there(p)]
         topics = [await self._broker.topic(partition, create=False) for partition in existing]
         if not force and any(t.producers or t.consumer_count() for t in topics):
             raise InUse("Topic has active producers/subscriptions")
@@ -144,6 +149,12 @@ class PartitionAdmin:
         await self._namespaces.delete_partitioned(name)
         await self._broker.schemas.delete(name.schema_path)
         await self._broker.forget_policies(name)
+
+    async def _is_there(self, partition: TopicName) -> bool:
+        """Whether there is anything to delete of it."""
+        if partition.persistent:
+            return await self._exists(partition)
+        return str(partition) in self._broker.topics
 
     async def terminate(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """Ends all partitions for ever; answers the last position of each.
@@ -155,7 +166,7 @@ class PartitionAdmin:
         await self._namespaces.check(name.namespace_name)
         count = await self._namespaces.partitions(name)
         if not count:
-            if not await self._broker.managed_ledgers.exists(name.path):
+            if not await self._exists(name):
                 raise TopicNotFound(f"Topic {name} not found")
             raise NotAllowed(
                 "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
@@ -163,7 +174,7 @@ class PartitionAdmin:
             )
         ends = {}
         for index in range(count):
-            partition = await self._broker.topic(name.partition(index), create=False)
+            partition = await self._broker.persistent_topic(name.partition(index))
             ends[index] = await partition.terminate()
         return ends
 

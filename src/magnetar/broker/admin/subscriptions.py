@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.any_topic import AnyTopic
+from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import Topic
-from magnetar.errors import AlreadyExists, InUse, NotAllowed, SubscriptionNotFound, TopicNotFound
+from magnetar.errors import (
+    AlreadyExists,
+    InUse,
+    InvalidRequest,
+    NotAllowed,
+    PersistentTopicRequired,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.naming.topic_name import TopicName
 
@@ -22,20 +31,23 @@ class SubscriptionAdmin:
         self._broker = broker
         self._topics = topics
 
-    async def _parts(self, topic: str) -> Sequence[Topic]:
+    async def _parts(self, topic: str) -> Sequence[AnyTopic]:
         """The topic, or the partitions that exist."""
         names = await self._topics.parts(topic)
         if len(names) == 1 and names[0].partition_index < 0:
             return [await self._broker.topic(names[0], create=False)]
         return [found for name in names if (found := await self._part(name)) is not None]
 
-    async def _part(self, name: TopicName) -> Topic | None:
+    async def _part(self, name: TopicName) -> AnyTopic | None:
         try:
             return await self._broker.topic(name, create=False)
         except TopicNotFound:
             return None
 
     async def _each(self, topic: str, subscription: str) -> Sequence[Subscription]:
+        return [_with_cursor(found) for found in await self._any(topic, subscription)]
+
+    async def _any(self, topic: str, subscription: str) -> Sequence[Subscription | NonPersistentSubscription]:
         found = [part.subscriptions.get(subscription) for part in await self._parts(topic)]
         there = [s for s in found if s is not None]
         if not there:
@@ -45,7 +57,7 @@ class SubscriptionAdmin:
     async def _one(self, topic: str, subscription: str, refusal: str) -> Subscription:
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)
-        found = (await self._topics.existing(topic)).subscriptions.get(subscription)
+        found = (await self._topics.persistent(topic)).subscriptions.get(subscription)
         if found is None:
             raise _missing(topic, subscription)
         return found
@@ -70,8 +82,13 @@ class SubscriptionAdmin:
         :param replicated: marks it so
         :raises AlreadyExists: there is one of that name
         :raises NotAllowed: a cap is reached, or a position is given for a partitioned topic
+        :raises InvalidRequest: the topic is non-persistent
         """
         name = self._broker.parse_topic(topic)
+        if not name.persistent:
+            raise InvalidRequest(
+                "Create subscription on non-persistent topic can only be done through client"
+            )
         position = _start(start)
         count = await self._broker.creation.partitions_or_create(name)
         if count and position not in (EARLIEST, LATEST):
@@ -82,7 +99,7 @@ class SubscriptionAdmin:
             raise AlreadyExists("Subscription already exists for topic")
         for found in topics:
             made = await found.subscribe(subscription, position, properties, durable=True, create=True)
-            if replicated:
+            if replicated and isinstance(made, Subscription):
                 made.replicate(True)
                 await made.cursor.flush()
 
@@ -92,7 +109,7 @@ class SubscriptionAdmin:
         :raises SubscriptionNotFound: there is none
         :raises InUse: it has consumers
         """
-        found = await self._each(topic, subscription)
+        found = await self._any(topic, subscription)
         if not force and any(s.consumers for s in found):
             raise InUse("Subscription has active connected consumers")
         for one in found:
@@ -101,12 +118,15 @@ class SubscriptionAdmin:
 
     async def properties(self, topic: str, subscription: str) -> Mapping[str, str]:
         """:raises SubscriptionNotFound: there is none"""
-        return dict((await self._each(topic, subscription))[0].properties)
+        return dict((await self._any(topic, subscription))[0].properties)
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
-        """Replaces them; durable when this returns. :raises SubscriptionNotFound: there is none"""
-        for found in await self._each(topic, subscription):
-            if found.cursor.storage is not None:
+        """Replaces them; what is stored of a subscription is durable when this returns.
+
+        :raises SubscriptionNotFound: there is none
+        """
+        for found in await self._any(topic, subscription):
+            if isinstance(found, Subscription) and found.cursor.storage is not None:
                 await found.cursor.storage.set_cursor_properties(dict(properties))
             found.properties = dict(properties)
 
@@ -166,6 +186,12 @@ class SubscriptionAdmin:
         for found in await self._each(topic, subscription):
             found.replicate(wanted)
             await found.cursor.flush()
+
+
+def _with_cursor(found: Subscription | NonPersistentSubscription) -> Subscription:
+    if isinstance(found, Subscription):
+        return found
+    raise PersistentTopicRequired("Need to provide a persistent topic name")
 
 
 def _missing(topic: str, subscription: str) -> SubscriptionNotFound:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.any_topic import AnyTopic, persistent
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.statistics import Wanted, internal_stats_of, stats_of
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_totals import total_stats
-from magnetar.errors import Conflict, InUse, NotAllowed, TopicNotFound
+from magnetar.errors import Conflict, InUse, TopicNotFound
 from magnetar.naming.topic_name import TopicName
 
 Json = Mapping[str, Any]
@@ -24,13 +25,20 @@ class TopicAdmin:
         self._broker = broker
         self._partitions = partitions
 
-    async def existing(self, topic: str) -> Topic:
+    async def existing(self, topic: str) -> AnyTopic:
         """:raises TopicNotFound: no such topic"""
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
         if await self._broker.namespaces.partitions(name):
             raise TopicNotFound(f"Topic {name} not found")
         return await self._broker.topic(name, create=False)
+
+    async def persistent(self, topic: str) -> Topic:
+        """:raises TopicNotFound: no such topic
+
+        :raises PersistentTopicRequired: it is a non-persistent one
+        """
+        return persistent(await self.existing(topic))
 
     async def parts(self, topic: str) -> Sequence[TopicName]:
         """The partitions of a topic, or the topic itself. :raises NamespaceNotFound: no such namespace"""
@@ -40,8 +48,9 @@ class TopicAdmin:
         return [name.partition(index) for index in range(count)] if count else [name]
 
     async def delete(self, topic: str, *, force: bool) -> None:
-        """:raises TopicNotFound: no such topic
+        """A non-persistent topic that is not there is deleted already.
 
+        :raises TopicNotFound: no such topic
         :raises Conflict: it is partitioned
         :raises InUse: it has producers or consumers and ``force`` is false
         """
@@ -52,6 +61,8 @@ class TopicAdmin:
                 f"{name} is a partitioned topic, instead of calling delete topic, "
                 "please call delete-partitioned-topic."
             )
+        if not name.persistent and not await self._broker.creation.exists(name):
+            return
         found = await self._broker.topic(name, create=False)
         if not force and (found.producers or found.consumer_count()):
             raise InUse("Topic has active producers/subscriptions")
@@ -67,7 +78,7 @@ class TopicAdmin:
         if await self._broker.namespaces.partitions(name):
             found: Mapping[str, str] = (await self._partitions.describe(topic)).get("properties") or {}
             return found
-        return dict((await self.existing(topic)).managed_ledger.properties)
+        return dict((await self.persistent(topic)).managed_ledger.properties)
 
     async def set_properties(self, topic: str, properties: Mapping[str, str | None]) -> None:
         """Merges properties; None removes one. :raises TopicNotFound: no such topic"""
@@ -76,7 +87,7 @@ class TopicAdmin:
         if await self._broker.namespaces.partitions(name):
             await self._broker.namespaces.change_partitioned(name, properties=properties)
             return
-        await (await self.existing(topic)).managed_ledger.set_properties(properties)
+        await (await self.persistent(topic)).managed_ledger.set_properties(properties)
 
     # Permissions
 
@@ -123,15 +134,15 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         """
-        return await (await self.existing(topic)).last_message()
+        return await (await self.persistent(topic)).last_message()
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
         """The first position published at or after a time. :raises TopicNotFound: no such topic"""
-        return await (await self.existing(topic)).position_at(publish_time_ms)
+        return await (await self.persistent(topic)).position_at(publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
         """Bytes behind a position, an estimate inside a ledger. :raises TopicNotFound: no such topic"""
-        ledgers = (await self.existing(topic)).managed_ledger.ledgers
+        ledgers = (await self.persistent(topic)).managed_ledger.ledgers
         return ledgers.total_size() if position < (0, 0) else ledgers.size_after(position)
 
     # Statistics
@@ -176,8 +187,5 @@ class TopicAdmin:
 
     async def trim(self, topic: str) -> None:
         """Removes ledgers that nobody needs any more. :raises TopicNotFound: no such topic"""
-        name = self._broker.parse_topic(topic)
-        if not name.persistent:
-            raise NotAllowed("Trim on a non-persistent topic is not allowed")
         for part in await self.parts(topic):
-            (await self._broker.topic(part, create=False)).managed_ledger.trimmer.schedule()
+            (await self._broker.persistent_topic(part)).managed_ledger.trimmer.schedule()

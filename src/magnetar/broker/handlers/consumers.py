@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.connection import Connection
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.entries import iso_time
 from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.keyed_consumer import KeyedConsumer
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.schemas.topic_schemas import for_consumer
-from magnetar.broker.subscription import MAX_BATCH, BatchAck, Subscription, SubscriptionType
-from magnetar.broker.topic import Topic
+from magnetar.broker.subscription import MAX_BATCH, Subscription
+from magnetar.broker.subscription_base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.wire_ids import signed, unsigned
 from magnetar.errors import (
     BrokerError,
@@ -54,7 +56,7 @@ def start_of(message_id: MessageIdData) -> Position:
     return ledger_id, entry_id
 
 
-def _consumer(connection: Connection, consumer_id: int) -> Consumer[Subscription]:
+def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscription]:
     consumer = connection.consumers.get(signed(consumer_id))
     if consumer is None:
         raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
@@ -82,6 +84,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
+    if not request.durable and kind is not SubscriptionType.Exclusive and name.persistent:
+        raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation)
     topic.check_open()
@@ -105,16 +109,14 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         create=_may_create(topic, request),
     )
     topic.check_open()
-    if request.replicate_subscription_state and subscription.durable and not subscription.replicated:
-        subscription.replicate(True)
-        await subscription.cursor.flush()
+    if request.replicate_subscription_state and isinstance(subscription, Subscription):
+        await _replicate(subscription)
         topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
-        if not subscription.durable and not subscription.consumers:
-            topic.forget_subscription(subscription)
+        subscription.drop_if_unused()
         return
     subscription.add(consumer, kind, topic.policies.max_consumers_per_subscription)
     connection.consumers[consumer.consumer_id] = consumer
@@ -133,13 +135,19 @@ def _epoch(
     return None if epoch == _NO_EPOCH else epoch
 
 
+async def _replicate(subscription: Subscription) -> None:
+    if subscription.durable and not subscription.replicated:
+        subscription.replicate(True)
+        await subscription.cursor.flush()
+
+
 def _make_consumer(
     connection: Connection,
     request: CommandSubscribe,
     kind: SubscriptionType,
-    subscription: Subscription,
+    subscription: BaseSubscription,
     partition: int,
-) -> Consumer[Subscription]:
+) -> Consumer[BaseSubscription]:
     of_all: dict[str, Any] = {
         "priority": request.priority_level,
         "epoch": _epoch(request, kind),
@@ -166,8 +174,8 @@ def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
     )
 
 
-def _may_create(topic: Topic, request: CommandSubscribe) -> bool:
-    return not request.durable or topic.policies.auto_subscriptions
+def _may_create(topic: AnyTopic, request: CommandSubscribe) -> bool:
+    return not request.durable or topic.policies.auto_subscriptions or not topic.name.persistent
 
 
 def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared: bool) -> None:
@@ -186,18 +194,18 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
         raise InvalidRequest("Subscription name is empty")
     if request.priority_level < 0:
         raise InvalidRequest(f"priority level {request.priority_level} is below 0")
-    if not request.durable and kind is not SubscriptionType.Exclusive:
-        raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     return kind
 
 
-async def _check_taken(subscription: Subscription, kind: SubscriptionType) -> None:
+async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
     """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
 
 
-async def _start(topic: Topic, request: CommandSubscribe) -> Position:
+async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
+    if isinstance(topic, NonPersistentTopic):
+        return LATEST
     if request.start_message_rollback_duration_sec:
         since = topic.clock.wall_ms() - request.start_message_rollback_duration_sec * 1000
         return await topic.position_at(since)
@@ -237,7 +245,7 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
         connection.send(answer)
 
 
-def _acknowledge(consumer: Consumer[Subscription], request: CommandAck) -> None:
+def _acknowledge(consumer: Consumer[BaseSubscription], request: CommandAck) -> None:
     if request.txnid_least_bits or request.txnid_most_bits:
         raise NotAllowed("Transactions are not supported by this broker yet")
     subscription = consumer.subscription
@@ -303,6 +311,10 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
     """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they come back and read from there."""
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
+    if not isinstance(subscription, Subscription):
+        # There is nothing to go back to: consumers stay, and get what comes.
+        connection.send_success(request.request_id)
+        return
     topic = subscription.topic
     if request.HasField("message_id"):
         target = start_of(request.message_id)
@@ -326,7 +338,10 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 
 async def last_message_id(connection: Connection, request: Any) -> None:
     consumer = _consumer(connection, request.consumer_id)
-    topic = consumer.subscription.topic
+    subscription = consumer.subscription
+    if not isinstance(subscription, Subscription):
+        raise NotAllowed("A non-persistent topic keeps no messages: it has no last message id")
+    topic = subscription.topic
     position, batch_size = await topic.last_message()
     answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
     response = answer.getLastMessageIdResponse
@@ -334,7 +349,7 @@ async def last_message_id(connection: Connection, request: Any) -> None:
     _fill(response.last_message_id, position)
     response.last_message_id.partition = topic.name.partition_index
     response.last_message_id.batch_index = batch_size - 1 if batch_size else -1
-    _fill(response.consumer_mark_delete_position, consumer.subscription.cursor.mark_delete)
+    _fill(response.consumer_mark_delete_position, subscription.cursor.mark_delete)
     connection.send(answer)
 
 
@@ -366,6 +381,6 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
         response.connectedSince = iso_time(consumer.connected_ms)
         response.type = subscription.type.name if subscription.type is not None else "None"
         response.msgRateExpired = 0.0
-        response.msgBacklog = subscription.cursor.backlog()
+        response.msgBacklog = subscription.backlog()
         response.messageAckRate = consumer.acks.per_second
     connection.send(answer)

@@ -63,9 +63,8 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
     """GET_TOPICS_OF_NAMESPACE → all, or those that match; without them when the hash is the same."""
     broker = connection.broker
-    names: list[str] = []
-    if request.mode in (CommandGetTopicsOfNamespace.PERSISTENT, CommandGetTopicsOfNamespace.ALL):
-        names = await broker.topic_names(request.namespace)
+    mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
+    names = await broker.topic_names(request.namespace, mode=mode)
     matches = (
         broker.topic_lists.matcher(request.topics_pattern) if request.HasField("topics_pattern") else None
     )

@@ -55,7 +55,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
-    if request.initial_subscription_name:
+    if request.initial_subscription_name and name.persistent:
         await topic.subscribe(
             request.initial_subscription_name,
             LATEST,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
+from magnetar.broker.any_topic import AnyTopic, persistent
 from magnetar.broker.policies.records import Record
 from magnetar.broker.producer import AccessMode, Producer, Publish
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
@@ -51,11 +52,11 @@ class Topics(Protocol):
 
     io: Io
     managed_ledgers: ManagedLedgers
-    topics: dict[str, Topic]
+    topics: dict[str, AnyTopic]
     schemas: SchemaRegistry
 
-    async def topic(self, name: TopicName, *, create: bool) -> Topic: ...
-    async def create_topic(self, name: TopicName) -> Topic: ...
+    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic: ...
+    async def create_topic(self, name: TopicName) -> AnyTopic: ...
     def next_producer_name(self) -> str: ...
 
 
@@ -65,6 +66,7 @@ class _Waiting:
     address = "local"
     client_version = "broker"
     supports_partial_producer = False
+    passing = 0
 
     def __init__(self, done: Any) -> None:
         self._done = done
@@ -85,6 +87,10 @@ class _Waiting:
         count: int,
         size: int,
     ) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         if not self._done.done():
             self._done.set_result(None)
 
@@ -159,7 +165,7 @@ class SystemTopicPolicies:
             return None
         state = self._state(namespace)
         async with state.turns:
-            await self._open(state, await self._topics.topic(name, create=False))
+            await self._open(state, persistent(await self._topics.topic(name, create=False)))
         return state
 
     def _state(self, namespace: NamespaceName) -> _Namespace:
@@ -231,7 +237,7 @@ class SystemTopicPolicies:
         namespace = topic.namespace_name
         state = self._state(namespace)
         async with state.turns:
-            events = await self._topics.create_topic(change_events_of(namespace))
+            events = persistent(await self._topics.create_topic(change_events_of(namespace)))
             self._absent.discard(namespace)
             await self._open(state, events)
             known = state.policies.get(_codec().key_of(topic, everywhere=everywhere))

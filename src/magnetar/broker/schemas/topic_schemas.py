@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.schemas.data import NO_VERSION, SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
-from magnetar.broker.topic import Topic
 from magnetar.errors import IncompatibleSchema
 
 
-async def for_producer(registry: SchemaRegistry, topic: Topic, schema: SchemaData | None) -> bytes:
+async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
     """The version that a producer publishes with: its schema is added when it is new.
 
     :param schema: None when it declares none
@@ -30,7 +30,7 @@ async def for_producer(registry: SchemaRegistry, topic: Topic, schema: SchemaDat
     return version_bytes(version)
 
 
-async def for_consumer(registry: SchemaRegistry, topic: Topic, schema: SchemaData | None) -> None:
+async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
     """Checks a consumer's schema; on a topic that nobody uses yet it becomes the topic's.
 
     :raises IncompatibleSchema: it cannot read the topic
@@ -44,7 +44,7 @@ async def for_consumer(registry: SchemaRegistry, topic: Topic, schema: SchemaDat
     await registry.check_consumer(topic.name.schema_path, schema, topic.policies.schema_compatibility)
 
 
-def _is_idle(topic: Topic) -> bool:
+def _is_idle(topic: AnyTopic) -> bool:
     """Nobody publishes, nobody consumes with a schema in mind, nothing is stored."""
     if topic.producers or topic.stored_bytes:
         return False

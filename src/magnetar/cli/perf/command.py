@@ -203,7 +203,8 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
             parsed, client, shared, topics, subscriptions, earliest=True, numbered=len(senders)
         )
         live, seconds = _live(parsed, share)
-        wanted = plan(parsed, share, rate=parsed.rate, messages=parsed.num_messages)
+        lossy = all(topic.startswith("non-persistent://") for topic in topics)
+        wanted = plan(parsed, share, rate=parsed.rate, messages=parsed.num_messages, lossy=lossy)
         load = Load(wanted, shared, senders, receivers, len(subscriptions), live, seconds)
         await _finish(load, load.run())
         if any(receiver.foreign for receiver in receivers):

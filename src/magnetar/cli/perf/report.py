@@ -41,7 +41,9 @@ def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, Any]:
     failures = list(load.shared.failures)
     if duplicates:
         failures.append(f"{duplicates} messages came twice")
-    if missing:
+    if load.plan.lossy:
+        missing = load.lost
+    elif missing:
         failures.append(f"{missing} messages were lost")
     if disorder and disorder_counts:
         failures.append(f"{disorder} messages came out of order")

@@ -218,8 +218,13 @@ def readers(
     return [ApiConsumer(client, topic, settings, shared, None, start) for topic in topics]
 
 
-def plan(parsed: argparse.Namespace, share: Share, *, rate: float, messages: int) -> Plan:
-    """:param rate: of all processes together"""
+def plan(
+    parsed: argparse.Namespace, share: Share, *, rate: float, messages: int, lossy: bool = False
+) -> Plan:
+    """:param rate: of all processes together
+
+    :param lossy: messages may be lost
+    """
     return Plan(
         warmup=parsed.warmup_time,
         seconds=parsed.test_duration,
@@ -227,6 +232,7 @@ def plan(parsed: argparse.Namespace, share: Share, *, rate: float, messages: int
         rate=rate / share.of,
         server_pids=parsed.server_pid,
         max_behind=getattr(parsed, "max_behind", 0) // share.of,
+        lossy=lossy,
         begin_at=share.begin_at,
     )
 

@@ -12,6 +12,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
+import org.apache.pulsar.client.api.KeySharedPolicy;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
@@ -19,6 +20,7 @@ import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.client.impl.MessageImpl;
 
 /** What only the official Java client asks of a broker; the broker deduplicates. */
 public final class Semantics {
@@ -39,6 +41,8 @@ public final class Semantics {
         check("consumer-epoch", 100, run::consumerEpoch);
         check("subscription-properties", 0, run::subscriptionProperties);
         check("highest-sequence-id", 7, run::highestSequenceId);
+        check("ordering-key", 80, run::orderingKey);
+        check("out-of-order", 0, run::outOfOrder);
         run.client.close();
     }
 
@@ -100,16 +104,33 @@ public final class Semantics {
                     sent.add(producer.sendAsync(bytes(index)));
                 }
                 for (int turn = 0; turn < 10; turn++) {
-                    receive(consumer, 0, 1 + 3 * turn);
+                    receiveFrom(consumer, turn, 1 + 3 * turn);
                     consumer.redeliverUnacknowledgedMessages();
                 }
                 for (CompletableFuture<MessageId> each : sent) {
                     each.get(SECONDS, TimeUnit.SECONDS);
                 }
             }
-            receive(consumer, 0, 100);
+            receiveFrom(consumer, 10, 100);
             expectNothing(consumer);
             consumer.close();
+        }
+    }
+
+    /**
+     * Messages from 0 on. The library forgets what it had received before it counts its epoch up: a message that
+     * comes in between is given out although it carries the former epoch.
+     */
+    private static void receiveFrom(Consumer<byte[]> consumer, long epoch, int count) throws Exception {
+        for (long number = 0; number < count; ) {
+            Message<byte[]> message = consumer.receive(SECONDS, TimeUnit.SECONDS);
+            expect(message != null, number + " did not arrive");
+            String found = new String(message.getData(), StandardCharsets.UTF_8);
+            if (number == 0 && ((MessageImpl<byte[]>) message).getConsumerEpoch() < epoch) {
+                continue;
+            }
+            expect(found.equals(Long.toString(number)), found + " in place of " + number);
+            number++;
         }
     }
 
@@ -162,6 +183,61 @@ public final class Semantics {
         producer.flush();
         for (CompletableFuture<MessageId> each : sent) {
             each.get(SECONDS, TimeUnit.SECONDS);
+        }
+    }
+
+    private int[] shares(Consumer<byte[]> first, Consumer<byte[]> second, int count) throws Exception {
+        int[] shares = new int[2];
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
+        while (shares[0] + shares[1] < count) {
+            expect(System.nanoTime() < deadline, shares[0] + " and " + shares[1] + " of " + count);
+            if (first.receive(10, TimeUnit.MILLISECONDS) != null) {
+                shares[0]++;
+            }
+            if (second.receive(10, TimeUnit.MILLISECONDS) != null) {
+                shares[1]++;
+            }
+        }
+        return shares;
+    }
+
+    /** The ordering key says who gets a message, and the key only where there is none. */
+    private void orderingKey() throws Exception {
+        String topic = topic("ordering-key");
+        try (Consumer<byte[]> first = consumer(topic, SubscriptionType.Key_Shared).subscribe();
+                Consumer<byte[]> second = consumer(topic, SubscriptionType.Key_Shared).subscribe();
+                Producer<byte[]> producer = client.newProducer().topic(topic).enableBatching(false).create()) {
+            for (int number = 0; number < 40; number++) {
+                producer.newMessage().key("k" + number).orderingKey(bytes(7)).value(bytes(number)).send();
+            }
+            int[] together = shares(first, second, 40);
+            expect(together[0] == 0 || together[1] == 0, together[0] + " and " + together[1] + " of one ordering key");
+            for (int number = 0; number < 40; number++) {
+                producer.newMessage().key("k").orderingKey(bytes(number)).value(bytes(number)).send();
+            }
+            int[] apart = shares(first, second, 40);
+            expect(apart[0] > 0 && apart[1] > 0, "one consumer got all ordering keys");
+        }
+    }
+
+    private ConsumerBuilder<byte[]> keyShared(String topic, boolean outOfOrder) {
+        return consumer(topic, SubscriptionType.Key_Shared)
+                .keySharedPolicy(
+                        KeySharedPolicy.autoSplitHashRange().setAllowOutOfOrderDelivery(outOfOrder));
+    }
+
+    /** Whoever joins must allow what the others allow. */
+    private void outOfOrder() throws Exception {
+        String topic = topic("out-of-order");
+        try (Consumer<byte[]> first = keyShared(topic, true).subscribe();
+                Consumer<byte[]> second = keyShared(topic, true).subscribe()) {
+            expect(first.isConnected() && second.isConnected(), "not connected");
+            try {
+                keyShared(topic, false).subscribe().close();
+            } catch (PulsarClientException refused) {
+                return;
+            }
+            throw new IllegalStateException("one that wants order joined those that do not");
         }
     }
 }

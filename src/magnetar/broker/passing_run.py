@@ -1,0 +1,57 @@
+"""Entries on their way through a non-persistent topic."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from magnetar.managed_ledger.position import Position
+
+PASSING_ID: Position = (0, 0)
+"""What all messages of non-persistent topics have as their id, and their receipts."""
+
+DROPPED_ID: Position = (-1, -1)
+"""In the receipt of a message that was dropped as too many were in flight."""
+
+
+class PassingRun:
+    """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` together.
+
+    Nobody keeps it: the arrays may be used again for the next run.
+    """
+
+    __slots__ = ("buffer", "count", "ends", "messages", "sizes", "starts")
+
+    def __init__(
+        self, buffer: bytes, starts: array[int], ends: array[int], sizes: array[int], count: int
+    ) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.ends = ends
+        self.sizes = sizes
+        self.count = count
+        self.messages = sum(sizes[:count])
+
+    def only(self, chosen: Sequence[int]) -> PassingRun:
+        """Some of its entries."""
+        return PassingRun(
+            self.buffer,
+            array("q", [self.starts[index] for index in chosen]),
+            array("q", [self.ends[index] for index in chosen]),
+            array("i", [self.sizes[index] for index in chosen]),
+            len(chosen),
+        )
+
+    def messages_in(self, first: int, end: int) -> int:
+        """Messages of the entries [first, end)."""
+        if first == 0 and end == self.count:
+            return self.messages
+        return sum(self.sizes[first:end])
+
+    def entry_bytes(self, first: int, end: int) -> int:
+        """Bytes of the entries [first, end)."""
+        return sum(self.ends[first:end]) - sum(self.starts[first:end])
+
+    def bytes_in(self, first: int, end: int) -> int:
+        """At least the bytes of the entries [first, end); more where other bytes lie between them."""
+        return self.ends[end - 1] - self.starts[first] if first < end else 0
