@@ -1,0 +1,106 @@
+"""What options say, and which are refused; places and offsets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from magnetar.client.message_id import MessageId
+from magnetar.spark.errors import InvalidOption, InvalidPlace
+from magnetar.spark.ledgers import Layout, Range, ranges_between
+from magnetar.spark.options import Options
+from magnetar.spark.planning import parts_of, ranges_from_splits, splits_of
+from magnetar.spark.positions import Offset, Place, TopicOffset, parse_message_id
+
+BASE = {"service.url": "pulsar://h:1", "admin.url": "http://h:2"}
+
+
+def test_names_are_found_whatever_their_case() -> None:
+    found = Options.parse(
+        {**BASE, "TOPIC": "t", "MaxRowsPerTrigger": "5", "pulsar.reader.receiverQueueSize": "7"}
+    )
+    assert found.topics == ("persistent://public/default/t",)
+    assert found.max_rows_per_trigger == 5
+    assert found.reader == {"receiver_queue_size": 7}
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"toppic": "t"}, "there is no option 'toppic'"),
+        ({"topic": "t", "topics": "a,b"}, "only one of"),
+        ({"startingOffsets": "earliest", "startingTime": "1"}, "only one of"),
+        ({"startingOffsets": "newest"}, "earliest, latest or JSON"),
+        ({"maxRowsPerTrigger": "0"}, "'maxRowsPerTrigger' must be a whole number from 1 on"),
+        ({"failOnDataLoss": "maybe"}, "must be true or false"),
+        ({"topic": "non-persistent://a/b/c"}, "keeps nothing"),
+        ({"topicsPattern": "("}, "no regular expression"),
+        ({"service.url": "pulsar+ssl://h:1"}, "TLS is not supported"),
+        ({"authParams": "x"}, "authentication is not supported"),
+        ({"tlsTrustCertsFilePath": "x"}, "TLS is not supported"),
+        ({"topic.schema.class": "a.B"}, "class of Java"),
+        ({"pulsar.client.numIoThreads": "2"}, "is not supported; pulsar.client."),
+        ({"pulsar.producer.compressionType": "ARJ"}, "cannot be 'ARJ'"),
+        ({"mode": "FAILFAST", "quarantine.path": "x"}, "no use"),
+        ({"admin.url": ""}, "must be like http"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(more: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidOption, match=text):
+        Options.parse({**BASE, **more})
+
+
+def test_message_ids_are_read_in_both_forms() -> None:
+    import base64
+
+    assert parse_message_id("3:4") == (3, 4, -1)
+    assert parse_message_id("3:4:5") == (3, 4, 5)
+    encoded = base64.b64encode(MessageId(1, 3, 4, 5, 9).serialize()).decode()
+    assert parse_message_id(encoded) == (3, 4, 5)
+    for wrong in ("3", "a:b", "-1:2", "", "AAAA"):
+        with pytest.raises(InvalidPlace):
+            parse_message_id(wrong)
+
+
+def test_offsets_survive_json() -> None:
+    topic = "persistent://public/default/t"
+    offset = Offset({topic: TopicOffset(Place(3, 4, 5), (Place(1, 9),), Place(1, 2))}, "s", 7)
+    assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    assert Offset.from_json({"topics": {"t": "3:4"}}).topics[topic].next == Place(3, 4)
+    for wrong in (
+        [],
+        {},
+        {"topics": {"t": {}}},
+        {"topics": {"t": {"next": "1:2", "splits": ["3:1", "2:1"]}}},
+    ):
+        with pytest.raises(InvalidPlace):
+            Offset.from_json(wrong)
+
+
+LAYOUT = Layout(((2, 10, 100), (3, 0, 0), (5, 7, 70), (9, 4, 40)), {})
+
+
+@pytest.mark.parametrize("start", [Place(2, 0), Place(2, 9, 3), Place(2, 10), Place(5, 3), Place(9, 4)])
+@pytest.mark.parametrize("end", [Place(2, 4), Place(5, 0), Place(5, 7), Place(5, 2, 6), Place(9, 4)])
+def test_splits_give_the_ranges_again(start: Place, end: Place) -> None:
+    ranges = ranges_between(LAYOUT, start, end)
+    if ranges:
+        last = ranges[-1]
+        offset = TopicOffset(Place(last.ledger, last.end, last.end_index), splits_of(ranges))
+        assert ranges_from_splits(start, offset) == ranges
+
+
+def test_parts_hold_everything_once_and_are_no_larger_than_asked() -> None:
+    ranges = ranges_between(LAYOUT, Place(2, 1, 2), Place(9, 3, 1))
+    for size in range(1, 25):
+        parts = parts_of("t", ranges, size)
+        assert all(sum(each.entries for each in part.ranges) <= size for part in parts)
+        pieces = [each for part in parts for each in part.ranges]
+        merged: list[Range] = []
+        for piece in pieces:
+            if merged and (merged[-1].ledger, merged[-1].end) == (piece.ledger, piece.first):
+                before = merged.pop()
+                piece = Range(piece.ledger, before.first, before.first_index, piece.end, piece.end_index)
+            merged.append(piece)
+        assert merged == ranges
