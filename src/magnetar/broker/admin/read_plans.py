@@ -36,7 +36,7 @@ class ReadPlanAdmin:
         plans, held = self._plans(), self._seconds(seconds)
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed("A read plan is for a topic without partitions, or for one partition")
-        ledger = (await self._topics.existing(topic)).managed_ledger
+        ledger = (await self._topics.persistent(topic)).managed_ledger
         try:
             plan = plans.make(_ranges(ledger, start, end), held)
         except TooManyReadPlans as error:
