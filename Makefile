@@ -60,7 +60,7 @@ run: $(VENV)/.to-run
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors spark
 
 lint: setup
 	@$(VENV)/bin/ruff check .

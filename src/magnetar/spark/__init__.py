@@ -14,10 +14,14 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("pulsar")`` known to a session.
+    """Makes ``format("pulsar")`` known to a session, and lets filters reach it.
+
+    Spark refuses to read from a source that takes filters over while
+    ``spark.sql.python.filterPushdown.enabled`` is false, as it is by default.
 
     :raises ImportError: PySpark is missing, or older than 4.2
     """
     from magnetar.spark.source import PulsarDataSource
 
     spark.dataSource.register(PulsarDataSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

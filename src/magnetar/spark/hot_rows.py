@@ -112,11 +112,16 @@ class RowBuilder:
     """Columns of messages; times are in microseconds since 1970, ``event_times`` is 0 where there is none."""
 
     def __init__(
-        self, partition: int, decompress: Callable[[int, bytes, int], bytes], rows: int = 8192
+        self,
+        partition: int,
+        decompress: Callable[[int, bytes, int], bytes],
+        rows: int = 8192,
+        size: int = 1 << 20,
     ) -> None:
         """:param partition: of the topic, told in message ids; -1: it is none
 
         :param decompress: codec, data, size → the data; its errors are let through
+        :param rows: for so many there is room at first; :param size: and for so many bytes of values
         """
         self.partition = partition
         self._decompress = decompress
@@ -125,7 +130,7 @@ class RowBuilder:
         """Rows so far."""
         self.taken = 0
         """Messages so far, with those that filters left out."""
-        self.values = Bytes(rows, 1 << 20)
+        self.values = Bytes(rows, size)
         self.keys = Bytes(rows, 1 << 16)
         self.ids = Bytes(rows, 1 << 18)
         self.names = Bytes(64, 1 << 12)

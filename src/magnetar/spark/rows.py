@@ -19,7 +19,7 @@ from magnetar.spark.hot_rows import REASONS, Bytes, RowBuilder
 __all__ = ["ColumnsOf", "EntryPart", "Malformed", "Wanted", "record_batches"]
 
 BATCH_ROWS = 8192
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
 """A record batch is handed on when it has as many rows, or bytes of values."""
 
 
@@ -97,13 +97,14 @@ def record_batches(
             malformed(Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data))
         if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
             yield _batch(topic, rows, arrow, content, malformed)
-            rows = _builder(partition, wanted)
+            # As large as the last one, so that nothing has to grow.
+            rows = _builder(partition, wanted, rows.values.end + rows.values.end // 8)
     if rows.count:
         yield _batch(topic, rows, arrow, content, malformed)
 
 
-def _builder(partition: int, wanted: Wanted) -> RowBuilder:
-    rows = RowBuilder(partition, decompress, BATCH_ROWS + 1024)
+def _builder(partition: int, wanted: Wanted, size: int = 1 << 18) -> RowBuilder:
+    rows = RowBuilder(partition, decompress, BATCH_ROWS + 1024, size)
     rows.times_from, rows.times_to = wanted.times_from, wanted.times_to
     if wanted.keys is not None:
         rows.want_keys(wanted.keys)

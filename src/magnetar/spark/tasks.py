@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
+from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.spark import segments
 from magnetar.spark.columns import METADATA_NAMES, VALUE
 from magnetar.spark.connection import Connection
@@ -34,6 +35,7 @@ def read_part(
     """
     if not part.ranges:
         return
+    keep_freed_buffers()
     with Connection(options) as connection, Quarantine(options, part) as quarantine:
         content = None
         if definition.kind not in ("NONE", "BYTES"):

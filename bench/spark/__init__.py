@@ -1,0 +1,1 @@
+"""Measures of the Spark source; each module is a command: ``python -m bench.spark.read``."""
