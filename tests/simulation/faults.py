@@ -117,8 +117,8 @@ async def unload(fate: Fate) -> None:
     if service is not None and simulation is not None and service.topics:
         topic = fate.random.choice(list(service.topics.values()))
         unloading = simulation.loop.create_task(service.unload_topic(topic))
-        if not world.limits.writes_all_ranges:
-            known = world.model.topic(topic.full_name)
+        known = world.model.topics.get(topic.full_name)
+        if known is not None and not world.limits.writes_all_ranges:
             known.doubt_all()
             unloading.add_done_callback(lambda _done: known.doubt_all())
 

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import functions as f
-
-from conftest import session
+from spark_world import session
 
 
 def main() -> None:

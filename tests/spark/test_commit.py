@@ -9,8 +9,8 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
+from spark_world import Cluster
 
-from conftest import Cluster
 from magnetar.client import MessageId
 from magnetar.spark.committing import commit
 from magnetar.spark.cutting import CutEntry, RowCutter

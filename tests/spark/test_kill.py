@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 from server import MINIATURE, Server
+from spark_world import Cluster
 
-from conftest import Cluster
 from magnetar.client import InitialPosition, MessageId
 
 KILLS = int(os.environ.get("MAGNETAR_SPARK_KILLS", "5"))

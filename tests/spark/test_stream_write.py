@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from spark_world import Cluster
 from test_write import messages
-
-from conftest import Cluster
 
 
 def run(frame: DataFrame, cluster: Cluster, checkpoint: Path | str, **options: str) -> None:
@@ -69,6 +68,7 @@ def test_a_batch_that_was_published_and_not_logged_is_not_published_again(
 
 def test_from_topic_to_topic(spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:
     source = topic + "-source"
+    cluster.client.subscribe(source, "keep").close()
     producer = cluster.client.create_producer(source)
     for number in range(50):
         producer.send(b"%d" % number, partition_key=f"k{number % 7}", properties={"n": str(number)})
@@ -78,6 +78,7 @@ def test_from_topic_to_topic(spark: SparkSession, cluster: Cluster, topic: str, 
         .options(**cluster.options(topic=source, startingOffsets="earliest"))
         .load()
         .drop("__topic")
+        .withColumn("__key", f.col("__key").cast("string"))
     )
     run(read, cluster, tmp_path / "checkpoint", topic=topic)
     found = messages(cluster, topic)

@@ -141,6 +141,8 @@ def _full_name(text: str) -> str:
         name = TopicName.parse(text)
     except InvalidName as error:
         raise InvalidRows(f"{TOPIC}: {error}") from error
+    if not name.persistent:
+        raise InvalidRows(f"{TOPIC}: {text} is not persistent: what is written to it may be lost")
     return str(name)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError
 from magnetar.spark.columns import VALUE
@@ -85,6 +86,7 @@ def record_batches(
     :param content: makes columns of the contents; None: they stay bytes
     :param malformed: told of each entry or message that cannot be taken apart
     """
+    keep_freed_buffers()
     arrow = to_arrow_schema(schema, timezone="UTC")
     rows = _builder(partition, wanted)
     for part in parts:

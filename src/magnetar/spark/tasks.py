@@ -35,7 +35,6 @@ def read_part(
     """
     if not part.ranges:
         return
-    keep_freed_buffers()
     with Connection(options) as connection, Quarantine(options, part) as quarantine:
         content = None
         if definition.kind not in ("NONE", "BYTES"):
