@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
-from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.spark import segments
 from magnetar.spark.columns import METADATA_NAMES, VALUE
 from magnetar.spark.connection import Connection
