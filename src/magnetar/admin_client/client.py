@@ -10,6 +10,8 @@ from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
+_READ_PLANS = "/admin/v2/magnetar/read-plans"
+
 
 def topic_path(text: str) -> str:
     """Where a topic is in the admin interface.
@@ -113,6 +115,31 @@ class AdminClient:
         path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
         self._http.ask("DELETE", path, {"force": _truth(force)})
 
+    # Read plans, of Magnetar alone
+
+    def make_read_plan(
+        self, topic: str, start: tuple[int, int], end: tuple[int, int] | None = None, seconds: int = 600
+    ) -> dict[str, Any]:
+        """Which files hold the entries from ``start`` on and before ``end`` (None: all there are).
+
+        They stay for so many seconds; what no file holds yet is read through the broker.
+        """
+        asked: dict[str, Any] = {"start": _message_id(start), "seconds": seconds}
+        if end is not None:
+            asked["end"] = _message_id(end)
+        path = f"{_READ_PLANS}/{topic_path(topic).removeprefix('/admin/v2/')}"
+        return dict(self._http.ask("POST", path, body=json.dumps(asked)))
+
+    def prolong_read_plan(self, plan_id: str, seconds: int = 600) -> None:
+        """The files of a plan stay for so many seconds from now on."""
+        self._http.ask(
+            "PUT", f"{_READ_PLANS}/{quote(plan_id, safe='')}", body=json.dumps({"seconds": seconds})
+        )
+
+    def release_read_plan(self, plan_id: str) -> None:
+        """The files of a plan are not needed any more."""
+        self._http.ask("DELETE", f"{_READ_PLANS}/{quote(plan_id, safe='')}")
+
     # Namespaces, tenants, clusters, brokers
 
     def namespaces(self, tenant: str) -> list[str]:
@@ -146,6 +173,10 @@ class AdminClient:
 def _namespace_path(namespace: str) -> str:
     name = NamespaceName.parse(namespace)
     return f"{'/admin' if name.legacy else '/admin/v2'}/namespaces/{name}"
+
+
+def _message_id(position: tuple[int, int]) -> dict[str, int]:
+    return {"ledgerId": position[0], "entryId": position[1]}
 
 
 def _truth(value: bool) -> str:

@@ -57,5 +57,7 @@ class BrokerSettings:
     """Messages outstanding on all shared subscriptions together; 0 for any number."""
     unacked_share_when_blocked: float = 0.16
     """The part of it that a subscription may have outstanding when it is reached."""
+    max_read_plan_seconds: int = 3600
+    """For which a read plan may be held; 0: there are none."""
     runtime: dict[str, str] = field(default_factory=dict)
     """Every setting in effect by Pulsar's name, as text."""

@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.command == "standalone":
         return _standalone(parsed)
+    if parsed.command == "pipeline":
+        return _pipeline(parsed)
     if parsed.command == "version":
         sys.stdout.write(f"magnetar {__version__}\n")
         return 0
@@ -67,9 +69,45 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY",
         help="start although the file sets KEY, a promise this release does not keep (may be repeated)",
     )
+    _add_pipeline(commands)
     standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
     standalone.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
     return parser
+
+
+def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    pipeline = commands.add_parser(
+        "pipeline",
+        help="run a pipeline on Spark",
+        description="Runs a pipeline on Spark (docs/pipelines.md); needs magnetar[spark].",
+    )
+    pipeline.add_argument("name", metavar="NAME", help="which one; 'list' tells them all")
+    pipeline.add_argument("--config", type=Path, metavar="FILE", help="its configuration, TOML or JSON")
+    pipeline.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+    pipeline.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _pipeline(parsed: argparse.Namespace) -> int:
+    from magnetar.spark.pipelines.names import PIPELINES
+
+    if parsed.name == "list":
+        for name, each in PIPELINES.items():
+            sys.stdout.write(f"{name:18}{each.summary}\n")
+        return 0
+    if parsed.name not in PIPELINES:
+        sys.stderr.write(
+            f"magnetar: there is no pipeline {parsed.name!r}; known are {', '.join(PIPELINES)}\n"
+        )
+        return 2
+    if parsed.config is None:
+        sys.stderr.write("magnetar: pipeline needs --config FILE\n")
+        return 2
+    try:
+        from magnetar.spark.pipelines.run import run_pipeline
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"magnetar: pipelines need Spark ({error}): pip install 'magnetar[spark]'\n")
+        return 1
+    return run_pipeline(parsed.name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
 
 
 def _port(text: str) -> int:

@@ -147,6 +147,7 @@ class Settings:
     magnetar_cache_size_bytes: int | None
     magnetar_read_max_entries: int | None
     magnetar_cursor_write_interval_ms: int
+    magnetar_read_plan_max_seconds: int
     magnetar_min_ledger_rollover_seconds: float | None
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from magnetar.http import handlers_cluster as cluster
 from magnetar.http import handlers_tenants as tenants
 from magnetar.http.endpoints_namespaces import NAMESPACES
+from magnetar.http.endpoints_read_plans import READ_PLANS
 from magnetar.http.endpoints_schemas import SCHEMAS
 from magnetar.http.endpoints_topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints_topics import TOPICS
@@ -139,4 +140,5 @@ ENDPOINTS: Sequence[Endpoint] = (
     *TOPICS,
     *TOPIC_POLICIES,
     *SCHEMAS,
+    *READ_PLANS,
 )

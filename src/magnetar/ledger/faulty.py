@@ -114,6 +114,7 @@ class FaultyLedgerStore:
         self.inner = inner
         self.loop = loop
         self.cursor_write_interval = inner.cursor_write_interval
+        self.read_plans = inner.read_plans
         self.durability_delay = 0.0
         """Seconds by which every acknowledgement comes later."""
         self._failing_entries: dict[int | None, int] = {}

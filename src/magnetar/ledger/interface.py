@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from magnetar.ledger.entry_run import EntryRun
 
@@ -46,6 +46,14 @@ class DataDamaged(LedgerError):
 
 class StoreClosed(LedgerError):
     """The store is stopping."""
+
+
+class NoSuchReadPlan(LedgerError):
+    """The read plan was released, or has expired."""
+
+
+class TooManyReadPlans(LedgerError):
+    """As many read plans are held as the store allows."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,56 @@ class LedgerReader(Protocol):
     def close(self) -> None: ...
 
 
+class PlannedRange(NamedTuple):
+    """Entries of one ledger that lie in one file, which nobody changes any more."""
+
+    ledger_id: int
+    first_entry_id: int
+    last_entry_id: int
+    segment_id: int
+    segment_file: str
+    """Below the store's data directory, as is the index."""
+    index_file: str
+
+
+class ReadPlan(NamedTuple):
+    """Where readers in other processes find entries. What no range names is read through the store."""
+
+    plan_id: str
+    seconds: float
+    """How long the files stay; see ``ReadPlans.prolong``."""
+    ranges: Sequence[PlannedRange]
+
+
+class ReadPlans(Protocol):
+    """Files for readers in other processes on the same file system."""
+
+    def make(self, ranges: Sequence[tuple[int, int, int]], seconds: float) -> ReadPlan:
+        """A plan for (ledger id, first entry, last entry) of each; its files stay for ``seconds``.
+
+        :raises TooManyReadPlans: release some, or wait until they expire
+        :raises StoreClosed: the store is stopping
+        """
+        ...
+
+    def prolong(self, plan_id: str, seconds: float) -> None:
+        """From now on the files stay for ``seconds``.
+
+        :raises NoSuchReadPlan: it was released or has expired
+        """
+        ...
+
+    def release(self, plan_id: str) -> None:
+        """The files are not needed any more. A plan that is gone is fine."""
+        ...
+
+
 class LedgerStore(Protocol):
+    @property
+    def read_plans(self) -> ReadPlans | None:
+        """None: entries come through the store alone."""
+        ...
+
     cursor_write_interval: float | None
     """Seconds between two writes of a dirty cursor when appends are nearly free (they ride along with the
     next group commit); None: the owner's own rate limit holds."""

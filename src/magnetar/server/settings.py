@@ -109,6 +109,7 @@ def broker_settings(
         max_pattern_length=settings.subscription_pattern_max_length,
         max_unacked=settings.max_unacked_messages_per_broker,
         unacked_share_when_blocked=settings.max_unacked_messages_per_subscription_on_broker_blocked,
+        max_read_plan_seconds=settings.magnetar_read_plan_max_seconds,
         runtime=dict(runtime),
     )
 

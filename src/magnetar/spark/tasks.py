@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
+from magnetar.spark import segments
 from magnetar.spark.columns import METADATA_NAMES, VALUE
 from magnetar.spark.connection import Connection
 from magnetar.spark.entries import entries_of, partition_of
@@ -37,7 +38,8 @@ def read_part(
         content = None
         if definition.kind not in ("NONE", "BYTES"):
             content = Contents(connection.admin, part.topic, definition)
-        entries = entries_of(connection, part.topic, part.ranges)
+        read = segments.entries_of if options.read_mode == "segments" else entries_of
+        entries = read(connection, part.topic, part.ranges)
         yield from record_batches(
             part.topic, partition_of(part.topic), entries, schema, wanted, content, quarantine.add
         )

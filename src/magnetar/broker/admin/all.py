@@ -6,6 +6,7 @@ from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.read_plans import ReadPlanAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin
 from magnetar.broker.admin.tenants import TenantAdmin
@@ -24,4 +25,5 @@ class Admin:
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.messages = MessageAdmin(broker, self.topics)
         self.topic_policies = TopicPolicyAdmin(broker)
+        self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)

@@ -19,6 +19,7 @@ from magnetar.ledger.embedded.group import (
     body_is_whole,
     take_entries,
 )
+from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex, load_part
 from magnetar.ledger.embedded.segment_header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -145,6 +146,47 @@ class SegmentReader:
         starts, ends = array("q"), array("q")
         take_entries(data, 0, run.entries, 0, run.entries, run.body_length, starts, ends)
         return [data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+class EntriesDamaged(Exception):
+    """Entries in a segment do not carry their checksum; says which."""
+
+
+def entries_of_part(
+    segment: SegmentReader, read_index: ReadAt, ledger_id: int, first: int, last: int
+) -> Iterator[tuple[int, bytes]] | None:
+    """Entries ``first`` to ``last`` of a ledger, with their ids: what a read plan says lies in a segment.
+
+    None: the index does not know them; ask the store. The caller holds a shared lock on the segment's file
+    and has looked at its header.
+
+    :raises EntriesDamaged: while they are read: some do not carry their checksum
+    """
+    part = load_part(read_index, segment.segment_id, ledger_id, first)
+    if part is None or part.last_entry_id < last:
+        return None
+    return _entries_of_part(segment, part, ledger_id, first, last)
+
+
+def _entries_of_part(
+    segment: SegmentReader, part: PartIndex, ledger_id: int, first: int, last: int
+) -> Iterator[tuple[int, bytes]]:
+    for number in range(part.run_of(first), part.run_of(last) + 1):
+        run_first, count = part.entries_of(number)
+        at = number * RUN_FIELDS
+        offset, length, checksum = part.runs[at + 1 : at + 4]
+        data = segment.bytes_at(offset, length)
+        if not body_is_whole(data, 0, length, checksum):
+            raise EntriesDamaged(
+                f"segment {segment.segment_id} at offset {offset}: entries {run_first} to "
+                f"{run_first + count - 1} of ledger {ledger_id} are damaged"
+            )
+        starts, ends = array("q"), array("q")
+        skip = max(0, first - run_first)
+        wanted = min(count, last + 1 - run_first) - skip
+        take_entries(data, 0, count, skip, wanted, length, starts, ends)
+        for index, start in enumerate(starts):
+            yield run_first + skip + index, data[start : ends[index]]
 
 
 def _with_runs(data: bytes, group: Group, table_end: int) -> Group:

@@ -41,6 +41,8 @@ class EmbeddedSettings:
     """Sealed segments kept open for reading."""
     free_segments: int = 2
     """Dead segments kept to be used again; more are removed."""
+    read_plans: int = 1000
+    """Plans that may be held at the same time."""
     reserve_bytes: int = 64 << 20
     """Free space below which no new segment is begun and the process stops instead."""
     sparse_fraction: float = 0.5

@@ -16,6 +16,7 @@ from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter, WriteContext
 from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.maintenance import Maintenance
 from magnetar.ledger.embedded.opening import open_directory
+from magnetar.ledger.embedded.read_plans import EmbeddedReadPlans
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
@@ -48,6 +49,7 @@ class EmbeddedLedgerStore:
         reads = self._reads = SegmentReads(io, files, settings)
         lookup = self._lookup = IndexLookup(files, reads, settings.index_cache_bytes)
         self._context = ReadContext(table, lookup, reads, files, settings.coalesce_gap_bytes)
+        self.read_plans = EmbeddedReadPlans(io, self._context, settings.read_plans)
         self._writers: dict[int, EmbeddedWriter] = {}
         self._recovering: dict[int, Any] = {}
         self._deleting: dict[int, Any] = {}
@@ -145,6 +147,7 @@ class EmbeddedLedgerStore:
     async def _stop(self) -> None:
         for writer in self._writers.values():
             writer.refuse(LedgerClosed("the ledger store is closing"))
+        self.read_plans.close()
         await self._log.drain()
         await self._maintenance.stop()
         if not self._log.failed:

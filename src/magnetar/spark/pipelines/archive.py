@@ -1,0 +1,132 @@
+"""``archive``: a topic becomes partitioned Parquet files, exactly once; run it again for what came since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from magnetar.spark.pipelines.lake import Lake, LakeFile
+from magnetar.spark.pipelines.plots import Plot, Series
+from magnetar.spark.pipelines.report import Report, Table
+from magnetar.spark.pipelines.work import Work, follow
+
+_FORMATS = {"date": "yyyy-MM-dd", "hour": "HH"}
+_MOST_BARS = 60
+
+
+@dataclass(frozen=True)
+class ArchiveConfig:
+    topic: str
+    path: Path
+    """The folder of the archive."""
+    partition_by: Literal["date", "hour"] = "date"
+    """``hour``: by date and hour."""
+    time: Literal["publish", "event"] = "publish"
+    """Which time partitions are made by."""
+    max_rows_per_batch: int = 1_000_000
+    file_mb: int = 128
+    """Smaller files of a partition are merged up to this size; 0: never."""
+    options: dict[str, str] = field(default_factory=dict)
+    """More options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        if self.max_rows_per_batch < 1:
+            raise ValueError("max_rows_per_batch must be 1 at least")
+
+
+CONFIG = ArchiveConfig
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: ArchiveConfig = work.config
+    files = Lake(config.path).files()
+    return [
+        f"would add what {config.topic} holds since the last run to {config.path}",
+        f"the archive has {sum(file.rows for file in files):,} messages in {len(files):,} files",
+    ]
+
+
+def run(work: Work) -> None:
+    config: ArchiveConfig = work.config
+    lake = Lake(config.path)
+    lake.recover()
+    before = sum(file.rows for file in lake.files())
+    work.progress.step("archiving")
+    told = _archive(work, lake)
+    work.progress.step("merging small files")
+    merged = lake.compact(work.spark, config.file_mb << 20, "__publishTime") if config.file_mb else 0
+    files = lake.summarize()
+    _tell(work.report, files, before, merged, told)
+
+
+def _archive(work: Work, lake: Lake) -> list[dict[str, Any]]:
+    config: ArchiveConfig = work.config
+    options = {
+        **work.cluster.options(),
+        "topic": config.topic,
+        "startingOffsets": "earliest",
+        "maxRowsPerTrigger": str(config.max_rows_per_batch),
+        **config.options,
+    }
+    names = ["date"] if config.partition_by == "date" else ["date", "hour"]
+    time = f.col("__publishTime")
+    if config.time == "event":
+        time = f.coalesce(f.col("__eventTime"), time)
+
+    def add(frame: DataFrame, batch: int) -> None:
+        for name in names:
+            frame = frame.withColumn(name, f.date_format(time, _FORMATS[name]))
+        lake.add(frame, batch, names)
+
+    messages = work.spark.readStream.format("pulsar").options(**options).load()
+    query = (
+        messages.writeStream.foreachBatch(add)
+        .queryName("archive")
+        .option("checkpointLocation", str(config.path / "_checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    return follow(query, work.progress)
+
+
+def _tell(
+    report: Report, files: list[LakeFile], before: int, merged: int, told: list[dict[str, Any]]
+) -> None:
+    rows = sum(file.rows for file in files)
+    report.figures.update(
+        {
+            "messages added": rows - before,
+            "messages in the archive": rows,
+            "files": len(files),
+            "small files merged": merged,
+            "bytes": sum(file.bytes for file in files),
+        }
+    )
+    partitions: dict[str, list[LakeFile]] = {}
+    for file in files:
+        partitions.setdefault(file.partition, []).append(file)
+    lines = [
+        (name, sum(file.rows for file in found), len(found), sum(file.bytes for file in found))
+        for name, found in sorted(partitions.items())
+    ]
+    report.tables.append(Table("Partitions", ("partition", "messages", "files", "bytes"), lines))
+    shown = lines[-_MOST_BARS:]
+    points = [(float(number), float(line[1])) for number, line in enumerate(shown)]
+    labels = [line[0].replace("date=", "").replace("/hour=", " ") for line in shown]
+    if shown:
+        report.plots.append(Plot("Messages by partition", [Series("", points)], "messages", labels=labels))
+    speed = [
+        (datetime.fromisoformat(each["timestamp"].replace("Z", "+00:00")).timestamp(), each)
+        for each in told
+        if each["numInputRows"]
+    ]
+    if len(speed) > 1:
+        rates = [(time, float(each["processedRowsPerSecond"])) for time, each in speed]
+        plot = Plot("Speed of the batches", [Series("", rates)], "messages/s", "time", times=True)
+        report.plots.append(plot)

@@ -1,0 +1,155 @@
+"""Configuration files of pipelines, TOML or JSON: sections become frozen dataclasses.
+
+All problems of a file are told at once.
+
+A section's fields may be texts, numbers, truths, paths, choices (``Literal``), lists of texts
+(``tuple[str, ...]``) and maps of texts (``dict[str, str]``); each may be left out when it has a default.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from magnetar.spark.pipelines.errors import ConfigurationRefused
+
+__all__ = ["Cluster", "Document", "SparkSection", "load_document"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the messages are."""
+
+    service_url: str = "pulsar://localhost:6650"
+    admin_url: str = "http://localhost:8080"
+
+    def options(self) -> dict[str, str]:
+        """As options of ``format("pulsar")``."""
+        return {"service.url": self.service_url, "admin.url": self.admin_url}
+
+
+@dataclass(frozen=True)
+class SparkSection:
+    """Where Spark runs."""
+
+    master: str = "local[*]"
+    """``local[N]``, ``spark://host:port``, or ``sc://host:port`` for Spark Connect."""
+    conf: dict[str, str] = field(default_factory=dict)
+    """Settings of Spark, by name."""
+
+
+class Document:
+    """A configuration file that was read; sections are taken out by type."""
+
+    def __init__(self, values: Mapping[str, Any], directory: Path) -> None:
+        """:param directory: relative paths begin here"""
+        self._values = values
+        self._directory = directory
+        self._taken: set[str] = set()
+        self._problems: list[str] = []
+
+    def section(self, name: str, kind: type[T]) -> T | None:
+        """A section as ``kind``; None when something in it is wrong, which :meth:`check` raises."""
+        self._taken.add(name)
+        value = self._values.get(name, {})
+        if not isinstance(value, Mapping):
+            self._problems.append(f"{name}: a section is wanted, not {value!r}")
+            return None
+        before = len(self._problems)
+        given = self._fields(name, value, kind)
+        if len(self._problems) > before:
+            return None
+        try:
+            return kind(**given)
+        except ValueError as error:
+            self._problems.append(f"{name}: {error}")
+            return None
+
+    def check(self) -> None:
+        """:raises ConfigurationRefused: something was wrong, or nobody took a section; says all of it"""
+        unknown = [name for name in self._values if name not in self._taken]
+        for name in unknown:
+            self._problems.append(
+                f"{name}: there is no such section; known are {', '.join(sorted(self._taken))}"
+            )
+        if self._problems:
+            raise ConfigurationRefused(self._problems)
+
+    def _fields(self, section: str, values: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+        assert is_dataclass(kind)
+        hints = get_type_hints(kind)
+        known = {each.name: each for each in fields(kind)}
+        for name in values:
+            if name not in known:
+                self._problems.append(f"{section}.{name}: there is no such key; known are {', '.join(known)}")
+        given = {}
+        for name, each in known.items():
+            if name not in values:
+                if each.default is MISSING and each.default_factory is MISSING:
+                    self._problems.append(f"{section}.{name} is missing")
+                continue
+            try:
+                given[name] = self._value(hints[name], values[name])
+            except ValueError as error:
+                self._problems.append(f"{section}.{name}: {error}")
+        return given
+
+    def _value(self, hint: Any, value: Any) -> Any:
+        """:raises ValueError: it is of another type"""
+        if get_origin(hint) is UnionType:
+            hint = next(each for each in get_args(hint) if each is not NoneType)
+        if get_origin(hint) is Literal:
+            if value not in get_args(hint):
+                raise ValueError(f"one of {', '.join(get_args(hint))} is wanted, not {value!r}")
+            return value
+        if get_origin(hint) is tuple:
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise ValueError(f"a list of texts is wanted, not {value!r}")
+            return tuple(value)
+        if get_origin(hint) is dict:
+            if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
+                raise ValueError(f"a table of texts is wanted, not {value!r}")
+            return dict(value)
+        if hint is Path:
+            if not isinstance(value, str) or not value or "://" in value:
+                raise ValueError(f"a folder that all of Spark's processes see is wanted, not {value!r}")
+            return self._directory / Path(value).expanduser()
+        return _plain(hint, value)
+
+
+_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _plain(hint: type[Any], value: Any) -> Any:
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{_NAMES[hint]} is wanted, not {value!r}")
+    return value
+
+
+def load_document(path: Path) -> Document:
+    """Reads a file that ends in ``.toml`` or ``.json``.
+
+    :raises ConfigurationRefused: it cannot be read
+    """
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix == ".json":
+            values = json.loads(text)
+        elif path.suffix == ".toml":
+            values = tomllib.loads(text)
+        else:
+            raise ConfigurationRefused([f"{path}: a file that ends in .toml or .json is wanted"])
+    except (OSError, ValueError) as error:
+        raise ConfigurationRefused([f"{path}: {error}"]) from error
+    if not isinstance(values, dict):
+        raise ConfigurationRefused([f"{path}: sections are wanted, not {type(values).__name__}"])
+    return Document(values, path.resolve().parent)

@@ -1,0 +1,40 @@
+"""Dead letters as official clients leave them, with columns for where they came from and why."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+__all__ = ["CAUSES", "SYSTEM_PROPERTIES", "with_origin"]
+
+CAUSES = ("EXCEPTION", "exception", "error", "cause")
+"""Properties that may tell the cause, the first that is there counts."""
+
+SYSTEM_PROPERTIES = (
+    "REAL_TOPIC",
+    "REAL_SUBSCRIPTION",
+    "RETRY_TOPIC",
+    "RECONSUMETIMES",
+    "DELAY_TIME",
+    "ORIGIN_MESSAGE_ID",
+    "ORIGIN_MESSAGE_IDY_TIME",
+)
+"""What clients add on the way to a retry or dead letter topic."""
+
+
+def with_origin(frame: DataFrame, causes: tuple[str, ...]) -> DataFrame:
+    """Adds ``cause``, ``origin_topic``, ``subscription``, ``attempts`` and ``origin_id``."""
+    own = f.regexp_replace("__topic", r"-partition-\d+$", "")
+    cause = f.coalesce(*[_property(each) for each in causes], f.lit("unknown"))
+    return (
+        frame.withColumn("cause", cause)
+        .withColumn("origin_topic", _property("REAL_TOPIC"))
+        .withColumn("subscription", f.coalesce(_property("REAL_SUBSCRIPTION"), f.lit("unknown")))
+        .withColumn("attempts", _property("RECONSUMETIMES").cast("int"))
+        .withColumn("origin_id", f.coalesce(_property("ORIGIN_MESSAGE_ID"), f.hex("__messageId")))
+        .withColumn("dead_letter_topic", own)
+    )
+
+
+def _property(name: str) -> Column:
+    return f.try_element_at(f.col("__messageProperties"), f.lit(name))

@@ -1,0 +1,113 @@
+"""``dlq-redrive``: chosen dead letters go back to where they came from, each once, however often it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from magnetar.spark.pipelines.dead_letters import CAUSES, SYSTEM_PROPERTIES, with_origin
+from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.outbox import Outbox
+from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.work import Work
+
+_OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
+REDRIVEN = "REDRIVEN_FROM"
+"""The property that tells which dead letter a message was."""
+
+
+@dataclass(frozen=True)
+class DlqRedriveConfig:
+    topic: str
+    """The dead letter topic."""
+    work: Path
+    """Remembers what was sent again: with another folder it would be sent again once more."""
+    target: str = ""
+    """Where to; empty: the topic that each dead letter names as its origin."""
+    where: str = ""
+    """An expression of Spark's SQL over cause, origin_topic, subscription, attempts, value, … ."""
+    most: int = 0
+    """Send so many at most in this run; 0: any number."""
+    causes: tuple[str, ...] = CAUSES
+    options: dict[str, str] = field(default_factory=dict)
+    """More options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        if self.most < 0 or not self.causes:
+            raise ValueError("most must not be negative, and causes must name a property at least")
+
+
+CONFIG = DlqRedriveConfig
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: DlqRedriveConfig = work.config
+    lines = [
+        f"{box.folder.name} was begun and is not finished: it would be published first"
+        for box in _boxes(config)
+        if not box.published
+    ]
+    for row in _counted(_chosen(work)):
+        lines.append(f"would send {row[2]:,} messages to {row[0]} ({row[1]})")
+    return lines or ["there is nothing to send"]
+
+
+def run(work: Work) -> None:
+    config: DlqRedriveConfig = work.config
+    boxes = _boxes(config)
+    for box in boxes:
+        if box.decided and not box.published:
+            work.progress.step(f"finishing {box.folder.name}")
+            _publish(work, box)
+    box = Outbox(config.work / f"run-{len([each for each in boxes if each.decided]):06d}")
+    work.progress.step("choosing dead letters")
+    chosen = _chosen(work)
+    if chosen.where("__topic IS NULL").count():
+        raise PipelineError("some dead letters do not tell where they came from: set 'target', or 'where'")
+    if chosen.isEmpty():
+        work.report.figures["messages sent again"] = 0
+        return
+    box.fill(chosen)
+    rows = _counted(box.rows(work.spark))
+    work.progress.step("sending again")
+    _publish(work, box)
+    work.report.figures["messages sent again"] = sum(row[2] for row in rows)
+    work.report.tables.append(Table("Sent again", ("to", "cause", "messages"), rows))
+
+
+def _boxes(config: DlqRedriveConfig) -> list[Outbox]:
+    return [Outbox(path) for path in sorted(config.work.glob("run-*"))]
+
+
+def _publish(work: Work, box: Outbox) -> None:
+    config: DlqRedriveConfig = work.config
+    frame = box.rows(work.spark).drop(*_OWN)
+    box.publish(frame, "all", {**work.cluster.options(), **config.options})
+    box.close()
+
+
+def _chosen(work: Work) -> DataFrame:
+    """Those that are wanted and were not sent again before; ``__topic`` is where they go."""
+    config: DlqRedriveConfig = work.config
+    letters = with_origin(work.messages(config.topic), config.causes)
+    letters = letters.withColumn("redriven", f.concat("__topic", f.lit("|"), f.hex("__messageId")))
+    if config.where:
+        letters = letters.where(config.where)
+    for box in _boxes(config):
+        if box.decided:
+            letters = letters.join(box.rows(work.spark).select("redriven"), "redriven", "left_anti")
+    if config.most:
+        letters = letters.orderBy("__publishTime", "redriven").limit(config.most)
+    target = f.lit(config.target) if config.target else f.col("origin_topic")
+    kept = f.map_filter("__messageProperties", lambda name, _: ~name.isin(*SYSTEM_PROPERTIES))
+    marked = f.map_concat(kept, f.create_map(f.lit(REDRIVEN), f.col("redriven")))
+    return letters.withColumn("__topic", target).withColumn("__messageProperties", marked)
+
+
+def _counted(frame: DataFrame) -> list[tuple[str, str, int]]:
+    rows = frame.groupBy("__topic", "cause").count().orderBy("__topic", "cause").collect()
+    return [(row[0], row[1], row[2]) for row in rows]

@@ -1,0 +1,80 @@
+"""``dlq-report``: what lies in a dead letter topic, by cause, origin and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from magnetar.spark.pipelines.dead_letters import CAUSES, with_origin
+from magnetar.spark.pipelines.plots import Plot, Series
+from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.work import Work
+
+_MOST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class DlqReportConfig:
+    topic: str
+    """The dead letter topic."""
+    causes: tuple[str, ...] = CAUSES
+    """Properties that may tell the cause; the first that is there counts."""
+    where: str = ""
+    """An expression of Spark's SQL: only such messages."""
+    samples: int = 3
+    """Ids told of each group."""
+
+    def __post_init__(self) -> None:
+        if not self.causes or self.samples < 0:
+            raise ValueError("causes must name a property at least, and samples must not be negative")
+
+
+CONFIG = DlqReportConfig
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: DlqReportConfig = work.config
+    return [f"would count {work.messages(config.topic).count():,} messages of {config.topic} by cause"]
+
+
+def run(work: Work) -> None:
+    config: DlqReportConfig = work.config
+    work.progress.step("counting dead letters")
+    letters = with_origin(work.messages(config.topic), config.causes)
+    if config.where:
+        letters = letters.where(config.where)
+    groups = _groups(letters, config.samples)
+    lines = [tuple(row) for row in groups.limit(_MOST_ROWS).collect()]
+    columns = ("cause", "origin", "subscription", "messages", "most attempts", "first", "last", "samples")
+    work.report.tables.append(Table("By cause", columns, lines))
+    work.report.figures["dead letters"] = sum(line[3] for line in lines)
+    by_cause: dict[str, int] = {}
+    for line in lines:
+        by_cause[line[0]] = by_cause.get(line[0], 0) + line[3]
+    work.report.figures["causes"] = len(by_cause)
+    largest = sorted(by_cause.items(), key=lambda each: -each[1])[:12]
+    points = [(float(number), float(count)) for number, (_, count) in enumerate(largest)]
+    if points:
+        labels = [cause for cause, _ in largest]
+        work.report.plots.append(
+            Plot("Dead letters by cause", [Series("", points)], "messages", labels=labels)
+        )
+
+
+def _groups(letters: DataFrame, samples: int) -> DataFrame:
+    """The largest first."""
+    ids = f.slice(f.array_sort(f.collect_set("origin_id")), 1, max(samples, 1)) if samples else f.array()
+    return (
+        letters.groupBy("cause", "origin_topic", "subscription")
+        .agg(
+            f.count("*").alias("messages"),
+            f.max("attempts").alias("attempts"),
+            f.min("__publishTime").cast("string").alias("first"),
+            f.max("__publishTime").cast("string").alias("last"),
+            f.array_join(ids, ", ").alias("samples"),
+        )
+        .orderBy(f.desc("messages"), "cause", "origin_topic", "subscription")
+    )

@@ -1,0 +1,98 @@
+"""Example messages: what they are follows from their number, so that results can be computed otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from magnetar.spark.pipelines.work import Work
+
+REGIONS = ("north", "east", "south", "west")
+CAUSES = ("TimeoutException", "ValidationError", "NullPointerException")
+FIRST_SECOND = 1_700_000_000
+"""Event time of the first message."""
+
+
+@dataclass(frozen=True)
+class GenerateConfig:
+    topic: str
+    messages: int = 1_000_000
+    kind: Literal["orders", "dead-letters"] = "orders"
+    """Orders: JSON with id, region, amount and a text; dead letters: such as official clients leave."""
+    late_every: int = 97
+    """Every so many-th message is an hour late."""
+    seconds: int = 86_400
+    """Over which event times are spread."""
+    origin: str = "persistent://public/default/orders"
+    """The topic that dead letters come from."""
+
+    def __post_init__(self) -> None:
+        if self.messages < 1 or self.late_every < 1 or self.seconds < 1:
+            raise ValueError("messages, late_every and seconds must be 1 at least")
+
+
+CONFIG = GenerateConfig
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: GenerateConfig = work.config
+    return [f"would publish {config.messages:,} {config.kind} to {config.topic}"]
+
+
+def run(work: Work) -> None:
+    config: GenerateConfig = work.config
+    work.progress.step(f"publishing {config.messages:,} {config.kind}")
+    frame = example(work.spark, config)
+    options = {**work.cluster.options(), "topic": config.topic, "delivery": "at-least-once"}
+    frame.write.format("pulsar").options(**options).mode("append").save()
+    work.report.figures["messages published"] = config.messages
+
+
+def example(spark: SparkSession, config: GenerateConfig) -> DataFrame:
+    """The messages, as ``format("pulsar")`` writes them."""
+    number = f.col("id")
+    region = f.element_at(f.array(*[f.lit(each) for each in REGIONS]), (number % 4 + 1).cast("int"))
+    order = f.struct(
+        number.alias("id"),
+        region.alias("region"),
+        ((number * 37) % 10_000 / 100).alias("amount"),
+        f.concat(f.lit("order "), number).alias("text"),
+    )
+    # One partition: what is published later happened later, but for what is late on purpose.
+    return spark.range(0, config.messages, 1, 1).select(
+        f.to_json(order).cast("binary").alias("value"),
+        f.concat(f.lit("customer-"), number % 1000).alias("__key"),
+        _event_time(number, config).alias("__eventTime"),
+        _properties(number, config).alias("__messageProperties"),
+    )
+
+
+def _event_time(number: Column, config: GenerateConfig) -> Column:
+    late = f.when(number % config.late_every == config.late_every - 1, f.lit(3600)).otherwise(f.lit(0))
+    second = f.lit(FIRST_SECOND) + f.floor(number * config.seconds / config.messages) - late
+    return f.timestamp_seconds(second)
+
+
+def _properties(number: Column, config: GenerateConfig) -> Column:
+    if config.kind == "orders":
+        return f.create_map(f.lit("source"), f.lit("generate"))
+    cause = f.element_at(
+        f.array(*[f.lit(each) for each in CAUSES]),
+        f.when(number % 10 < 5, 1).when(number % 10 < 8, 2).otherwise(3),
+    )
+    return f.create_map(
+        f.lit("REAL_TOPIC"),
+        f.lit(config.origin),
+        f.lit("REAL_SUBSCRIPTION"),
+        f.lit("billing"),
+        f.lit("RECONSUMETIMES"),
+        f.lit("3"),
+        f.lit("ORIGIN_MESSAGE_ID"),
+        f.concat(f.lit("7:"), number),
+        f.lit("EXCEPTION"),
+        cause,
+    )

@@ -1,0 +1,69 @@
+"""Rows on their way to a topic, each once: first written aside, then published under a name that stays.
+
+NAME/rows/*.parquet     appears as a whole, and is what is published, whatever happens later
+NAME/staging            of the writer: how far publishing is
+NAME/published          all of it is confirmed
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Outbox"]
+
+_COLUMNS = frozenset(("__key", "__eventTime", "__messageProperties", "__topic"))
+
+
+class Outbox:
+    """One parcel of messages for a topic."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is fixed what it consists of."""
+        return self._rows.exists()
+
+    @property
+    def published(self) -> bool:
+        return (self.folder / "published").exists()
+
+    @property
+    def _rows(self) -> Path:
+        return self.folder / "rows"
+
+    def fill(self, frame: DataFrame) -> None:
+        """Decides, once, what it consists of; the files keep the order of the frame's partitions."""
+        if self.decided:
+            return
+        aside = self.folder / "filling"
+        shutil.rmtree(aside, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        frame.write.parquet(str(aside))
+        os.rename(aside, self._rows)
+
+    def files(self) -> list[Path]:
+        """In the order of the partitions that filled it."""
+        return sorted(self._rows.glob("*.parquet"))
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        return spark.read.parquet(str(self._rows))
+
+    def publish(self, frame: DataFrame, name: str, options: dict[str, str]) -> None:
+        """Publishes a part of it, known by ``name``; after whatever failure it goes on where it was."""
+        staging = str(self.folder / "staging")
+        sendable = frame.select(
+            *[each for each in frame.columns if each in _COLUMNS or not each.startswith("__")]
+        )
+        writer = sendable.write.format("pulsar").options(**options, writeId=name, stagingDir=staging)
+        writer.mode("append").save()
+
+    def close(self) -> None:
+        """All of it is published."""
+        (self.folder / "published").touch()
+        shutil.rmtree(self.folder / "staging", ignore_errors=True)

@@ -1,0 +1,62 @@
+"""A line that tells how far a pipeline is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+__all__ = ["Progress"]
+
+_WIDTH = 30
+_EVERY_SECONDS = {True: 0.1, False: 10.0}
+"""Between two lines: on a terminal the line is drawn anew, elsewhere one more is written."""
+
+
+class Progress:
+    """Draws a bar on a terminal, and a line now and then where there is none."""
+
+    def __init__(self, name: str, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._name = name
+        self._stream = stream if stream is not None else sys.stderr
+        self._terminal = self._stream.isatty()
+        self._quiet = quiet
+        self._begun = self._told = time.monotonic()
+        self._step = ""
+        self._open_line = False
+
+    def step(self, text: str) -> None:
+        """What is done from now on."""
+        self._step = text
+        self._begun = time.monotonic()
+        self._tell(f"{self._name}: {text}", final=not self._terminal)
+
+    def update(self, done: int, total: int | None = None, unit: str = "messages") -> None:
+        """``done`` of ``total`` (None: nobody knows) since the step began."""
+        now = time.monotonic()
+        if now - self._told < _EVERY_SECONDS[self._terminal]:
+            return
+        self._told = now
+        self._tell(self._line(done, total, unit, now - self._begun), final=not self._terminal)
+
+    def finish(self, text: str) -> None:
+        """The last line."""
+        self._tell(f"{self._name}: {text}", final=True)
+
+    def _line(self, done: int, total: int | None, unit: str, seconds: float) -> str:
+        rate = done / seconds if seconds > 0 else 0.0
+        bar = ""
+        if total:
+            filled = min(_WIDTH, _WIDTH * done // total)
+            bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {min(100, 100 * done // total)} % "
+        of = f" of {total:,}" if total else ""
+        return f"{self._name}: {self._step} {bar}{done:,}{of} {unit}, {rate:,.0f}/s"
+
+    def _tell(self, text: str, *, final: bool) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            self._stream.write(f"\r\x1b[2K{text}" + ("\n" if final else ""))
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()

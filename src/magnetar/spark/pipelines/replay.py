@@ -1,0 +1,125 @@
+"""``replay``: Parquet files become messages again, at a rate, with their times shifted, each once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.lake import Lake
+from magnetar.spark.pipelines.outbox import Outbox
+from magnetar.spark.pipelines.plots import Plot, Series
+from magnetar.spark.pipelines.work import Work
+
+_SECONDS_A_SLICE = 5
+_ROWS_A_SLICE = 200_000
+_LEAST_ROWS = 100
+_PARTITIONS = ("date", "hour")
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    path: Path
+    """An archive, or a folder of Parquet files with a column ``value``, or with one for each field."""
+    topic: str
+    work: Path
+    """Remembers how far this replay is; another replay wants another folder."""
+    rate: float = 0.0
+    """Messages a second, on average over a few seconds; 0: as fast as possible."""
+    shift_seconds: float = 0.0
+    """Added to event times."""
+    where: str = ""
+    """An expression of Spark's SQL; messages for which it is not true are left out."""
+    options: dict[str, str] = field(default_factory=dict)
+    """More options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        if self.rate < 0:
+            raise ValueError("rate must not be negative")
+
+
+CONFIG = ReplayConfig
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: ReplayConfig = work.config
+    box = Outbox(config.work)
+    if box.published:
+        return [f"{config.work}: this replay is finished; there is nothing to do"]
+    count = (box.rows(work.spark) if box.decided else _chosen(work)).count()
+    time_taken = f", in about {count / config.rate:,.0f} s" if config.rate else ""
+    return [f"would publish {count:,} messages from {config.path} to {config.topic}{time_taken}"]
+
+
+def run(work: Work) -> None:
+    config: ReplayConfig = work.config
+    box = Outbox(config.work)
+    if not box.decided:
+        work.progress.step("putting messages in order")
+        box.fill(_sliced(_chosen(work), config.rate))
+    files = box.files()
+    counts = [pq.ParquetFile(path).metadata.num_rows for path in files]
+    work.report.figures["messages"] = sum(counts)
+    if box.published:
+        work.report.figures["messages published"] = 0
+        return
+    work.progress.step("publishing")
+    options = {**work.cluster.options(), "topic": config.topic, **config.options}
+    begun, done = time.monotonic(), 0
+    points = []
+    for number, (path, count) in enumerate(zip(files, counts, strict=True)):
+        if not count:
+            continue
+        due = begun + done / config.rate if config.rate else begun
+        while (left := due - time.monotonic()) > 0:
+            time.sleep(min(left, 0.2))
+            work.progress.update(done, sum(counts))
+        frame = work.spark.read.parquet(str(path)).coalesce(1)
+        box.publish(frame, f"slice-{number:08d}", options)
+        done += count
+        points.append((time.monotonic() - begun, float(done)))
+        work.progress.update(done, sum(counts))
+    box.close()
+    seconds = max(time.monotonic() - begun, 1e-9)
+    work.report.figures.update({"messages published": done, "messages a second": done / seconds})
+    series = [Series("published", [(0.0, 0.0), *points])]
+    if config.rate:
+        wanted = [(0.0, 0.0), (seconds, min(float(sum(counts)), config.rate * seconds))]
+        series.append(Series("wanted", wanted, dashed=True))
+    work.report.plots.append(Plot("Messages published", series, "messages", "seconds"))
+
+
+def _chosen(work: Work) -> DataFrame:
+    config: ReplayConfig = work.config
+    if (config.path / "manifest.json").exists():
+        frame = Lake(config.path).read(work.spark)
+    elif config.path.exists():
+        frame = work.spark.read.option("mergeSchema", "true").parquet(str(config.path))
+    else:
+        raise PipelineError(f"{config.path}: there is no such folder")
+    frame = frame.drop(*_PARTITIONS)
+    if config.where:
+        frame = frame.where(config.where)
+    if config.shift_seconds and "__eventTime" in frame.columns:
+        micros = round(config.shift_seconds * 1e6)
+        shifted = f.timestamp_micros(f.unix_micros("__eventTime") + f.lit(micros))
+        frame = frame.withColumn("__eventTime", shifted)
+    # The topic they came from is not the one they go to.
+    return frame.drop("__topic")
+
+
+def _sliced(frame: DataFrame, rate: float) -> DataFrame:
+    """In the order of their publish times, in partitions that are published one after the other."""
+    rows = frame.count()
+    size = max(_LEAST_ROWS, round(rate * _SECONDS_A_SLICE)) if rate else _ROWS_A_SLICE
+    frame = frame.withColumn("__order", f.monotonically_increasing_id())
+    order = ["__publishTime", "__order"] if "__publishTime" in frame.columns else ["__order"]
+    parts = max(1, ceil(rows / size))
+    return frame.repartitionByRange(parts, *order).sortWithinPartitions(*order).drop("__order")

@@ -1,0 +1,126 @@
+"""What a run did, as JSON for programs and as a page of HTML for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from magnetar import __version__
+from magnetar.spark.pipelines.plots import Plot, svg_of
+
+__all__ = ["Report", "Table"]
+
+_SECRET = re.compile("token|password|secret|credential|authparams", re.IGNORECASE)
+
+_STYLE = (
+    "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;margin:1em 0}"
+    "td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:left}"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
+    ".finished{color:#2e7d32}p.sub{color:#666;margin-top:.3em}svg{width:100%;height:auto}"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts and numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass
+class Report:
+    """Filled while a pipeline runs; written whether it ends well or not."""
+
+    pipeline: str
+    configuration: dict[str, Any]
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    outcome: str = "failed"
+    """``finished``, ``differences`` or ``failed``."""
+    error: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """What counts, by what it is called."""
+    tables: list[Table] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
+
+    def write(self, directory: Path) -> Path:
+        """Writes ``NAME-TIME.json`` and ``NAME-TIME.html``; where the page is.
+
+        :raises OSError: the folder cannot be written
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"{self.pipeline}-{self.started:%Y%m%dT%H%M%S%f}Z"
+        document = json.dumps(self.to_json(), indent=2, ensure_ascii=False, default=str)
+        (directory / f"{name}.json").write_text(document + "\n", "utf-8")
+        page = directory / f"{name}.html"
+        page.write_text(self.to_html(), "utf-8")
+        return page
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "magnetar": __version__,
+            "started": self.started.isoformat(),
+            "seconds": self._seconds(),
+            "outcome": self.outcome,
+            "error": self.error,
+            "configuration": _without_secrets(self.configuration),
+            "figures": self.figures,
+            "tables": [
+                {"title": each.title, "columns": list(each.columns), "rows": [list(row) for row in each.rows]}
+                for each in self.tables
+            ],
+        }
+
+    def to_html(self) -> str:
+        document = self.to_json()
+        head = (
+            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(self.pipeline)}</title>'
+            f"<style>{_STYLE}</style><h1>{escape(self.pipeline)}</h1>"
+            f'<p class="sub">{self.started:%Y-%m-%d %H:%M:%S} UTC, {document["seconds"]:,.1f} s, '
+            f'<b class="{escape(self.outcome)}">{escape(self.outcome)}</b>, Magnetar {__version__}</p>'
+        )
+        pieces = [head]
+        if self.error:
+            pieces.append(f'<p class="failed">{escape(self.error)}</p>')
+        if self.figures:
+            pieces.append(_table(Table("", ("", ""), list(self.figures.items()))))
+        for plot in self.plots:
+            pieces.append(f"<h2>{escape(plot.title)}</h2>{svg_of(plot)}")
+        for table in self.tables:
+            pieces.append(f"<h2>{escape(table.title)}</h2>{_table(table)}")
+        settings = json.dumps(document["configuration"], indent=2, ensure_ascii=False, default=str)
+        pieces.append(f"<h2>Configuration</h2><pre>{escape(settings)}</pre></html>")
+        return "".join(pieces)
+
+    def _seconds(self) -> float:
+        return round((datetime.now(UTC) - self.started).total_seconds(), 3)
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in table.columns) if any(table.columns) else ""
+    rows = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in table.rows)
+    return f"<table>{f'<tr>{head}</tr>' if head else ''}{rows}</table>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"<td>{escape(str(value))}</td>"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    return f'<td class="n">{text}</td>'
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "***" if _SECRET.search(str(key)) else _without_secrets(item) for key, item in value.items()
+        }
+    return value

@@ -1,0 +1,137 @@
+"""``window-aggregate``: aggregates of a topic's messages over windows of event time, into Parquet files.
+
+A window is written once, when the watermark has passed its end; messages that come later than that are left
+out, and counted. Run it again for what came since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.plots import Plot, Series
+from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.work import Work, follow
+
+_MOST_POINTS = 2000
+_MOST_LINES = 7
+_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class WindowAggregateConfig:
+    topic: str
+    path: Path
+    """The folder of the results, and of what the query remembers."""
+    aggregates: dict[str, str] = field(default_factory=lambda: {"messages": "count(*)"})
+    """Name of a column → expression of Spark's SQL."""
+    group_by: dict[str, str] = field(default_factory=dict)
+    """Name of a column → expression of Spark's SQL."""
+    window: str = "1 minute"
+    slide: str = ""
+    """Empty: windows follow each other."""
+    watermark: str = "10 minutes"
+    """How late a message may be."""
+    time: Literal["event", "publish"] = "event"
+    """``event``: the publish time counts for messages that have none."""
+    max_rows_per_batch: int = 1_000_000
+    options: dict[str, str] = field(default_factory=dict)
+    """More options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        if not self.aggregates:
+            raise ValueError("aggregates must have an entry at least")
+        taken = {"window_start", "window_end"} & (set(self.aggregates) | set(self.group_by))
+        if taken or set(self.aggregates) & set(self.group_by):
+            raise ValueError("the names of columns must differ, also from window_start and window_end")
+
+
+CONFIG = WindowAggregateConfig
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: WindowAggregateConfig = work.config
+    columns = ["window_start", "window_end", *config.group_by, *config.aggregates]
+    _aggregated(work).explain()
+    return [f"would aggregate what {config.topic} holds since the last run; columns: {', '.join(columns)}"]
+
+
+def run(work: Work) -> None:
+    config: WindowAggregateConfig = work.config
+    work.progress.step("aggregating")
+    results = config.path / "data"
+    query = (
+        _aggregated(work)
+        .writeStream.format("parquet")
+        .queryName("window-aggregate")
+        .option("checkpointLocation", str(config.path / "_checkpoint"))
+        .option("path", str(results))
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    told = follow(query, work.progress)
+    late = sum(int(each["numRowsDroppedByWatermark"]) for one in told for each in one["stateOperators"])
+    work.report.figures["messages read"] = sum(int(each["numInputRows"]) for each in told)
+    # Rows are merged before they come to the windows: of these, some were too late.
+    work.report.figures["late groups left out"] = late
+    if results.exists():
+        _tell(work, work.spark.read.parquet(str(results)))
+
+
+def _aggregated(work: Work) -> DataFrame:
+    config: WindowAggregateConfig = work.config
+    options = {
+        **work.cluster.options(),
+        "topic": config.topic,
+        "startingOffsets": "earliest",
+        "maxRowsPerTrigger": str(config.max_rows_per_batch),
+        **config.options,
+    }
+    messages = work.spark.readStream.format("pulsar").options(**options).load()
+    own = f.col("__publishTime")
+    moment = own if config.time == "publish" else f.coalesce(f.col("__eventTime"), own)
+    try:
+        window = f.window("__time", config.window, config.slide or None)
+        keys = [f.expr(text).alias(name) for name, text in config.group_by.items()]
+        wanted = [f.expr(text).alias(name) for name, text in config.aggregates.items()]
+        grouped = (
+            messages.withColumn("__time", moment)
+            .withWatermark("__time", config.watermark)
+            .groupBy(window.alias("__window"), *keys)
+            .agg(*wanted)
+        )
+        return grouped.select(
+            f.col("__window.start").alias("window_start"),
+            f.col("__window.end").alias("window_end"),
+            *config.group_by,
+            *config.aggregates,
+        )
+    except Exception as error:
+        raise PipelineError(f"cannot aggregate so: {str(error).partition('JVM stacktrace')[0]}") from error
+
+
+def _tell(work: Work, results: DataFrame) -> None:
+    config: WindowAggregateConfig = work.config
+    first = next(iter(config.aggregates))
+    work.report.figures["windows in the results"] = results.select("window_start").distinct().count()
+    work.report.figures["rows in the results"] = results.count()
+    groups = list(config.group_by)
+    rows = results.orderBy("window_start", *groups).limit(_MOST_POINTS).collect()
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        name = ", ".join(str(row[group]) for group in groups)
+        if row[first] is not None:
+            lines.setdefault(name, []).append((row["window_start"].timestamp(), float(row[first])))
+    series = [Series(name, points) for name, points in list(lines.items())[:_MOST_LINES]]
+    if series:
+        work.report.plots.append(Plot(f"{first} by window", series, first, "event time", times=True))
+    columns = list(results.columns)
+    shown = [tuple(row[name] for name in columns) for row in rows[:_SHOWN]]
+    work.report.tables.append(Table("First windows", columns, shown))

@@ -1,0 +1,81 @@
+"""What a pipeline is given, and what it must offer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from magnetar.admin_client import AdminClient
+from magnetar.spark.pipelines.configuration import Cluster
+from magnetar.spark.pipelines.progress import Progress
+from magnetar.spark.pipelines.report import Report
+
+__all__ = ["Pipeline", "Work", "follow"]
+
+_LOOK_SECONDS = 0.2
+
+
+@dataclass
+class Work:
+    """One run of a pipeline."""
+
+    config: Any
+    """The pipeline's own section."""
+    cluster: Cluster
+    spark: SparkSession
+    progress: Progress
+    report: Report
+
+    @property
+    def admin(self) -> AdminClient:
+        return AdminClient(self.cluster.admin_url)
+
+    def messages(self, topic: str, **options: str) -> DataFrame:
+        """What a topic holds now."""
+        reader = self.spark.read.format("pulsar").options(**self.cluster.options(), topic=topic, **options)
+        return reader.load()
+
+
+class Pipeline(Protocol):
+    """A module of this package."""
+
+    CONFIG: type[Any]
+    """The type of its section, a frozen dataclass."""
+
+    def dry_run(self, work: Work) -> Sequence[str]:
+        """Looks at everything and changes nothing; lines that say what a run would do."""
+        ...
+
+    def run(self, work: Work) -> None:
+        """Does it; called again after a crash it goes on where it was.
+
+        :raises PipelineError: it cannot go on
+        """
+        ...
+
+
+def follow(query: StreamingQuery, progress: Progress) -> list[dict[str, Any]]:
+    """Waits until a query has ended; what it told about each of its batches.
+
+    :raises Exception: what the query ended with
+    """
+    told: dict[int, dict[str, Any]] = {}
+    while query.isActive:
+        _gather(query, told)
+        progress.update(sum(int(each["numInputRows"]) for each in told.values()))
+        time.sleep(_LOOK_SECONDS)
+    query.awaitTermination()
+    _gather(query, told)
+    return [told[batch] for batch in sorted(told)]
+
+
+def _gather(query: StreamingQuery, told: dict[int, dict[str, Any]]) -> None:
+    for each in query.recentProgress:
+        found = each if isinstance(each, dict) else dict(each.jsonValue)
+        if int(found["numInputRows"]) or int(found["batchId"]) not in told:
+            told[int(found["batchId"])] = found
