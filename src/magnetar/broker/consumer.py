@@ -287,11 +287,12 @@ class Consumer(Generic[S]):
         held = self.pending.get(ledger_id)
         if held is None:
             return None
-        messages = held.pop(entry_id, None)
-        if messages is None:
+        found = held.pop(entry_id, None)
+        if found is None:
             return None
         if not held:
             del self.pending[ledger_id]
+        messages = self._gone((found,))
         self.unacked -= messages
         return messages
 

@@ -51,19 +51,6 @@ class KeyedConsumer(Consumer[S]):
         held.update(zip(entry_ids, packed, strict=True))
         self.unacked += messages
 
-    def let_go(self, ledger_id: int, entry_id: int) -> int | None:
-        held = self.pending.get(ledger_id)
-        packed = held.pop(entry_id, None) if held is not None else None
-        if packed is None:
-            return None
-        if not held:
-            del self.pending[ledger_id]
-        messages = packed & _MESSAGES
-        self.unacked -= messages
-        if self.draining.count:
-            self._release(packed)
-        return messages
-
     def _gone(self, held: Sequence[int]) -> int:
         if self.draining.count:
             for packed in held:

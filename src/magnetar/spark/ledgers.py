@@ -57,12 +57,6 @@ class Layout:
                 return Place(ledger, entries)
         return Place(self.ledgers[-1][0], 0) if self.ledgers else Place(0, 0)
 
-    @property
-    def bytes_per_entry(self) -> float:
-        """On average; 0 without entries."""
-        entries = sum(count for _, count, _ in self.ledgers)
-        return sum(size for _, _, size in self.ledgers) / entries if entries else 0.0
-
     def has(self, ledger: int) -> bool:
         return any(each == ledger for each, _, _ in self.ledgers)
 

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from crc32c import crc32c
 
 from magnetar.spark.cutting import CutEntry
+from magnetar.spark.durable import sync
 from magnetar.spark.errors import InvalidOption, StagingDamaged
 
 __all__ = ["Manifest", "StagedFile", "Staging", "staging_folder"]
@@ -104,7 +105,7 @@ class FileWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        _sync_folder(self._path.parent)
+        sync(self._path.parent)
         return StagedFile(
             self._path.name, self._size, self._checksum, self._rows, self._largest, tuple(self._topics)
         )
@@ -240,7 +241,7 @@ class Staging:
             return False
         finally:
             draft.unlink(missing_ok=True)
-            _sync_folder(self.folder)
+            sync(self.folder)
         return True
 
 
@@ -260,11 +261,3 @@ def _parsed_manifest(path: Path, text: bytes) -> Manifest:
     files = tuple(replace(StagedFile(**each), topics=tuple(each["topics"])) for each in found["files"])
     behind = {topic: (place[0], place[1]) for topic, place in found["behind"].items()}
     return Manifest(found["batch_id"], found["producer"], files, behind)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from magnetar.spark.durable import sync
+
 __all__ = ["Lake", "LakeFile"]
 
 _DATA, _MANIFESTS, _STAGING, _SUMMARY = "data", "_manifest", "_staging", "manifest.json"
@@ -113,7 +115,7 @@ class Lake:
             rows = pq.ParquetFile(path).metadata.num_rows
             if not rows:
                 continue
-            _sync(path)
+            sync(path)
             target = Path(_DATA) / path.parent.relative_to(staging) / f"{name}-{number}.parquet"
             staged = str(path.relative_to(self.folder))
             files.append({"staged": staged, "path": str(target), "rows": rows, "bytes": path.stat().st_size})
@@ -167,14 +169,6 @@ def _write_whole(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".tmp")
     aside.write_text(json.dumps(value, indent=1), "utf-8")
-    _sync(aside)
+    sync(aside)
     os.replace(aside, path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)
