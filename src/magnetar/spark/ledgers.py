@@ -36,15 +36,15 @@ class Range:
 class Layout:
     """The ledgers of a topic, in order, when it was looked at."""
 
-    ledgers: tuple[tuple[int, int, int], ...]
-    """Ledger id, entries, bytes; also those without entries."""
+    ledgers: tuple[tuple[int, int], ...]
+    """Ledger id and entries; also those without entries."""
     cursors: dict[str, str]
     """Subscriptions and their mark-delete positions, ``ledger:entry``."""
 
     @property
     def first(self) -> Place:
         """The place of the first message there is, or will be."""
-        for ledger, entries, _ in self.ledgers:
+        for ledger, entries in self.ledgers:
             if entries:
                 return Place(ledger, 0)
         return self.end
@@ -52,13 +52,13 @@ class Layout:
     @property
     def end(self) -> Place:
         """Behind the last message."""
-        for ledger, entries, _ in reversed(self.ledgers):
+        for ledger, entries in reversed(self.ledgers):
             if entries:
                 return Place(ledger, entries)
         return Place(self.ledgers[-1][0], 0) if self.ledgers else Place(0, 0)
 
     def has(self, ledger: int) -> bool:
-        return any(each == ledger for each, _, _ in self.ledgers)
+        return any(each == ledger for each, _ in self.ledgers)
 
     def resolved(self, place: Place) -> Place:
         """A place with its ledger, for the two that have none."""
@@ -70,7 +70,7 @@ class Layout:
         """How many entries there are from a place on."""
         return sum(
             max(0, count - (place.entry if ledger == place.ledger else 0))
-            for ledger, count, _ in self.ledgers
+            for ledger, count in self.ledgers
             if ledger >= place.ledger
         )
 
@@ -81,13 +81,12 @@ def layout_of(admin: AdminClient, topic: str) -> Layout:
     last_ledger, last_entry = _position(stats["lastConfirmedEntry"])
     ledgers = []
     for each in stats["ledgers"]:
-        ledger, entries, size = int(each["ledgerId"]), int(each["entries"]), int(each["size"])
+        ledger, entries = int(each["ledgerId"]), int(each["entries"])
         if ledger == last_ledger:
             entries = last_entry + 1
-            size = size or int(stats.get("currentLedgerSize", 0))
         elif ledger > last_ledger:
             entries = 0
-        ledgers.append((ledger, entries, size))
+        ledgers.append((ledger, entries))
     cursors = {name: str(each["markDeletePosition"]) for name, each in stats["cursors"].items()}
     return Layout(tuple(sorted(ledgers)), cursors)
 
@@ -107,7 +106,7 @@ def ranges_between(layout: Layout, start: Place, end: Place) -> list[Range]:
     if layout.ledgers and not layout.has(start.ledger):
         raise DataLoss(f"the messages from {start} on are gone; the first that is left is {layout.first}")
     found = []
-    for ledger, entries, _ in layout.ledgers:
+    for ledger, entries in layout.ledgers:
         if ledger < start.ledger or ledger > end.ledger:
             continue
         first, index = (start.entry, start.batch_index) if ledger == start.ledger else (0, 0)

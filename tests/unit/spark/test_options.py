@@ -78,7 +78,7 @@ def test_offsets_survive_json() -> None:
             Offset.from_json(wrong)
 
 
-LAYOUT = Layout(((2, 10, 100), (3, 0, 0), (5, 7, 70), (9, 4, 40)), {})
+LAYOUT = Layout(((2, 10), (3, 0), (5, 7), (9, 4)), {})
 
 
 @pytest.mark.parametrize("start", [Place(2, 0), Place(2, 9, 3), Place(2, 10), Place(5, 3), Place(9, 4)])
