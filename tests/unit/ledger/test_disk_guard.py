@@ -85,8 +85,8 @@ def test_the_forecast_is_the_trend_of_the_last_day() -> None:
 
 
 def test_bounds_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="warn_share"):
+    with pytest.raises(ValueError, match="diskUsageWarnThreshold"):
         DiskGuardSettings(warn_share=0.96)
-    with pytest.raises(ValueError, match="resume_share"):
+    with pytest.raises(ValueError, match="diskUsageLwmThreshold"):
         DiskGuardSettings(resume_share=0.99)
     assert DiskUse(0, 0).share == 1.0

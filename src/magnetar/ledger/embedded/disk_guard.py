@@ -59,11 +59,14 @@ class DiskGuardSettings:
     def __post_init__(self) -> None:
         if not 0 < self.warn_share <= self.full_share <= 1:
             raise ValueError(
-                f"warn_share {self.warn_share} must be above 0, and full_share {self.full_share} "
-                "from there to 1"
+                f"the share of a warning (diskUsageWarnThreshold), {self.warn_share}, must be above 0 and "
+                f"at most that of a full disk (diskUsageThreshold), {self.full_share}"
             )
         if not 0 < self.resume_share <= self.full_share:
-            raise ValueError(f"resume_share {self.resume_share} must be above 0 and at most full_share")
+            raise ValueError(
+                f"the low-water mark (diskUsageLwmThreshold), {self.resume_share}, must be above 0 and "
+                f"at most the share of a full disk (diskUsageThreshold), {self.full_share}"
+            )
 
 
 class DiskGuard:
@@ -107,7 +110,7 @@ class DiskGuard:
         )
 
     def seconds_until_full(self) -> float | None:
-        """When the device is full if it goes on as in the last day; None: it does not fill, as far as known."""
+        """Until the device is full if it goes on as in the last day; None: it does not fill, or who knows."""
         if not self._samples:
             return None
         then, free_then = self._samples[0]
@@ -160,7 +163,7 @@ class DiskGuard:
             )
         elif self.state is DiskState.WARNING:
             _log.warning(
-                "the disk of the ledgers is %.1f %% full; at %.1f %% (diskUsageThreshold) publishing is refused",
+                "the disk of the ledgers is %.1f %% full; above %.1f %% (diskUsageThreshold) publishing ends",
                 100 * self.use.share,
                 100 * self._settings.full_share,
             )
