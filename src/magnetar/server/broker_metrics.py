@@ -87,6 +87,9 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
         last_consumed_flow_ms=subscription.last_consumed_flow_ms,
         last_consumed_ms=subscription.last_consumed_ms,
         last_mark_delete_advanced_ms=subscription.last_mark_delete_ms,
+        last_expire_ms=subscription.last_expire_ms,
+        rate_expired=subscription.expired.per_second,
+        total_expired=subscription.expired.messages,
         consumer_count=len(consumers),
         consumers=consumers,
     )
