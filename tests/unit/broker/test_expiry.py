@@ -30,7 +30,7 @@ class Wire:
 
     address, client_version = "a", "v"
 
-    class outgoing:  # noqa: N801
+    class outgoing:
         unsent = Unsent()
         room = 1 << 20
 
