@@ -15,6 +15,7 @@ from typing import Protocol
 from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.entries import published_at
 from magnetar.broker.expiry import last_published_before
+from magnetar.broker.rates import Distribution
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 HOLD = "producer_request_hold"
 EXCEPTION = "producer_exception"
 EVICTION = "consumer_backlog_eviction"
+
+CHECK_BOUNDS = (5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds."""
 
 _DOWN_TO = 0.9
 """Evictions leave this share of the quota."""
@@ -106,8 +110,8 @@ class BacklogQuotas:
         self._broker = broker
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
-        self.checks = 0
-        self.check_seconds = 0.0
+        self.checks = Distribution(CHECK_BOUNDS)
+        """Seconds that it took to look at all topics."""
 
     def of(self, topic: Topic) -> Evictions:
         """What is known of a topic."""
@@ -193,8 +197,7 @@ class BacklogQuotas:
                     extra={"topic": topic.full_name, "error": str(error)},
                 )
             await let_others(self._broker.io.loop)
-        self.checks += 1
-        self.check_seconds += self._broker.io.clock.monotonic() - started
+        self.checks.add(self._broker.io.clock.monotonic() - started)
 
     def _known_age(self, topic: AnyTopic, seconds: int) -> None:
         known = self._known.get(topic.full_name)
