@@ -54,6 +54,11 @@ def _clear(call: Call) -> Any:
     return call.send("POST", f"{path}/clearBacklog" + (f"/{piece(subscription)}" if subscription else ""))
 
 
+def _check_quotas(call: Call) -> str:
+    call.ask("GET", "/admin/v2/brokers/backlog-quota-check")
+    return "ok"
+
+
 _TOPICS: dict[str, Action] = {
     "expire-messages": _expire,
     "expire-messages-all-subscriptions": _expire_all,
@@ -64,5 +69,5 @@ ACTIONS: dict[str, Action] = {
     **{f"{group} {name}": action for group in ("topics", "persistent") for name, action in _TOPICS.items()},
     "topics analyze-backlog": _analyze,
     "namespaces clear-backlog": _clear,
-    "brokers backlog-quota-check": lambda call: call.send("GET", "/admin/v2/brokers/backlog-quota-check"),
+    "brokers backlog-quota-check": _check_quotas,
 }
