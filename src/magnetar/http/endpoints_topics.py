@@ -49,6 +49,7 @@ _ROWS = (
     ("DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing"),
     ("GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message"),
     ("GET", "/{topic}/messageid/{timestamp}", topics.message_id_at, "first message published since"),
+    ("GET", "/{topic}/backlog", backlogs.estimate, "size and backlog of a topic"),
     ("PUT", "/{topic}/backlogSize", topics.backlog_size, "bytes behind a message"),
     ("POST", "/{topic}/trim", topics.trim, "remove ledgers that nobody needs"),
     (

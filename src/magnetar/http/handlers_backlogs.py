@@ -54,6 +54,10 @@ async def analyze(application: Application, request: Request) -> Response:
     )
 
 
+async def estimate(application: Application, request: Request) -> Response:
+    return json_response(await application.broker.admin.backlogs.estimate(topic_of(request.variables)))
+
+
 async def truncate(application: Application, request: Request) -> Response:
     await application.broker.admin.backlogs.truncate(topic_of(request.variables))
     return nothing()

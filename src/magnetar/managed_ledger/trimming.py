@@ -86,7 +86,7 @@ class Trimmer:
             return
         if self._running is not None:
             self._again = True
-        elif self._trimmable():
+        elif self.reclaimable():
             self._running = self._io.loop.create_task(self._run())
 
     def _consumed(self) -> list[LedgerSummary]:
@@ -96,7 +96,8 @@ class Trimmer:
         until = owner.last_confirmed if slowest is None else slowest
         return [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
 
-    def _trimmable(self) -> list[LedgerSummary]:
+    def reclaimable(self) -> list[LedgerSummary]:
+        """Ledgers that nobody needs and retention does not keep, oldest first."""
         owner = self._owner
         consumed = self._consumed()
         if not consumed:
@@ -109,7 +110,7 @@ class Trimmer:
             while True:
                 self._again = False
                 await self._owner.rolled()
-                going = [] if self._owner.lost else self._trimmable()
+                going = [] if self._owner.lost else self.reclaimable()
                 if going:
                     await self._trim(going)
                 if not self._again:

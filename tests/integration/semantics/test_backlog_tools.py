@@ -294,6 +294,18 @@ def test_sizes_and_times_of_a_backlog(desk: Desk) -> None:
     size = json.loads(desk.run("topics stats TOPIC"))["storageSize"]
     assert found["backlogSize"] in range(size * 14 // 20, size * 16 // 20)
     assert int(desk.run("topics get-backlog-size TOPIC -m earliest")) == size
+    where = f"/admin/v2/{desk.topic.replace('://', '/')}"
+    status, body = desk.server.ask("GET", f"{where}/backlog")
+    found = json.loads(body)
+    assert (status, found["storageSize"], found["totalMessages"], found["messageBacklog"]) == (
+        200,
+        size,
+        20,
+        15,
+    )
+    status, body = desk.server.ask("GET", f"{where}none/backlog")
+    assert (status, json.loads(body)["storageSize"]) == (200, 0)
+    assert desk.server.ask("GET", "/admin/v2/persistent/public/nowhere/t/backlog")[0] == 404
 
 
 def test_quotas_are_looked_at_when_an_operator_says_so(desk: Desk) -> None:

@@ -10,7 +10,8 @@ from lived import Lived
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
 from magnetar.broker.topic import Topic
-from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.broker.topic_space import space_of
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 
 HOUR = 3600.0
 HOURLY = ManagedLedgerSettings(
@@ -126,6 +127,32 @@ def test_a_new_policy_counts_at_once() -> None:
     lived.use(topic, retention=Retention(0, 0))
     lived.world.wait(1)
     assert kept(topic) <= 2
+
+
+def test_bytes_by_what_they_are_there_for() -> None:
+    lived = Lived(retained(-1, 2), HOURLY, retention_check_seconds=10.0**6)
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    for _ in range(6):
+        lived.publish(topic, 4, size=256 << 10)
+        lived.world.run(roll(topic))
+    found = space_of(topic)
+    assert (found.backlog, found.retained, found.reclaimable, found.ledgers) == (found.stored, 0, 0, 7)
+    assert 0 < found.oldest_closed_ms <= lived.clock.wall_ms()
+    topic.managed_ledger.retention = RetentionSettings(-1, -1)
+    subscription.skip_to(subscription.cursor.nth_unconsumed(20))
+    lived.world.wait(1)
+    topic.managed_ledger.retention = RetentionSettings(-1, 2 << 20)
+    found = space_of(topic)
+    assert found.backlog * 6 == found.stored
+    assert found.reclaimable * 6 == found.stored * 4
+    assert found.retained * 6 == found.stored
+    assert found.ledgers == 7
+
+
+async def roll(topic: Topic) -> None:
+    topic.managed_ledger.start_over()
+    await topic.managed_ledger.rolled()
 
 
 def test_truncation_keeps_nothing() -> None:
