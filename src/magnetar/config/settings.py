@@ -100,6 +100,18 @@ class Settings:
     max_message_size: int
     max_message_publish_buffer_size_in_mb: int
     retention_check_interval_in_seconds: int
+    ttl_duration_default_in_seconds: int
+    message_expiry_check_interval_in_minutes: int
+    magnetar_message_expiry_check_interval_seconds: int
+    backlog_quota_check_enabled: bool
+    precise_time_based_backlog_quota_check: bool
+    backlog_quota_check_interval_in_seconds: int
+    backlog_quota_default_limit_gb: float
+    backlog_quota_default_limit_bytes: int
+    backlog_quota_default_limit_second: int
+    backlog_quota_default_retention_policy: str
+    subscription_backlog_scan_max_time_ms: int
+    subscription_backlog_scan_max_entries: int
     force_delete_tenant_allowed: bool
     force_delete_namespace_allowed: bool
     system_topic_enabled: bool
@@ -187,6 +199,21 @@ class Settings:
         if self.magnetar_min_ledger_rollover_seconds is not None:
             return self.magnetar_min_ledger_rollover_seconds
         return self.managed_ledger_min_ledger_rollover_time_minutes * 60.0
+
+    @property
+    def expiry_check_seconds(self) -> float:
+        """Between two looks at what has expired."""
+        return (
+            self.magnetar_message_expiry_check_interval_seconds
+            or self.message_expiry_check_interval_in_minutes * 60.0
+        )
+
+    @property
+    def backlog_quota_bytes(self) -> int:
+        """The default quota, -1 for none; the old unit counts first, as in Pulsar."""
+        if self.backlog_quota_default_limit_gb > 0:
+            return int(self.backlog_quota_default_limit_gb * (1 << 30))
+        return self.backlog_quota_default_limit_bytes
 
     @property
     def http_body_limit_bytes(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from magnetar.broker.deduplication import DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import AutoTopics, InactiveTopics, Persistence, Retention
+from magnetar.broker.policies.values import AutoTopics, BacklogQuota, InactiveTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic_base import TopicSettings
 from magnetar.config.settings import Settings
@@ -132,6 +132,12 @@ def broker_settings(
         non_persistent_topics=settings.enable_non_persistent_topics,
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
+        expiry_check_seconds=settings.expiry_check_seconds,
+        backlog_quota_check=settings.backlog_quota_check_enabled,
+        backlog_quota_check_seconds=settings.backlog_quota_check_interval_in_seconds,
+        precise_age_quota=settings.precise_time_based_backlog_quota_check,
+        max_backlog_scan_seconds=settings.subscription_backlog_scan_max_time_ms / 1000,
+        max_backlog_scan_entries=settings.subscription_backlog_scan_max_entries,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
         delete_inactive_partitioned=settings.broker_delete_inactive_partitioned_topic_metadata_enabled,
@@ -183,6 +189,17 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
     return EffectivePolicies(
         retention=Retention(
             settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
+        ),
+        message_ttl_seconds=settings.ttl_duration_default_in_seconds,
+        storage_quota=BacklogQuota(
+            settings.backlog_quota_bytes,
+            settings.backlog_quota_default_limit_second,
+            settings.backlog_quota_default_retention_policy,
+        ),
+        age_quota=BacklogQuota(
+            settings.backlog_quota_bytes,
+            settings.backlog_quota_default_limit_second,
+            settings.backlog_quota_default_retention_policy,
         ),
         deduplication=settings.broker_deduplication_enabled,
         deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,
