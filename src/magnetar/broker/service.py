@@ -25,6 +25,7 @@ from magnetar.broker.rates import Timings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.storage_gate import StorageGate
 from magnetar.broker.topic import Topic, retention_settings
 from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.topic_lists import TopicLists
@@ -126,6 +127,7 @@ class BrokerService:
         self._stopping = False
         self._listener: Listener | None = None
         self.quotas = BacklogQuotas(self)
+        self.storage_gate = StorageGate(self)
         self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
@@ -158,6 +160,7 @@ class BrokerService:
         if self._listener is not None:
             self._listener.close()
         self.housekeeping.stop()
+        self.storage_gate.stop()
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         closing = list(self.topics.values())

@@ -38,6 +38,10 @@ def attribute_name(key: str) -> str:
     return _WORD_START.sub("_", key).lower()
 
 
+class SettingsContradict(ValueError):
+    """Settings that are fine by themselves do not go together; the text names them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every honoured setting, Pulsar's name in snake case; units, ranges, defaults: docs/settings.md."""

@@ -10,7 +10,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics, BacklogQuota, InactiveTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic_base import TopicSettings
-from magnetar.config.settings import Settings
+from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
@@ -45,19 +45,22 @@ def embedded_settings(settings: Settings) -> EmbeddedSettings:
 
 
 def disk_guard_settings(settings: Settings) -> DiskGuardSettings:
-    """:raises ValueError: the thresholds contradict each other"""
+    """:raises SettingsContradict: the thresholds do"""
     full, warn, resume = (
         settings.disk_usage_threshold,
         settings.disk_usage_warn_threshold,
         settings.disk_usage_lwm_threshold,
     )
-    return DiskGuardSettings(
-        warn_share=max(full - 0.05, full / 2) if warn is None else warn,
-        full_share=full,
-        resume_share=max(full - 0.02, full / 2) if resume is None else resume,
-        reserve_bytes=settings.magnetar_disk_reserve_bytes,
-        interval_seconds=settings.disk_check_interval / 1000,
-    )
+    try:
+        return DiskGuardSettings(
+            warn_share=max(full - 0.05, full / 2) if warn is None else warn,
+            full_share=full,
+            resume_share=max(full - 0.02, full / 2) if resume is None else resume,
+            reserve_bytes=settings.magnetar_disk_reserve_bytes,
+            interval_seconds=settings.disk_check_interval / 1000,
+        )
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
 
 
 def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:

@@ -21,11 +21,15 @@ def run(scenario: Callable[[Simulation, DiskGuard, list[DiskState]], Awaitable[N
     worker = simulation.io.start_worker("guard")
     guard = DiskGuard(simulation.io, worker, SETTINGS)
     states: list[DiskState] = []
-    guard.changed = lambda: states.append(guard.state)
+
+    def note() -> None:
+        if guard.state is not (states[-1] if states else DiskState.ROOM):
+            states.append(guard.state)
+
+    guard.looked = note
     guard.start()
     simulation.loop.run_until(scenario(simulation, guard, states))
     guard.stop()
-    worker.close()
 
 
 def fill(simulation: Simulation, used: int) -> None:

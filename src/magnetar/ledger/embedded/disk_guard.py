@@ -73,8 +73,8 @@ class DiskGuard:
     """Looks at the device at an interval, on a worker."""
 
     def __init__(self, io: Io, worker: Worker, settings: DiskGuardSettings) -> None:
-        self.changed: Callable[[], object] = lambda: None
-        """Called when ``state`` is another one."""
+        self.looked: Callable[[], object] = lambda: None
+        """Called after each look."""
         self.state = DiskState.ROOM
         self.use = DiskUse(io.disk.total_bytes(), io.disk.free_bytes())
         self._io = io
@@ -94,6 +94,7 @@ class DiskGuard:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self._worker.close()
 
     @property
     def reason(self) -> str:
@@ -152,7 +153,7 @@ class DiskGuard:
             self.state = DiskState.ROOM
         if self.state is not before:
             self._tell(before)
-            self.changed()
+        self.looked()
 
     def _tell(self, before: DiskState) -> None:
         if self.state is DiskState.FULL:
