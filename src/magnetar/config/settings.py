@@ -160,6 +160,19 @@ class Settings:
     magnetar_read_max_entries: int | None
     magnetar_cursor_write_interval_ms: int
     magnetar_read_plan_max_seconds: int
+    magnetar_disk_reserve_bytes: int
+    gc_wait_time: int
+    minor_compaction_threshold: float
+    minor_compaction_interval: int
+    major_compaction_threshold: float
+    major_compaction_interval: int
+    is_throttle_by_bytes: bool
+    compaction_rate_by_bytes: int
+    compaction_rate_by_entries: int
+    disk_usage_threshold: float
+    disk_usage_warn_threshold: float | None
+    disk_usage_lwm_threshold: float | None
+    disk_check_interval: int
     magnetar_min_ledger_rollover_seconds: float | None
 
     @property

@@ -11,6 +11,7 @@ from magnetar.broker.policies.values import AutoTopics, BacklogQuota, InactiveTo
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic_base import TopicSettings
 from magnetar.config.settings import Settings
+from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server.entry_filters import load_entry_filters
@@ -27,6 +28,35 @@ def embedded_settings(settings: Settings) -> EmbeddedSettings:
         first_segment_bytes=min(segment, EmbeddedSettings.first_segment_bytes),
         reads_in_flight_bytes=settings.reads_in_flight_bytes,
         cursor_write_interval=settings.magnetar_cursor_write_interval_ms / 1000,
+        gc_wait_seconds=settings.gc_wait_time / 1000,
+        minor_compaction_threshold=settings.minor_compaction_threshold
+        if settings.minor_compaction_interval
+        else 0,
+        minor_compaction_interval=settings.minor_compaction_interval,
+        major_compaction_threshold=settings.major_compaction_threshold
+        if settings.major_compaction_interval
+        else 0,
+        major_compaction_interval=settings.major_compaction_interval,
+        compaction_bytes_per_second=settings.compaction_rate_by_bytes if settings.is_throttle_by_bytes else 0,
+        compaction_entries_per_second=0
+        if settings.is_throttle_by_bytes
+        else settings.compaction_rate_by_entries,
+    )
+
+
+def disk_guard_settings(settings: Settings) -> DiskGuardSettings:
+    """:raises ValueError: the thresholds contradict each other"""
+    full, warn, resume = (
+        settings.disk_usage_threshold,
+        settings.disk_usage_warn_threshold,
+        settings.disk_usage_lwm_threshold,
+    )
+    return DiskGuardSettings(
+        warn_share=max(full - 0.05, full / 2) if warn is None else warn,
+        full_share=full,
+        resume_share=max(full - 0.02, full / 2) if resume is None else resume,
+        reserve_bytes=settings.magnetar_disk_reserve_bytes,
+        interval_seconds=settings.disk_check_interval / 1000,
     )
 
 
