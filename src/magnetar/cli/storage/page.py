@@ -13,13 +13,14 @@ _PARTS = (
     ("reclaimable", "reclaimableBytes", "#9db4c0"),
 )
 _BAR, _ROW, _LABEL, _WIDTH = 18, 26, 360, 1080
-_NUMBERS = 130
+_NUMBERS = 170
 """Pixels."""
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1120px;margin:24px auto;padding:0 16px;color:#1d2b36}
 h1{font-size:22px}h2{font-size:17px;margin-top:32px}
 table{border-collapse:collapse;width:100%}
 th,td{padding:4px 8px;text-align:right;border-bottom:1px solid #e3e8ec}
+th:not(:first-child),td:not(:first-child){white-space:nowrap}
 th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}
 .warning{color:#a65c00}.full{color:#b00020}svg{max-width:100%;height:auto}
 """
@@ -48,7 +49,8 @@ def _disk(disk: dict[str, Any]) -> str:
         f"{size(disk['freeBytes'])} free, {foreseen}"
     )
     bar = _stack([("used", used, "#51697a"), ("free", disk["freeBytes"], "#e3e8ec")], disk["totalBytes"])
-    return f'<h2>Disk</h2><p class="{escape(disk["state"])}">{words}; {escape(disk["state"])}</p>{bar}'
+    state = {"room": "", "warning": ": space is short", "full": ": nothing is published"}[disk["state"]]
+    return f'<h2>Disk</h2><p class="{escape(disk["state"])}">{words}{state}</p>{bar}'
 
 
 def _store(store: dict[str, Any]) -> str:
