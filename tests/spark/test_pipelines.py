@@ -299,6 +299,6 @@ def test_capacity_is_what_the_topics_hold_and_grows_as_they_do(
         now[0] += 43_200
     grown = reports[1][2] - reports[0][2]
     assert grown > 20_000
-    assert reports[0][5] == ""
+    assert reports[0][5] == "one sample"
     assert reports[1][5] == pytest.approx(2 * grown, abs=1)
     assert reports[1][6] == pytest.approx((1e9 - reports[1][2]) / (2 * grown), rel=0.01)

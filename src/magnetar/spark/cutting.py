@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from magnetar.client.outgoing_message import compressed
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 from magnetar.spark.contents import EVENT_TIME, KEY, PROPERTIES, TOPIC, Content
 from magnetar.spark.errors import InvalidRows
-from magnetar.spark.hot_batches import Columns, cut, encode, route
+from magnetar.spark.hot_batches import Columns, cut, encode, property_heads, route
 from magnetar.spark.options import Options
 
 __all__ = ["CutEntry", "RowCutter"]
@@ -126,9 +126,9 @@ class RowCutter:
             column = rows.column(KEY)
             binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
             keys = _buffers(column)
-        heads = (_NO_NUMBERS, _NOTHING)
+        heads: tuple[memoryview, memoryview] = (_NO_NUMBERS, _NOTHING)
         if PROPERTIES in names:
-            heads = _buffers(_properties(rows.column(PROPERTIES)))[:2]
+            heads = _properties(rows.column(PROPERTIES))
         events = _NO_NUMBERS
         if EVENT_TIME in names:
             events = _event_times(rows.column(EVENT_TIME))
@@ -168,12 +168,14 @@ def _event_times(column: pa.Array) -> memoryview:
     return memoryview(times.buffers()[1]).cast("B").cast("q")[times.offset : times.offset + len(times)]
 
 
-def _properties(column: pa.Array) -> pa.Array:
-    """Each row's properties as the beginning of its serialized metadata."""
-    heads = []
-    for pairs in column.to_pylist():
-        metadata = SingleMessageMetadata()
-        for key, value in pairs or ():
-            metadata.properties.add(key=key, value="" if value is None else value)
-        heads.append(metadata.SerializePartialToString())
-    return pa.array(heads, pa.large_binary())
+def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
+    """Each row's properties as the beginning of its serialized metadata: offsets and bytes."""
+    offsets = column.offsets
+    rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]
+    nulls = _NOTHING
+    if column.null_count:
+        flags = pc.is_null(column).cast(pa.uint8())
+        nulls = memoryview(flags.buffers()[1]).cast("B")[flags.offset : flags.offset + len(flags)]
+    ends = array("q", bytes(8 * (len(column) + 1)))
+    heads = property_heads(rows, nulls, _buffers(column.keys)[:2], _buffers(column.items)[:2], ends)
+    return memoryview(ends), memoryview(heads)

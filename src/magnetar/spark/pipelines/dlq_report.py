@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.pipelines.dead_letters import CAUSES, with_origin
@@ -72,9 +72,13 @@ def _groups(letters: DataFrame, samples: int) -> DataFrame:
         .agg(
             f.count("*").alias("messages"),
             f.max("attempts").alias("attempts"),
-            f.min("__publishTime").cast("string").alias("first"),
-            f.max("__publishTime").cast("string").alias("last"),
+            _second(f.min("__publishTime")).alias("first"),
+            _second(f.max("__publishTime")).alias("last"),
             f.array_join(ids, ", ").alias("samples"),
         )
         .orderBy(f.desc("messages"), "cause", "origin_topic", "subscription")
     )
+
+
+def _second(moment: Column) -> Column:
+    return f.date_format(moment, "yyyy-MM-dd HH:mm:ss")
