@@ -252,7 +252,7 @@ def test_a_named_write_to_partitions_declares_its_schema_each_time(
     assert found.dtypes[0] == ("number", "bigint")
     assert sorted(row.number for row in found.collect()) == list(range(50))
     reader = official.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
-    assert reader.read_next(10_000).int_schema_version() == 0
+    assert reader.read_next(10_000)._message.int_schema_version() == 0
     reader.close()
 
 
