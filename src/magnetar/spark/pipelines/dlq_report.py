@@ -14,6 +14,7 @@ from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work
 
 _MOST_ROWS = 200
+_PARTS = 1024
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,30 @@ def run(work: Work) -> None:
 
 
 def _groups(letters: DataFrame, samples: int) -> DataFrame:
-    """The largest first."""
-    ids = f.slice(f.array_sort(f.collect_set("origin_id")), 1, max(samples, 1)) if samples else f.array()
+    """The largest first.
+
+    Samples are the smallest ids of many small parts of each group: to gather all ids of a group would take
+    as much memory as it has dead letters.
+    """
+    names = ["cause", "origin_topic", "subscription"]
+    parts = letters.groupBy(*names, f.pmod(f.hash("origin_id"), f.lit(_PARTS)).alias("part")).agg(
+        f.count("*").alias("count"),
+        f.max("attempts").alias("attempts"),
+        f.min("__publishTime").alias("first"),
+        f.max("__publishTime").alias("last"),
+        f.min("origin_id").alias("id"),
+    )
+    ids = f.slice(f.array_sort(f.collect_set("id")), 1, max(samples, 1)) if samples else f.array()
     return (
-        letters.groupBy("cause", "origin_topic", "subscription")
+        parts.groupBy(*names)
         .agg(
-            f.count("*").alias("messages"),
+            f.sum("count").alias("messages"),
             f.max("attempts").alias("attempts"),
-            _second(f.min("__publishTime")).alias("first"),
-            _second(f.max("__publishTime")).alias("last"),
+            _second(f.min("first")).alias("first"),
+            _second(f.max("last")).alias("last"),
             f.array_join(ids, ", ").alias("samples"),
         )
-        .orderBy(f.desc("messages"), "cause", "origin_topic", "subscription")
+        .orderBy(f.desc("messages"), *names)
     )
 
 

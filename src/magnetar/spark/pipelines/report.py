@@ -19,15 +19,17 @@ __all__ = ["Report", "Table"]
 _SECRET = re.compile("token|password|secret|credential|authparams", re.IGNORECASE)
 
 _STYLE = (
-    "body{font-family:sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"
+    "body{font-family:sans-serif;max-width:68em;margin:2em auto;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;margin:1em 0}"
     "td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}"
-    "td{overflow-wrap:anywhere}div.t{overflow-x:auto}"
-    "td.n,th.n{text-align:right;overflow-wrap:normal}td.n{font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
+    "table{font-size:.92em}td.s,th{white-space:nowrap}div.t{overflow-x:auto}"
+    "td.n,th.n{text-align:right}td.n{font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
     ".finished{color:#2e7d32}.differences{color:#b35900}p.sub{color:#666;margin-top:.3em}svg{width:100%;height:auto}"
 )
 
 _RIGHT = ' class="n"'
+_SHORT = 24
+"""Texts up to this length stay on one line."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,11 @@ def _is_number(value: Any) -> bool:
 
 def _cell(value: Any) -> str:
     if not _is_number(value):
-        return f"<td>{escape(str(value))}</td>"
+        shown = str(value)
+        if len(shown) <= _SHORT:
+            return f'<td class="s">{escape(shown)}</td>'
+        # Names of topics may be long: they break where their parts end.
+        return f"<td>{escape(shown).replace('/', '/<wbr>')}</td>"
     text = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
     return f'<td class="n">{text}</td>'
 
