@@ -127,34 +127,26 @@ class PipelineProcess:
 class Pipelines:
     """Runs pipelines in a folder, each killed so many times on its way."""
 
-    def __init__(self, folder: Path, addresses: dict[str, str], master: str, kills: int, seed: int) -> None:
+    def __init__(self, folder: Path, addresses: dict[str, str], master: str, seed: int) -> None:
         """:param addresses: the section ``cluster``"""
         self.folder = folder
         self.kills: list[str] = []
         self._addresses = addresses
         self._master = master
-        self._kills = kills
         self._random = random.Random(seed)
 
-    def config(self, name: str, **section: Any) -> Path:
-        path = self.folder / "config.json"
-        document = {
-            "cluster": self._addresses,
-            "spark": {"master": self._master},
-            name.replace("-", "_"): section,
-        }
-        path.write_text(json.dumps(document))
-        return path
-
-    def run(self, name: str, within: float, code: int = 0, **section: Any) -> tuple[Result, int]:
+    def run(
+        self, name: str, section: dict[str, Any], within: float, kills: int, code: int = 0
+    ) -> tuple[Result, int]:
         """Runs one to its end, through its kills; they come ``within`` so many seconds of its first step.
 
+        :param code: the exit code that is expected
         :returns: its last life, and how often it was killed before
         """
         killed = 0
         while True:
-            process = PipelineProcess(name, self.config(name, **section))
-            if killed < self._kills:
+            process = PipelineProcess(name, self._config(name, section))
+            if killed < kills:
                 victim = self._random.choice(("driver", "JVM", "all"))
                 moment = self._random.uniform(0, within)
                 if process.kill_after(moment, victim):
@@ -165,3 +157,13 @@ class Pipelines:
             if result.code != code:
                 pytest.fail(f"{name}: exit code {result.code}\n{process.log[-3000:]}")
             return result, killed
+
+    def _config(self, name: str, section: dict[str, Any]) -> Path:
+        path = self.folder / "config.json"
+        document = {
+            "cluster": self._addresses,
+            "spark": {"master": self._master},
+            name.replace("-", "_"): section,
+        }
+        path.write_text(json.dumps(document))
+        return path
