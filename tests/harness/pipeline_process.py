@@ -27,8 +27,8 @@ class Result:
     seconds: float
     """From its first step on: without the start of Spark."""
     whole_seconds: float
-    processor_seconds: float
-    """With the start of Spark, of all its processes."""
+    processor_seconds: dict[str, float]
+    """With the start of Spark, of the ``driver``, the ``JVM`` and the ``workers``."""
     peaks: dict[str, int]
     """Most bytes in memory: of the ``driver``, the ``JVM``, the ``workers``, and ``all`` of them together."""
     report: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class PipelineProcess:
         self._working = threading.Event()
         self._lines: list[str] = []
         self._peaks: dict[str, int] = {}
-        self._processor: dict[int, float] = {}
+        self._processor: dict[tuple[str, int], float] = {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "magnetar", "pipeline", name, "--config", str(config)],
             stderr=subprocess.PIPE,
@@ -65,7 +65,9 @@ class PipelineProcess:
         now = time.monotonic()
         reports = sorted((self._folder / "reports").glob(f"{self.name}-*.json"))
         report = json.loads(reports[-1].read_text()) if reports else {}
-        used = sum(self._processor.values())
+        used: dict[str, float] = {}
+        for (kind, _), seconds in self._processor.items():
+            used[kind] = used.get(kind, 0.0) + seconds
         return Result(code, now - (self._first_step or now), now - self._begun, used, self._peaks, report)
 
     def kill_after(self, seconds: float, victim: str) -> bool:
@@ -116,8 +118,9 @@ class PipelineProcess:
             found: dict[str, int] = {}
             for pid in processes_of(self._process.pid):
                 size = memory(pid)
-                self._processor[pid] = max(processor_seconds(pid), self._processor.get(pid, 0.0))
-                for kind in (self._kind(pid), "all"):
+                known = (self._kind(pid), pid)
+                self._processor[known] = max(processor_seconds(pid), self._processor.get(known, 0.0))
+                for kind in (known[0], "all"):
                     found[kind] = found.get(kind, 0) + size
             for kind, size in found.items():
                 self._peaks[kind] = max(size, self._peaks.get(kind, 0))

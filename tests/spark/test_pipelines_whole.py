@@ -90,10 +90,11 @@ class World:
 
     def _tell(self, name: str, rows: int, result: Result) -> None:
         peaks = ", ".join(f"{kind} {size / 1e6:,.0f} MB" for kind, size in sorted(result.peaks.items()))
+        used = ", ".join(f"{kind} {each:.1f} s" for kind, each in sorted(result.processor_seconds.items()))
         self.told.append(
             f"{name}: {rows:,} messages in {result.seconds:.1f} s, with the start of Spark"
-            f" {result.whole_seconds:.1f} s and {result.processor_seconds:.1f} s of processors,"
-            f" {rows / result.seconds:,.0f} a second; {peaks}"
+            f" {result.whole_seconds:.1f} s, {rows / result.seconds:,.0f} a second; processors: {used};"
+            f" memory: {peaks}"
         )
 
 
