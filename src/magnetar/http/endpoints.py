@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.http import handlers_backlogs as backlogs
 from magnetar.http import handlers_cluster as cluster
 from magnetar.http import handlers_tenants as tenants
 from magnetar.http.endpoints_namespaces import NAMESPACES
@@ -59,6 +60,13 @@ ENDPOINTS: Sequence[Endpoint] = (
         ("/admin/clusters/{cluster}/peers",),
     ),
     Endpoint("GET", "/admin/v2/brokers", cluster.list_brokers, "list live brokers", ("/admin/brokers",)),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers/backlog-quota-check",
+        backlogs.check_quotas,
+        "look at backlog quotas now",
+        ("/admin/brokers/backlog-quota-check",),
+    ),
     Endpoint(
         "GET",
         "/admin/v2/brokers/health",
