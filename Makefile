@@ -23,7 +23,7 @@ help:
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
 	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300'
 	@echo 'make interop  the Rust client (slow to build)'
-	@echo 'make soak     simulated power cuts with new seeds for MINUTES=30'
+	@echo 'make soak     pipelines at size, killed and on other masters; power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
 
 # --- the virtual environment ---------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_groups import arguments, kill, processes_of
 from server import MINIATURE, Server
 from spark_world import Cluster
 
@@ -74,48 +74,30 @@ class Query:
 
     def kill_worker(self, random_: random.Random) -> None:
         """Kills one of the processes that run tasks and commits, if there is one."""
-        workers = [pid for pid in self._all() if pid != self._process.pid and _is_worker(pid)]
+        workers = [
+            pid for pid in processes_of(self._process.pid) if pid != self._process.pid and _is_worker(pid)
+        ]
         if workers:
-            _kill(random_.choice(workers))
+            kill(random_.choice(workers))
 
     def kill(self) -> None:
         """Kills all of it."""
-        for pid in self._all():
-            _kill(pid)
+        for pid in processes_of(self._process.pid):
+            kill(pid)
         self.end()
 
     def end(self) -> bool:
         """Waits for the end; whether all was done."""
         self._process.wait(240)
-        for pid in self._all():
-            _kill(pid)
+        for pid in processes_of(self._process.pid):
+            kill(pid)
         self._reader.join()
         return self._done
 
-    def _all(self) -> list[int]:
-        """The processes of its session; the JVM and the workers do not leave it."""
-        return [int(each.name) for each in Path("/proc").iterdir() if self._is_mine(each)]
-
-    def _is_mine(self, entry: Path) -> bool:
-        try:
-            return entry.name.isdigit() and os.getsid(int(entry.name)) == self._process.pid
-        except ProcessLookupError:
-            return False
-
 
 def _is_worker(pid: int) -> bool:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return b"pyspark" in command and b"java" not in command.split(b"\0")[0]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    command = arguments(pid)
+    return any(b"pyspark" in each for each in command) and b"java" not in command[0]
 
 
 def drain(cluster: Cluster, topic: str, found: dict[MessageId, str]) -> None:
