@@ -110,10 +110,10 @@ class Chunks:
             if is_again:
                 return ""
             if is_whole:
-                return self._row(rows, part, chunk, message)
+                return _too_large(chunk) or self._row(rows, part, chunk, message)
         if not chunk.is_last or part.first > 0 or part.end == 0:
             return ""
-        return self._read_back(rows, part, chunk)
+        return _too_large(chunk) or self._read_back(rows, part, chunk)
 
     def _known(self, chunk: _Chunk) -> _Message | None:
         """The message of a chunk, when all before it may have been seen."""
@@ -147,9 +147,6 @@ class Chunks:
 
     def _read_back(self, rows: RowBuilder, part: EntryPart, last: _Chunk) -> str:
         """Looks for the chunks before a last one, as far back as the first of them."""
-        size = last.metadata.total_chunk_msg_size
-        if size > MAX_BYTES:
-            return f"it is a message of {size} bytes in chunks, of which at most {MAX_BYTES} are put together"
         total = last.metadata.num_chunks_from_msg
         found: list[_Chunk] = []
         seen = held = 0
@@ -188,10 +185,20 @@ class Chunks:
                 end, size = first, min(LARGEST_WINDOW, 2 * size)
 
     def _chunks_in(self, window: Range, uuid: str) -> Iterator[_Chunk]:
-        for part in entries_of(self._connection, self._topic, [window], window.entries):
+        for part in self._read(window):
             chunk = _parsed(part.ledger_id, part.entry_id, part.data)
             if chunk is not None and chunk.metadata.uuid == uuid:
                 yield chunk
+
+    def _read(self, window: Range) -> Iterator[EntryPart]:
+        return entries_of(self._connection, self._topic, [window], window.entries)
+
+
+def _too_large(chunk: _Chunk) -> str:
+    size = chunk.metadata.total_chunk_msg_size
+    if size <= MAX_BYTES:
+        return ""
+    return f"it is a message of {size} bytes in chunks, of which at most {MAX_BYTES} are put together"
 
 
 def _parsed(ledger_id: int, entry_id: int, data: bytes) -> _Chunk | None:
