@@ -1,1 +1,1 @@
-"""Measures of the Spark source; each module is a command: ``python -m bench.spark.read``."""
+"""The Spark source and sink, measured beside the connector that runs in the JVM."""

@@ -28,6 +28,7 @@ MODULES = (
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
     "magnetar.protocol.hot_keys",
+    "magnetar.spark.hot_avro",
     "magnetar.spark.hot_batches",
     "magnetar.spark.hot_rows",
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -17,6 +18,7 @@ from magnetar.spark.decoders import BAD_VALUES, Decoder, decoder_of
 from magnetar.spark.hot_rows import RowBuilder
 from magnetar.spark.rows import Malformed
 from magnetar.spark.schemas import KEY, RECORDS, Definition, columns_of, definition_of
+from magnetar.spark.whole_columns import Whole, whole_of
 
 __all__ = ["Contents"]
 
@@ -33,11 +35,15 @@ class Contents:
         schema = to_arrow_schema(StructType(columns_of(wanted).fields), timezone="UTC")
         self._types: dict[str, Any] = {each.name: each.type for each in schema}
         self._decoders: dict[bytes, Decoder | str] = {}
+        self._wholes: dict[bytes, Whole | None] = {}
 
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
         """The columns by name, and which rows have them; None: all. The others were told to ``malformed``."""
+        whole = self._whole(values, rows)
+        if whole is not None:
+            return whole, None
         raw: list[bytes | None] = values.to_pylist()
         keys = self._keys(rows)
         bad: dict[int, str] = {}
@@ -60,6 +66,23 @@ class Contents:
         for row, reason in sorted(bad.items()):
             malformed(_told(topic, rows, row, reason, raw[row] or b""))
         return columns, [row not in bad for row in range(len(raw))] if bad else None
+
+    def _whole(self, values: pa.Array, rows: RowBuilder) -> dict[str, pa.Array] | None:
+        """The columns without a look at single messages; None: there is something to look at."""
+        if self._wanted.kind == "KEY_VALUE" or values.null_count:
+            return None
+        versions = pc.unique(
+            pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(rows.versions)])
+        )
+        if len(versions) != 1:
+            return None
+        version = rows.schema_versions[versions[0].as_py()]
+        if version not in self._wholes:
+            written = self._written(version)
+            types = {name: kind for name, kind in self._types.items() if not name.startswith("__")}
+            self._wholes[version] = None if written is None else whole_of(written, self._wanted, types)
+        whole = self._wholes[version]
+        return None if whole is None else whole(rows.values, values)
 
     def _keys(self, rows: RowBuilder) -> list[bytes | None] | None:
         """Of messages whose key lies outside of their content; None: it does not."""
@@ -96,17 +119,21 @@ class Contents:
         return known
 
     def _made(self, version: bytes) -> Decoder | str:
-        wanted = self._wanted
-        written = wanted
-        if len(version) == 8:
-            number = struct.unpack(">q", version)[0]
-            try:
-                written = definition_of(self._admin, self._topic, number)
-            except NotFound:
-                return f"the topic has no version {number} of its schema"
+        wanted, written = self._wanted, self._written(version)
+        if written is None:
+            return f"the topic has no version {struct.unpack('>q', version)[0]} of its schema"
         if wanted.kind != "KEY_VALUE":
             return decoder_of(written, wanted)
         return _pair(written if written.kind == "KEY_VALUE" else wanted, wanted)
+
+    def _written(self, version: bytes) -> Definition | None:
+        """The schema of a version; None: the topic does not have it."""
+        if len(version) != 8:
+            return self._wanted
+        try:
+            return definition_of(self._admin, self._topic, struct.unpack(">q", version)[0])
+        except NotFound:
+            return None
 
 
 def _pair(written: Definition, wanted: Definition) -> Decoder:

@@ -1,0 +1,79 @@
+"""The report: ``docs/spark-benchmarks.md``, from the kept results."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+_HEAD = """# Benchmarks of the Spark source and sink
+
+Written by `python -m bench.spark`, which starts Magnetar and Apache Pulsar 4.0.8 (fsync on in both), fills
+topics of two partitions with batches of 1,000 messages, and runs whole Spark queries: reading counts the
+rows and adds up the lengths of all columns, writing stores rows that Spark holds in memory. The JVM connector
+is StreamNative's newest in Maven Central (3.1.1.4) on the Spark it is made for (3.1.3); `magnetar.spark` runs
+on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs after one that warms up, with
+{rows:,} rows of 100 B or a fifth of them of 1,000 B (half of that when writing). *Rows/s* is by the clock;
+*CPU* is that of the driver, the JVM and the Python workers together; *server* that of the broker with its
+storage. A run whose number of rows is not what was published is void. All runs:
+[benchmarks/spark.json](benchmarks/spark.json).
+
+Measured on {machine}.
+"""
+_COLUMNS = (
+    "cores",
+    "",
+    "rows/s",
+    "CPU, s a million rows",
+    "rows a CPU second, beside the connector",
+    "server, s a million rows",
+)
+_TITLES = {
+    "read-bytes-100": "Reading 100 B as bytes",
+    "read-bytes-1000": "Reading 1,000 B as bytes",
+    "read-avro-100": "Reading AVRO of 100 B into columns",
+    "read-avro-1000": "Reading AVRO of 1,000 B into columns",
+    "write-100": "Writing 100 B",
+    "write-1000": "Writing 1,000 B",
+}
+
+
+def _cell(runs: list[dict[str, float]], figure: str, digits: int) -> str:
+    values = [run[figure] for run in runs]
+    numbers = [f"{number:,.{digits}f}" for number in (statistics.median(values), min(values), max(values))]
+    return f"{numbers[0]} [{numbers[1]} .. {numbers[2]}]"
+
+
+def _ratio(runs: list[dict[str, float]], peer: list[dict[str, float]] | None) -> str:
+    if not peer or runs is peer:
+        return ""
+    figure = "rows_per_cpu_second"
+    own, others = (statistics.median(run[figure] for run in each) for each in (runs, peer))
+    return f"{own / others:.1f}x"
+
+
+def write_page(results: dict[str, Any], docs: Path) -> None:
+    """Writes the page, with the notes of ``docs/benchmarks/spark-notes.md`` at its end."""
+    import pyspark
+
+    machine = "; ".join(f"{key}: {value}" for key, value in results["machine"].items())
+    lines = [_HEAD.format(pyspark=pyspark.__version__, machine=machine, **results["conditions"])]
+    for name, title in _TITLES.items():
+        lines += [f"## {title}", "", f"| {' | '.join(_COLUMNS)} |", "| --- " * len(_COLUMNS) + "|"]
+        for cores in (1, 2):
+            found = results["runs"].get(f"{name}-{cores}", {})
+            for system, runs in found.items():
+                cells = [
+                    str(cores),
+                    results["systems"][system],
+                    _cell(runs, "rows_per_second", 0),
+                    _cell(runs, "cpu_seconds_per_million", 2),
+                    _ratio(runs, found.get("connector")),
+                    _cell(runs, "server_cpu_seconds_per_million", 2),
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    notes = docs / "benchmarks" / "spark-notes.md"
+    if notes.exists():
+        lines.append(notes.read_text())
+    (docs / "spark-benchmarks.md").write_text("\n".join(lines).rstrip() + "\n")

@@ -1,0 +1,157 @@
+"""Takes flat records of Avro apart into columns as Arrow keeps them, no object per value.
+
+A hot module: plain Python that also compiles, with the C types in ``hot_avro.pxd``. It knows the binary
+encoding (Avro's specification, "Binary Encoding") of primitive types and of their unions with null. It judges
+nothing: where anything does not fit it stops, and whoever called reads those messages in another way.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+BOOLEAN = 1
+INTEGER = 2
+"""``int``, ``long`` and ``enum``: zigzag numbers."""
+FLOAT = 4
+DOUBLE = 8
+"""The code of a type of fixed size is its size."""
+BYTES = 9
+"""``bytes`` and ``string``."""
+
+KINDS = {
+    "boolean": BOOLEAN,
+    "int": INTEGER,
+    "long": INTEGER,
+    "enum": INTEGER,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "bytes": BYTES,
+    "string": BYTES,
+}
+"""The code of each type that can be read."""
+
+
+class Column:
+    """One field of all records, in order.
+
+    ``valid`` is a bitmap. Numbers are in ``numbers``, 64 bits each; floats and doubles lie in ``data`` as
+    both Avro and Arrow write them; booleans are bytes of 0 and 1 there; bytes are found by ``offsets`` in it.
+    """
+
+    def __init__(self, kind: int, rows: int, size: int) -> None:
+        """:param rows: at most; :param size: of all contents together, in bytes"""
+        self.kind = kind
+        self.numbers = array("q", bytes(8 * rows if kind == INTEGER else 0))
+        self.offsets = array("i", bytes(4 * (rows + 1) if kind == BYTES else 0))
+        self.data = bytearray(size if kind == BYTES else 0 if kind == INTEGER else kind * rows)
+        self.valid = bytearray((rows + 7) // 8)
+        self.end = 0
+        # The same once more: when compiled these are views that cost nothing to take.
+        self._numbers = self.numbers
+        self._offsets = self.offsets
+        self._data = memoryview(self.data)
+        self._valid = self.valid
+
+
+class FlatReader:
+    """Reads records whose fields are all primitive, or such a type or null."""
+
+    def __init__(self, kinds: bytes, nulls: bytes) -> None:
+        """:param kinds: the code of each field's type, in the order they are written in
+
+        :param nulls: for each field 0: it is no union; 1: null is the union's first branch; 2: its second
+        """
+        self._kinds = kinds
+        self._nulls = nulls
+        self._fields = len(kinds)
+        self._position = 0
+        self._number = 0
+
+    def read(self, data: bytearray, offsets: array[int], count: int, columns: list[Column | None]) -> bool:
+        """Fills columns with records ``data[offsets[i]:offsets[i + 1]]``.
+
+        :param columns: one for each field; None: the field is not wanted
+        :returns: False: a record does not fit, the columns say nothing
+        """
+        source = memoryview(data)
+        places = offsets
+        for row in range(count):  # noqa: SIM110 - a generator would make objects
+            if not self._record(source, places[row], places[row + 1], row, columns):
+                return False
+        return True
+
+    def _record(
+        self, source: memoryview, start: int, end: int, row: int, columns: list[Column | None]
+    ) -> bool:
+        self._position = start
+        for field in range(self._fields):
+            null = self._nulls[field]
+            column = columns[field]
+            if null:
+                if not self._take_number(source, end) or self._number < 0 or self._number > 1:
+                    return False
+                if self._number == null - 1:
+                    if column is not None and self._kinds[field] == BYTES:
+                        column._offsets[row + 1] = column.end
+                    continue
+            if not self._value(source, end, row, self._kinds[field], column):
+                return False
+            if column is not None:
+                column._valid[row >> 3] |= 1 << (row & 7)
+        return self._position == end
+
+    def _value(self, source: memoryview, end: int, row: int, kind: int, column: Column | None) -> bool:
+        if kind == INTEGER:
+            if not self._take_number(source, end):
+                return False
+            if column is not None:
+                column._numbers[row] = self._number
+            return True
+        if kind == BYTES:
+            if not self._take_number(source, end):
+                return False
+            size = self._number
+            if size < 0 or size > end - self._position:
+                return False
+            start = self._position
+            self._position = start + size
+            if column is not None:
+                place = column.end
+                if size:
+                    column._data[place : place + size] = source[start : start + size]
+                column.end = place + size
+                column._offsets[row + 1] = place + size
+            return True
+        start = self._position
+        if kind > end - start:
+            return False
+        self._position = start + kind
+        if kind == BOOLEAN and source[start] > 1:
+            return False
+        if column is not None:
+            place = row * kind
+            for index in range(kind):
+                column._data[place + index] = source[start + index]
+        return True
+
+    def _take_number(self, source: memoryview, end: int) -> bool:
+        """Reads a zigzag number into ``_number``; False: there is none of 64 bits."""
+        position = self._position
+        value = 0
+        shift = 0
+        while position < end:
+            byte = source[position]
+            position += 1
+            if shift == 63 and byte > 1:
+                return False
+            value |= (byte & 127) << shift
+            if byte < 128:
+                # Compiled, the number is unsigned and of 64 bits: half of it is always below 2^63.
+                half = value >> 1
+                self._number = -half - 1 if value & 1 else half
+                self._position = position
+                return True
+            shift += 7
+            if shift > 63:
+                return False
+        return False
