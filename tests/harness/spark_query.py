@@ -53,6 +53,9 @@ class Query:
         self._settled.wait(END_SECONDS)
         return self._runs
 
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def kill_one(self, kind: str, random_: random.Random) -> bool:
         """Kills a ``jvm`` (of the driver), an ``executor`` or a ``worker``; whether there was one."""
         found = [pid for pid in self._all() if _kind(pid) == kind]

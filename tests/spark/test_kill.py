@@ -162,19 +162,29 @@ def life_settings(random_: random.Random, cluster: Cluster, folder: Path, topic:
     }
 
 
-def strike(query: Query, server: Server, random_: random.Random) -> str:
-    """Kills something after a while; what it was."""
+def strike(query: Query, server: Server, random_: random.Random, checkpoint: Path) -> str:
+    """Kills something after a while, mostly after some batches more have begun; what it was, if anything."""
     assert query.await_running(), "the query did not start: see query.log"
-    time.sleep(random_.uniform(0, 12))
+    wanted = _batches(checkpoint) + random_.choice([0, 0, 1, 2, 3, 4])
+    end = time.monotonic() + 90
+    while _batches(checkpoint) < wanted and not query.has_ended() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(random_.uniform(0, 4))
     victim = random_.choice(VICTIMS)
-    if victim == "driver":
-        query.kill()
-    elif victim == "broker":
+    if victim == "broker":
         server.restart(kill=True)
+    elif query.has_ended():
+        return ""
+    elif victim == "driver":
+        query.kill()
     elif not query.kill_one(victim, random_):
-        query.kill_one("worker", random_)
-        victim = "worker"
+        victim = "worker" if query.kill_one("worker", random_) else ""
     return victim
+
+
+def _batches(checkpoint: Path) -> int:
+    """How many were begun so far."""
+    return sum(1 for _ in (checkpoint / "offsets").glob("[0-9]*"))
 
 
 @pytest.mark.timeout(900 + 120 * KILLS)
@@ -196,7 +206,8 @@ def test_every_row_is_written_once_whatever_is_killed(
         query = Query(settings, tmp_path / "query.log")
         try:
             if kills.total() < wanted:
-                kills[strike(query, server, random_)] += 1
+                victim = strike(query, server, random_, tmp_path / "checkpoint")
+                kills.update([victim] if victim else [])
             done = query.end()
         except BaseException:
             query.kill()
