@@ -54,8 +54,10 @@ def drain(cluster: Cluster, topic: str, name: str, found: dict[MessageId, str]) 
     """Takes and acknowledges all that is there, so that its ledgers are trimmed."""
     consumer = cluster.client.subscribe(topic, name, initial_position=InitialPosition.Earliest)
     last = consumer.get_last_message_id()
-    while last.entry_id() >= 0 and not (found and _is_at_end(max(found), last)):
+    newest = max(found, default=None)
+    while last.entry_id() >= 0 and (newest is None or not _is_at_end(newest, last)):
         message = consumer.receive(30_000)
+        newest = message.message_id() if newest is None else max(newest, message.message_id())
         key = message.data().decode().split(":")[0]
         assert message.partition_key() == key
         found[message.message_id()] = key
