@@ -88,7 +88,7 @@ class QuotaExceededHold(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """The backlog quota is exceeded and producers are to fail."""
+    """A backlog quota is exceeded, or the disk is full, and producers are to fail."""
 
 
 class ChecksumMismatch(BrokerError):

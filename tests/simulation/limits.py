@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from magnetar.broker import outgoing
+from magnetar.broker.policies.values import Retention
 from magnetar.config.settings import Settings, default_settings
 from magnetar.io.simulated.worker import LONGEST_DELAY
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -132,7 +133,9 @@ def in_effect(limits: Limits) -> Iterator[None]:
     """Standalone brokers that start meanwhile take these limits for those of their settings file."""
 
     def own_settings(*args: Any) -> Any:
-        return replace(broker_settings(*args), **limits.broker)
+        made = replace(broker_settings(*args), **limits.broker)
+        retention = Retention(-1, -1) if limits.keeps_all else Retention()
+        return replace(made, policies=replace(made.policies, retention=retention))
 
     changed: dict[Any, dict[str, Any]] = {
         standalone: {

@@ -487,11 +487,18 @@ class Connection:
         """Asks the client; False when it does not answer: the connection is closed then."""
         return await self.keep_alive.ask()
 
-    def close_producer(self, producer: Producer) -> None:
-        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+    def stop_producer(self, producer: Producer) -> None:
+        """Takes no more of it; receipts of what it has sent still go out."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
         self.remember_closed(producer.producer_id)
+
+    def close_producer(self, producer: Producer) -> None:
+        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+        self.stop_producer(producer)
+        if producer.producer_id in self.producers:
+            # The client has opened another one with that id, and knows.
+            return
         command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
         command.close_producer.producer_id = unsigned(producer.producer_id)
         command.close_producer.request_id = SERVER_REQUEST_ID

@@ -31,6 +31,7 @@ class Replay(Protocol):
     def __len__(self) -> int: ...
     def __contains__(self, position: Position) -> bool: ...
     def discard(self, position: Position) -> None: ...
+    def drop_through(self, last: Position) -> None: ...
     def clear(self) -> None: ...
 
 
@@ -346,6 +347,21 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if was_blocked:
             self._unblock()
             self.read_more()
+
+    def consumed_elsewhere(self) -> None:
+        """The mark-delete position moved on without acknowledgements: what lies at or below it is held by
+        nobody any more, and waits for nobody."""
+        last = self._cursor.mark_delete
+        released = 0
+        for consumer in self.consumers:
+            for ledger_id in [each for each in consumer.pending if each <= last[0]]:
+                held = consumer.pending[ledger_id]
+                for entry_id in [e for e in held if (ledger_id, e) <= last]:
+                    released += consumer.let_go(ledger_id, entry_id) or 0
+        for position in [p for p in self.redelivery_counts if p <= last]:
+            del self.redelivery_counts[position]
+        self.replay.drop_through(last)
+        self.acknowledged(released)
 
     def close(self) -> None:
         self._forget_put_off()

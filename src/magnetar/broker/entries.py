@@ -33,7 +33,7 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
 
     :raises LedgerError: it cannot be read
     """
-    run = await ledger.reader.read(position, position, 1, 1)
+    run = await ledger.reader.read_one(position)
     return publish_time(run.buffer, run.starts[0], run.ends[0])
 
 

@@ -79,7 +79,7 @@ class EntryFilters:
         :param messages: how many the entry has
         """
         self.processed += messages
-        result = self._ask(position, data, context)
+        result = self.ask(position, data, context)
         if result is FilterResult.ACCEPT:
             self.accepted += messages
         elif result is FilterResult.REJECT:
@@ -88,7 +88,8 @@ class EntryFilters:
             self.rescheduled += messages
         return result
 
-    def _ask(self, position: tuple[int, int], data: bytes, context: FilterContext) -> FilterResult:
+    def ask(self, position: tuple[int, int], data: bytes, context: FilterContext) -> FilterResult:
+        """Like :meth:`judge`, and counts nothing."""
         try:
             metadata = parse_entry(data, verify_checksum=False).metadata
         except EntryError:

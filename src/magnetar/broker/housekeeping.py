@@ -1,4 +1,4 @@
-"""What a broker does now and then: statistics, retention, snapshots of sequence ids, topics nobody uses.
+"""What a broker does now and then: statistics, retention, expiry, backlog quotas, snapshots, unused topics.
 
 Nothing here runs per topic on a timer of its own: each kind of work has one timer, and goes through its
 topics in slices.
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from magnetar.broker.any_topic import AnyTopic
+from magnetar.broker.backlog_quotas import BacklogQuotas
+from magnetar.broker.expiry import ExpiryCheck
 from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.rates import Rate
 from magnetar.broker.settings import BrokerSettings
@@ -36,8 +38,16 @@ class HousekeptBroker(Protocol):
 
 
 class Housekeeping:
-    def __init__(self, broker: HousekeptBroker, inactive_topics: InactiveTopicsCheck) -> None:
+    def __init__(
+        self,
+        broker: HousekeptBroker,
+        inactive_topics: InactiveTopicsCheck,
+        expiry: ExpiryCheck,
+        quotas: BacklogQuotas,
+    ) -> None:
         self._broker = broker
+        self._expiry = expiry
+        self._quotas = quotas
         self._io = broker.io
         self._wheel = broker.wheel
         self._inactive_topics = inactive_topics
@@ -53,6 +63,9 @@ class Housekeeping:
         self._repeat("statistics", settings.stats_seconds, self._tick)
         self._repeat("retention", settings.retention_check_seconds, self._check_retention)
         self._repeat("deduplication", settings.deduplication_check_seconds, self._save_sequence_ids)
+        self._repeat("expiry", settings.expiry_check_seconds, self._check_expiry)
+        if settings.backlog_quota_check:
+            self._repeat("backlog quotas", settings.backlog_quota_check_seconds, self._check_quotas)
         self._repeat("inactive topics", settings.inactive_topics_check_seconds, self._check_inactive)
 
     def stop(self) -> None:
@@ -119,6 +132,14 @@ class Housekeeping:
     def _save_sequence_ids(self) -> None:
         stored = [topic for topic in self._broker.topics.values() if isinstance(topic, Topic)]
         self._start_task("deduplication", stored, Topic.save_sequence_ids)
+
+    def _check_expiry(self) -> None:
+        if "expiry" not in self._running:
+            self._start("expiry", self._expiry.run())
+
+    def _check_quotas(self) -> None:
+        if "backlog quotas" not in self._running:
+            self._start("backlog quotas", self._quotas.run())
 
     def _check_inactive(self) -> None:
         kind = "inactive topics"

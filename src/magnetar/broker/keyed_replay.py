@@ -92,6 +92,11 @@ class KeyedReplay:
             if owner is not None:
                 self._heaps.setdefault(owner, []).append(position)
 
+    def drop_through(self, last: Position) -> None:
+        """Takes out everything at or below a position."""
+        for position in [each for each in self._slots if each <= last]:
+            del self._slots[position]
+
     def clear(self) -> None:
         self._slots.clear()
         self._heaps.clear()

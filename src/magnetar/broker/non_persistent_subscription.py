@@ -122,6 +122,7 @@ class NonPersistentSubscription(BaseSubscription):
     def backlog(self) -> int:
         return 0
 
-    def tick(self, seconds: float) -> None:
-        super().tick(seconds)
+    def tick(self, seconds: float) -> bool:
+        moving = super().tick(seconds)
         self.drops.tick(seconds)
+        return moving

@@ -35,6 +35,10 @@ class ProducerConnection(Protocol):
         """Asks the client; False when it does not answer: the connection is closed then."""
         ...
 
+    def stop_producer(self, producer: Producer) -> None:
+        """Takes no more of it; receipts of what it has sent still go out."""
+        ...
+
     def close_producer(self, producer: Producer) -> None:
         """Tells the client that its producer is closed here; it looks the topic up and comes back."""
         ...

@@ -46,6 +46,11 @@ class ReplayPositions:
             count += 1
         return (ledger_id, entry_id), count
 
+    def drop_through(self, last: Position) -> None:
+        """Takes out everything at or below a position."""
+        while self._heap and (self._heap[0] <= last or self._heap[0] not in self._set):
+            self._set.discard(heapq.heappop(self._heap))
+
     def clear(self) -> None:
         self._heap.clear()
         self._set.clear()

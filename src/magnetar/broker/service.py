@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.broker.any_topic import AnyTopic, persistent
+from magnetar.broker.backlog_quotas import BacklogQuotas
+from magnetar.broker.expiry import ExpiryCheck
 from magnetar.broker.housekeeping import Housekeeping
 from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.keep_alive import KeepAliveSettings
@@ -23,7 +25,8 @@ from magnetar.broker.rates import Timings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import Topic
+from magnetar.broker.storage_gate import StorageGate
+from magnetar.broker.topic import Topic, retention_settings
 from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.topic_lists import TopicLists
 from magnetar.broker.translation import to_broker_error
@@ -123,7 +126,9 @@ class BrokerService:
         self._producer_names = 0
         self._stopping = False
         self._listener: Listener | None = None
-        self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self))
+        self.quotas = BacklogQuotas(self)
+        self.storage_gate = StorageGate(self)
+        self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
@@ -155,6 +160,7 @@ class BrokerService:
         if self._listener is not None:
             self._listener.close()
         self.housekeeping.stop()
+        self.storage_gate.stop()
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         closing = list(self.topics.values())
@@ -377,7 +383,9 @@ class BrokerService:
 
     async def _open_stored(self, name: TopicName, policies: EffectivePolicies, *, create: bool) -> Topic:
         try:
-            ledger = await self.managed_ledgers.open(name.path, create=create)
+            ledger = await self.managed_ledgers.open(
+                name.path, create=create, retention=retention_settings(policies.retention)
+            )
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
         topic = Topic(

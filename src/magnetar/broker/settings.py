@@ -47,6 +47,13 @@ class BrokerSettings:
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
     deduplication_check_seconds: float = 120.0
+    expiry_check_seconds: float = 300.0
+    backlog_quota_check: bool = True
+    backlog_quota_check_seconds: float = 60.0
+    precise_age_quota: bool = False
+    """Ages of backlogs are read from messages; else told by when ledgers were closed."""
+    max_backlog_scan_seconds: float = 120.0
+    max_backlog_scan_entries: int = 10_000
     inactive_topics_check_seconds: float = 60.0
     delete_inactive_partitioned: bool = False
     """A partitioned topic goes with the last of its partitions that was inactive."""

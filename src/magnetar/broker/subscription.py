@@ -14,6 +14,7 @@ from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.dispatcher_single import SingleConsumerDispatcher
 from magnetar.broker.entry_filter import EntryFilters
+from magnetar.broker.rates import Rate
 from magnetar.broker.subscription_base import AnySubscribedTopic, BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.unacked_limit import UnackedLimit
 from magnetar.errors import ServiceNotReady
@@ -69,6 +70,11 @@ class Subscription(BaseSubscription):
         filters = topic.dispatch_settings.filters
         self.filters = EntryFilters(filters) if filters else None
         self.last_mark_delete_ms = 0
+        self.expired = Rate()
+        """Entries that nobody consumed in time."""
+        self.last_expire_ms = 0
+        self.expiring = False
+        """Whether it is just being looked up what has expired."""
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
@@ -252,6 +258,24 @@ class Subscription(BaseSubscription):
             self.last_mark_delete_ms = self.last_acked_ms
             if self.topic.terminated:
                 self.check_end_of_topic()
+
+    def skip_to(self, position: Position) -> int:
+        """Consumes everything up to ``position``, whoever holds it; returns how many entries that were."""
+        before = self.cursor.mark_delete
+        count = self.cursor.mark_delete_to(position)
+        if self.cursor.mark_delete != before:
+            self.last_mark_delete_ms = self.topic.clock.wall_ms()
+            if isinstance(self.dispatcher, ManyConsumersDispatcher):
+                self.dispatcher.consumed_elsewhere()
+            if self.topic.terminated:
+                self.check_end_of_topic()
+            self.read_more()
+        return count
+
+    def tick(self, seconds: float) -> bool:
+        moving = super().tick(seconds)
+        self.expired.tick(seconds)
+        return moving or self.expired.per_second > 0
 
     # Redelivery and seek
 

@@ -240,10 +240,11 @@ class BaseSubscription(ABC):
     def unacked_messages(self) -> int:
         return sum(consumer.unacked for consumer in self.consumers)
 
-    def tick(self, seconds: float) -> None:
-        """Works out rates."""
+    def tick(self, seconds: float) -> bool:
+        """Works out rates; returns whether anything was consumed."""
         for rate in (self.rate_out, self.redelivered, self.acks):
             rate.tick(seconds)
         for consumer in self.consumers:
             for rate in (consumer.rate_out, consumer.redelivered, consumer.acks):
                 rate.tick(seconds)
+        return self.acks.per_second > 0

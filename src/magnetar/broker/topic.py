@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from magnetar.broker.deduplication import CURSOR as DEDUPLICATION_CURSOR
@@ -13,6 +14,7 @@ from magnetar.broker.entries import batch_size_or_zero, first_published_at
 from magnetar.broker.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.loop_turn import LoopTurn
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import Retention
 from magnetar.broker.producer import Producer, Publish
 from magnetar.broker.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.subscription import Subscription
@@ -30,6 +32,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTer
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import LATEST, Position
+from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
 
@@ -37,6 +40,15 @@ log = logging.getLogger(__name__)
 
 SEEK_RETURN_SECONDS = 60.0
 """How long a reader's cursor waits for its consumer to come back from a seek."""
+
+
+@cache
+def retention_settings(retention: Retention) -> RetentionSettings:
+    """Of a managed ledger; topics with the same policy share it."""
+    return RetentionSettings(
+        retention.minutes * 60_000 if retention.minutes >= 0 else -1,
+        retention.megabytes << 20 if retention.megabytes >= 0 else -1,
+    )
 
 
 class Topic(BaseTopic[Subscription]):
@@ -76,6 +88,10 @@ class Topic(BaseTopic[Subscription]):
                 continue
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
             self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        super().apply_policies(policies)
+        self.managed_ledger.use_retention(retention_settings(policies.retention))
 
     async def prepare(self) -> None:
         """Goes by the policies on publishing; before anybody publishes, and when they have changed.

@@ -224,6 +224,18 @@ class BaseTopic(ABC, Generic[S]):
             producer.connection.close_producer(producer)
         self.access.disconnect_waiting()
 
+    async def close_producers_in_order(self) -> None:
+        """Closes all producers, each when it has its receipts: else it would send again what is stored."""
+        producers = list(self.producers.values())
+        for producer in producers:
+            producer.connection.stop_producer(producer)
+        await self.drained(producers)
+        for producer in producers:
+            if not producer.closed:
+                self.remove_producer(producer)
+                producer.connection.close_producer(producer)
+        self.access.disconnect_waiting()
+
     @abstractmethod
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
@@ -313,14 +325,13 @@ class BaseTopic(ABC, Generic[S]):
         """Works out rates over the last window; returns whether anything is still moving."""
 
     def _tick_clients(self, seconds: float) -> bool:
-        """Those of producers and subscriptions; returns whether anything was acknowledged."""
+        """Those of producers and subscriptions; returns whether anything was consumed."""
         for producer in self.producers.values():
             producer.rate_in.tick(seconds)
             producer.chunks.tick(seconds)
         moving = False
         for subscription in self.subscriptions.values():
-            subscription.tick(seconds)
-            moving = moving or subscription.acks.per_second > 0
+            moving = subscription.tick(seconds) or moving
         return moving
 
     # Ending

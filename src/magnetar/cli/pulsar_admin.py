@@ -72,9 +72,17 @@ def _command(words: list[str]) -> tuple[Command | None, list[str]]:
 
 def _action(name: str) -> Action:
     """:raises UsageError: this release does not have it"""
-    from magnetar.cli.admin import messages, policies, resources, schemas, topics
+    from magnetar.cli.admin import backlogs, messages, policies, resources, schemas, topics
 
-    for table in (topics.ACTIONS, messages.ACTIONS, resources.ACTIONS, policies.ACTIONS, schemas.ACTIONS):
+    tables: tuple[dict[str, Action], ...] = (
+        topics.ACTIONS,
+        messages.ACTIONS,
+        backlogs.ACTIONS,
+        resources.ACTIONS,
+        policies.ACTIONS,
+        schemas.ACTIONS,
+    )
+    for table in tables:
         if name in table:
             return table[name]
     raise UsageError(f"{name} is not supported by this release yet")

@@ -38,6 +38,10 @@ def attribute_name(key: str) -> str:
     return _WORD_START.sub("_", key).lower()
 
 
+class SettingsContradict(ValueError):
+    """Settings that are fine by themselves do not go together; the text names them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every honoured setting, Pulsar's name in snake case; units, ranges, defaults: docs/settings.md."""
@@ -100,6 +104,18 @@ class Settings:
     max_message_size: int
     max_message_publish_buffer_size_in_mb: int
     retention_check_interval_in_seconds: int
+    ttl_duration_default_in_seconds: int
+    message_expiry_check_interval_in_minutes: int
+    magnetar_message_expiry_check_interval_seconds: int
+    backlog_quota_check_enabled: bool
+    precise_time_based_backlog_quota_check: bool
+    backlog_quota_check_interval_in_seconds: int
+    backlog_quota_default_limit_gb: float
+    backlog_quota_default_limit_bytes: int
+    backlog_quota_default_limit_second: int
+    backlog_quota_default_retention_policy: str
+    subscription_backlog_scan_max_time_ms: int
+    subscription_backlog_scan_max_entries: int
     force_delete_tenant_allowed: bool
     force_delete_namespace_allowed: bool
     system_topic_enabled: bool
@@ -148,6 +164,19 @@ class Settings:
     magnetar_read_max_entries: int | None
     magnetar_cursor_write_interval_ms: int
     magnetar_read_plan_max_seconds: int
+    magnetar_disk_reserve_bytes: int
+    gc_wait_time: int
+    minor_compaction_threshold: float
+    minor_compaction_interval: int
+    major_compaction_threshold: float
+    major_compaction_interval: int
+    is_throttle_by_bytes: bool
+    compaction_rate_by_bytes: int
+    compaction_rate_by_entries: int
+    disk_usage_threshold: float
+    disk_usage_warn_threshold: float | None
+    disk_usage_lwm_threshold: float | None
+    disk_check_interval: int
     magnetar_min_ledger_rollover_seconds: float | None
 
     @property
@@ -174,6 +203,21 @@ class Settings:
         if self.magnetar_min_ledger_rollover_seconds is not None:
             return self.magnetar_min_ledger_rollover_seconds
         return self.managed_ledger_min_ledger_rollover_time_minutes * 60.0
+
+    @property
+    def expiry_check_seconds(self) -> float:
+        """Between two looks at what has expired."""
+        return (
+            self.magnetar_message_expiry_check_interval_seconds
+            or self.message_expiry_check_interval_in_minutes * 60.0
+        )
+
+    @property
+    def backlog_quota_bytes(self) -> int:
+        """The default quota, -1 for none; the old unit counts first, as in Pulsar."""
+        if self.backlog_quota_default_limit_gb > 0:
+            return int(self.backlog_quota_default_limit_gb * (1 << 30))
+        return self.backlog_quota_default_limit_bytes
 
     @property
     def http_body_limit_bytes(self) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.http import handlers_backlogs as backlogs
 from magnetar.http import handlers_cluster as cluster
 from magnetar.http import handlers_tenants as tenants
 from magnetar.http.endpoints_namespaces import NAMESPACES
 from magnetar.http.endpoints_read_plans import READ_PLANS
 from magnetar.http.endpoints_schemas import SCHEMAS
+from magnetar.http.endpoints_storage import STORAGE
 from magnetar.http.endpoints_topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints_topics import TOPICS
 from magnetar.http.routing import Endpoint
@@ -59,6 +61,13 @@ ENDPOINTS: Sequence[Endpoint] = (
         ("/admin/clusters/{cluster}/peers",),
     ),
     Endpoint("GET", "/admin/v2/brokers", cluster.list_brokers, "list live brokers", ("/admin/brokers",)),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers/backlog-quota-check",
+        backlogs.check_quotas,
+        "look at backlog quotas now",
+        ("/admin/brokers/backlog-quota-check",),
+    ),
     Endpoint(
         "GET",
         "/admin/v2/brokers/health",
@@ -141,4 +150,5 @@ ENDPOINTS: Sequence[Endpoint] = (
     *TOPIC_POLICIES,
     *SCHEMAS,
     *READ_PLANS,
+    *STORAGE,
 )

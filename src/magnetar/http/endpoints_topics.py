@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.http import handlers_backlogs as backlogs
 from magnetar.http import handlers_messages as messages
 from magnetar.http import handlers_subscriptions as subscriptions
 from magnetar.http import handlers_topics as topics
@@ -48,8 +49,29 @@ _ROWS = (
     ("DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing"),
     ("GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message"),
     ("GET", "/{topic}/messageid/{timestamp}", topics.message_id_at, "first message published since"),
+    ("GET", "/{topic}/backlog", backlogs.estimate, "size and backlog of a topic"),
     ("PUT", "/{topic}/backlogSize", topics.backlog_size, "bytes behind a message"),
     ("POST", "/{topic}/trim", topics.trim, "remove ledgers that nobody needs"),
+    (
+        "DELETE",
+        "/{topic}/truncate",
+        backlogs.truncate,
+        "remove everything; subscriptions go to the end",
+    ),
+    (
+        "POST",
+        _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}",
+        backlogs.expire,
+        "acknowledge what is older than that",
+    ),
+    ("POST", _SUBSCRIPTION + "/expireMessages", backlogs.expire_to, "acknowledge everything up to a message"),
+    (
+        "POST",
+        "/{topic}/all_subscription/expireMessages/{expireTimeInSeconds}",
+        backlogs.expire_all,
+        "acknowledge what is older than that, for all subscriptions",
+    ),
+    ("POST", _SUBSCRIPTION + "/analyzeBacklog", backlogs.analyze, "read a backlog and count it"),
     ("GET", "/{topic}/ledger/{ledgerId}/entry/{entryId}", messages.by_id, "a message"),
     ("GET", "/{topic}/examinemessage", messages.examine, "the n-th message from either end"),
     ("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, "the n-th unacknowledged one"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -58,4 +58,27 @@ def summary(
     ]
     lines.append(f"{name}_count{{{labels}}} {float(count)!r}\n")
     lines.append(f"{name}_sum{{{labels}}} {float(round(total, 3))!r}\n")
+    yield "".join(lines)
+
+
+def histogram(
+    name: str,
+    labels: str,
+    bounds: Sequence[float],
+    counts: Sequence[int],
+    total: float,
+    created_seconds: float,
+) -> Iterator[str]:
+    """One histogram with the time when it began.
+
+    :param counts: of each bucket for itself, one more than ``bounds`` for what lies above
+    """
+    lines = [f"# TYPE {name} histogram\n"]
+    below = 0
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        below += count
+        lines.append(f'{name}_bucket{{{labels},le="{bound}"}} {float(below)!r}\n')
+    lines.append(f"{name}_count{{{labels}}} {float(below)!r}\n")
+    lines.append(f"{name}_sum{{{labels}}} {float(round(total, 3))!r}\n")
+    lines.append(f"{name}_created{{{labels}}} {created_seconds!r}\n")
     yield "".join(lines)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
-from magnetar.http import exposition
+from magnetar.http import exposition, metrics_quotas
 from magnetar.http.exposition import Number, family, labels_text
 from magnetar.http.metrics_totals import broker_totals, namespace_totals
 from magnetar.http.services import (
@@ -205,6 +205,7 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
             (f'{cluster},system_subscription="true"', (yield from _bytes_out(system))),
         ],
     )
+    yield from metrics_quotas.of_broker(snapshot.quotas, cluster, snapshot.started_seconds)
     loads, lookups = snapshot.topic_load, snapshot.lookups
     pending = snapshot.topic_loads_pending
     yield from family("pulsar_broker_topic_load_pending_requests", "gauge", [(cluster, pending)])
@@ -319,7 +320,7 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     for name, figure in (*TOPIC_AND_NAMESPACE, *TOPIC_ONLY):
         yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
     yield from _histograms(rows)
-    yield from _quota_evictions(rows)
+    yield from metrics_quotas.evictions(rows)
     yield from _subscriptions(rows, options)
     if options.producer_level:
         yield from _producers(rows)
@@ -352,12 +353,6 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
             yield from family(f"{name}_{suffix}", "gauge", samples)
         yield from family(f"{name}_count", "gauge", ((labels, sum(h.counts)) for labels, h in known))
         yield from family(f"{name}_sum", "gauge", ((labels, h.total) for labels, h in known))
-
-
-def _quota_evictions(rows: TopicRows) -> Iterator[str]:
-    name = "pulsar_storage_backlog_quota_exceeded_evictions_total"
-    samples = ((f'{labels},quota_type="{kind}"', 0) for labels, _ in rows for kind in ("size", "time"))
-    yield from family(name, "gauge", samples)
 
 
 def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
@@ -415,4 +410,4 @@ def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
     backlog = ((f'{labels},remote_cluster="local"', total.backlog) for labels, total in rows)
     yield from family("pulsar_msg_backlog", "gauge", backlog)
     yield from _histograms(rows)
-    yield from _quota_evictions(rows)
+    yield from metrics_quotas.evictions(rows)

@@ -24,6 +24,8 @@ _SUMMED = (
     "write_rate",
     "read_rate",
     "read_cache_misses_rate",
+    "evictions_by_size",
+    "evictions_by_time",
 )
 _MERGED = ("write_latency_ms", "ledger_write_latency_ms", "entry_size_bytes")
 

@@ -153,6 +153,10 @@ class TopicMetrics:
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
     backlog_age_seconds: int = -1
+    """As it was when quotas were last looked at; -1: none, or not known."""
+    evictions_by_size: int = 0
+    """How often the backlog was evicted because a quota was exceeded."""
+    evictions_by_time: int = 0
     publish_rate_limited: int = 0
     write_rate: float = 0.0
     read_rate: float = 0.0
@@ -233,6 +237,20 @@ class LookupMetrics:
 
 
 @dataclass(slots=True)
+class QuotaMetrics:
+    """Backlog quotas of all topics: evictions since the start, and durations of looking at all of them."""
+
+    evictions_by_size: int = 0
+    evictions_by_time: int = 0
+    check_bounds: Sequence[float] = ()
+    """Upper bounds in seconds."""
+    check_counts: Sequence[int] = (0,)
+    """Per bucket, one more for what lies above the last bound."""
+    check_seconds: float = 0.0
+    """All together."""
+
+
+@dataclass(slots=True)
 class MetricsSnapshot:
     """Everything ``/metrics`` prints, taken at one moment."""
 
@@ -250,6 +268,7 @@ class MetricsSnapshot:
     publish_latency: TimingMetrics = field(default_factory=TimingMetrics)
     topic_load: TimingMetrics = field(default_factory=TimingMetrics)
     topic_loads_pending: int = 0
+    quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
     extra: Mapping[str, float] = field(default_factory=dict)
     """Gauges of Magnetar's own, by full name (``magnetar_...``), without labels."""
 
@@ -279,6 +298,10 @@ class BrokerServices(Protocol):
 
     def runtime_settings(self) -> Mapping[str, str]:
         """Every setting in effect, by Pulsar's name, as text."""
+        ...
+
+    async def storage(self, namespace: str | None) -> Json:
+        """The disk, the ledger store, and what topics take: all of them, or those of a namespace."""
         ...
 
     async def clusters(self) -> Sequence[str]:

@@ -149,6 +149,10 @@ class Disk(Protocol):
         """Bytes that may still be written."""
         ...
 
+    def total_bytes(self) -> int:
+        """All bytes there may be: those that may still be written, and all that is stored, by anybody."""
+        ...
+
 
 class Worker(Protocol):
     """A thread of its own that runs one job after another; answers arrive in the loop, in order."""

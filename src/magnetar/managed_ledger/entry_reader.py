@@ -105,6 +105,31 @@ class EntryReader:
         self.bytes_read += size
         return part
 
+    async def read_one(self, position: Position) -> EntryRun:
+        """One entry, for a look at it: what is not in the cache does not get there.
+
+        :raises NoSuchEntry: nothing stored at ``position``
+        :raises LedgerError: the ledger cannot be read
+        """
+        cached = self.read_cached(position, position, 1, 1)
+        if cached is not None:
+            return cached
+        ledger_id, entry_id = position
+        summary = self._ledgers.get(ledger_id)
+        if summary is None:
+            raise NoSuchLedger(ledger_id)
+        if entry_id >= summary.entries:
+            raise NoSuchEntry(f"nothing is stored at {ledger_id}:{entry_id}")
+        reader = await self._reader(ledger_id)
+        runs = await reader.read(entry_id, entry_id, 1)
+        if not runs or runs[0].first_entry_id != entry_id:
+            self.read_errors += 1
+            raise NoSuchEntry(f"the ledger store has nothing at {ledger_id}:{entry_id}")
+        self.entries_read += 1
+        self.entries_missed += 1
+        self.bytes_read += runs[0].size()
+        return runs[0]
+
     async def _reader(self, ledger_id: int) -> LedgerReader:
         reader = self._readers.get(ledger_id)
         if reader is None:

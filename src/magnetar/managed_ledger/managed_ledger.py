@@ -39,7 +39,7 @@ from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
-from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.trimming import Trimmer
 from magnetar.metadata.interface import MetadataError, MetadataStore
 
@@ -72,6 +72,7 @@ class ManagedLedger:
         cache: EntryCache,
         record: ManagedLedgerRecord,
         version: int,
+        retention: RetentionSettings,
     ) -> None:
         self.name = name
         self.path = path
@@ -79,6 +80,7 @@ class ManagedLedger:
         self._store = store
         self._metadata = metadata
         self.settings = settings
+        self.retention = retention
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
         self.properties = record.properties
@@ -397,9 +399,20 @@ class ManagedLedger:
         self.properties = {key: value for key, value in merged.items() if value is not None}
         await self.put_record()
 
+    def use_retention(self, retention: RetentionSettings) -> None:
+        """Goes by it from now on."""
+        if retention != self.retention:
+            self.retention = retention
+            self.trimmer.schedule()
+
     def check_rollover(self) -> None:
         """Rolls a ledger that reached its age; called now and then."""
         if self.state is State.OPEN and self._appended_entries and self._room() == 0:
+            self._start_roll()
+
+    def start_over(self) -> None:
+        """Goes on in a new ledger, if there is anything in the current one."""
+        if self.state is State.OPEN and self._appended_entries:
             self._start_roll()
 
     # Cursors

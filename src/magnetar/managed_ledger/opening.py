@@ -22,7 +22,7 @@ from magnetar.managed_ledger.records import (
     decode_managed_ledger,
     encode_managed_ledger,
 )
-from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
+from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataStore
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
@@ -59,10 +59,16 @@ class ManagedLedgers:
         return await self._metadata.children(f"{ROOT}/{below}")
 
     async def open(
-        self, name: str, *, create: bool, settings: ManagedLedgerSettings | None = None
+        self,
+        name: str,
+        *,
+        create: bool,
+        settings: ManagedLedgerSettings | None = None,
+        retention: RetentionSettings | None = None,
     ) -> ManagedLedger:
         """Recovers a managed ledger, or makes it.
 
+        :param retention: None for that of the settings
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
         :raises MetadataDamaged: its record cannot be read
@@ -87,6 +93,7 @@ class ManagedLedgers:
             self.cache,
             record,
             node.version,
+            retention or (settings or self.settings).retention,
         )
         if record.terminated is None:
             await ledger.roll()

@@ -19,7 +19,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary
-from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.metadata.interface import MetadataError
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class TrimmedLedger(Protocol):
 
     name: str
     ledgers: LedgerList
-    settings: ManagedLedgerSettings
+    retention: RetentionSettings
     last_confirmed: Position
 
     @property
@@ -59,6 +59,7 @@ class TrimmedLedger(Protocol):
     def lost(self) -> bool: ...
 
     async def rolled(self) -> None: ...
+    def start_over(self) -> None: ...
     async def put_record(self) -> None: ...
     async def let_go(self, summary: LedgerSummary) -> None: ...
     def fenced(self) -> None: ...
@@ -85,25 +86,31 @@ class Trimmer:
             return
         if self._running is not None:
             self._again = True
-        elif self._trimmable():
+        elif self.reclaimable():
             self._running = self._io.loop.create_task(self._run())
 
-    def _trimmable(self) -> list[LedgerSummary]:
+    def _consumed(self) -> list[LedgerSummary]:
+        """Closed ledgers that no durable cursor needs, oldest first."""
         owner = self._owner
         slowest = oldest_mark_delete([c for c in owner.cursors.values() if c.durable])
         until = owner.last_confirmed if slowest is None else slowest
-        consumed = [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
+        return [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
+
+    def reclaimable(self) -> list[LedgerSummary]:
+        """Ledgers that nobody needs and retention does not keep, oldest first."""
+        owner = self._owner
+        consumed = self._consumed()
         if not consumed:
             return []
         total = owner.ledgers.total_size()
-        return ledgers_to_trim(consumed, total, owner.settings.retention, self._io.clock.wall_ms())
+        return ledgers_to_trim(consumed, total, owner.retention, self._io.clock.wall_ms())
 
     async def _run(self) -> None:
         try:
             while True:
                 self._again = False
                 await self._owner.rolled()
-                going = [] if self._owner.lost else self._trimmable()
+                going = [] if self._owner.lost else self.reclaimable()
                 if going:
                     await self._trim(going)
                 if not self._again:
@@ -128,6 +135,32 @@ class Trimmer:
         await self._owner.put_record()
         for summary in going:
             await self._owner.let_go(summary)
+
+    async def truncate(self) -> None:
+        """Lets everything go that durable cursors have consumed, whatever retention says; goes on in a new
+        ledger for that.
+
+        :raises LedgerError: there is no new ledger
+        :raises MetadataError: the list of ledgers cannot be written
+        """
+        self._owner.start_over()
+        await self._owner.rolled()
+        await self.settle()
+        self._running = self._io.loop.create_task(self._truncate())
+        try:
+            await finished(self._io.loop, self._running)
+            self._running.result()
+        finally:
+            self._running = None
+        self.schedule()
+
+    async def _truncate(self) -> None:
+        if not self._cursors_known or self._owner.lost:
+            return
+        try:
+            await self._trim(self._consumed())
+        except ManagedLedgerFenced:
+            self._owner.fenced()
 
     async def settle(self) -> None:
         """Returns when nothing is being trimmed."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.broker.any_topic import AnyTopic
+from magnetar.broker.backlog_quotas import CHECK_BOUNDS, Evictions
 from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
@@ -24,6 +25,7 @@ from magnetar.http.services import (
     ManagedLedgerMetrics,
     MetricsSnapshot,
     ProducerMetrics,
+    QuotaMetrics,
     SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
@@ -87,6 +89,9 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
         last_consumed_flow_ms=subscription.last_consumed_flow_ms,
         last_consumed_ms=subscription.last_consumed_ms,
         last_mark_delete_advanced_ms=subscription.last_mark_delete_ms,
+        last_expire_ms=subscription.last_expire_ms,
+        rate_expired=subscription.expired.per_second,
+        total_expired=subscription.expired.messages,
         consumer_count=len(consumers),
         consumers=consumers,
     )
@@ -133,7 +138,7 @@ def _passing_topic(topic: NonPersistentTopic) -> TopicMetrics:
     return _traffic(topic, [_passing_subscription(s) for s in topic.subscriptions.values()])
 
 
-def _topic(topic: Topic) -> TopicMetrics:
+def _topic(topic: Topic, known: Evictions) -> TopicMetrics:
     ledger = topic.managed_ledger
     size = ledger.ledgers.total_size()
     subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
@@ -144,6 +149,12 @@ def _topic(topic: Topic) -> TopicMetrics:
         storage_logical_size=size,
         backlog=sum(s.backlog for s in subscriptions),
         backlog_bytes=max(durable, default=0),
+        backlog_quota_bytes=topic.policies.storage_quota.limit_bytes,
+        backlog_quota_seconds=topic.policies.age_quota.limit_seconds,
+        backlog_age_seconds=known.age_seconds,
+        evictions_by_size=known.by_size,
+        evictions_by_time=known.by_time,
+        publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
         write_rate=topic.writes.per_second,
         read_rate=topic.reads.per_second,
         read_cache_misses_rate=topic.misses.per_second,
@@ -210,7 +221,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         if isinstance(topic, NonPersistentTopic):
             topics.append(_passing_topic(topic))
         else:
-            topics.append(_topic(topic))
+            topics.append(_topic(topic, broker.quotas.of(topic)))
             _add_managed_ledger(topic, ledgers)
 
     await each(broker.io, "metrics", list(broker.topics.values()), take)
@@ -241,6 +252,13 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         publish_latency=_timing(broker.publish_latency),
         topic_load=_timing(broker.topic_loads),
         topic_loads_pending=broker.loading_count,
+        quotas=QuotaMetrics(
+            broker.quotas.all.by_size,
+            broker.quotas.all.by_time,
+            CHECK_BOUNDS,
+            tuple(broker.quotas.checks.counts),
+            broker.quotas.checks.total,
+        ),
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
             "magnetar_partial_frame_bytes": broker.partial_frames.used,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from magnetar import __version__, hot
-from magnetar.config.settings import ConfigurationError, Loaded, Settings, load
+from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.connection import HttpLimits
 from magnetar.http.metrics import MetricsOptions
 from magnetar.http.routing import Application
@@ -120,7 +120,7 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
     loop = _new_loop()
     try:
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
-    except (OSError, LedgerError, MetadataError) as error:
+    except (OSError, LedgerError, MetadataError, SettingsContradict) as error:
         log.debug("not started", exc_info=error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         sys.stderr.write(f"magnetar: not started with data in {options.data_dir}: {reason}\n")

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from magnetar.broker.deduplication import DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.policies.values import AutoTopics, InactiveTopics, Persistence, Retention
+from magnetar.broker.policies.values import AutoTopics, BacklogQuota, InactiveTopics, Persistence, Retention
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic_base import TopicSettings
-from magnetar.config.settings import Settings
+from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server.entry_filters import load_entry_filters
@@ -27,7 +28,39 @@ def embedded_settings(settings: Settings) -> EmbeddedSettings:
         first_segment_bytes=min(segment, EmbeddedSettings.first_segment_bytes),
         reads_in_flight_bytes=settings.reads_in_flight_bytes,
         cursor_write_interval=settings.magnetar_cursor_write_interval_ms / 1000,
+        gc_wait_seconds=settings.gc_wait_time / 1000,
+        minor_compaction_threshold=settings.minor_compaction_threshold
+        if settings.minor_compaction_interval
+        else 0,
+        minor_compaction_interval=settings.minor_compaction_interval,
+        major_compaction_threshold=settings.major_compaction_threshold
+        if settings.major_compaction_interval
+        else 0,
+        major_compaction_interval=settings.major_compaction_interval,
+        compaction_bytes_per_second=settings.compaction_rate_by_bytes if settings.is_throttle_by_bytes else 0,
+        compaction_entries_per_second=0
+        if settings.is_throttle_by_bytes
+        else settings.compaction_rate_by_entries,
     )
+
+
+def disk_guard_settings(settings: Settings) -> DiskGuardSettings:
+    """:raises SettingsContradict: the thresholds do"""
+    full, warn, resume = (
+        settings.disk_usage_threshold,
+        settings.disk_usage_warn_threshold,
+        settings.disk_usage_lwm_threshold,
+    )
+    try:
+        return DiskGuardSettings(
+            warn_share=max(full - 0.05, full / 2) if warn is None else warn,
+            full_share=full,
+            resume_share=max(full - 0.02, full / 2) if resume is None else resume,
+            reserve_bytes=settings.magnetar_disk_reserve_bytes,
+            interval_seconds=settings.disk_check_interval / 1000,
+        )
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
 
 
 def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
@@ -102,6 +135,12 @@ def broker_settings(
         non_persistent_topics=settings.enable_non_persistent_topics,
         stats_seconds=settings.stats_update_frequency_in_secs,
         retention_check_seconds=settings.retention_check_interval_in_seconds,
+        expiry_check_seconds=settings.expiry_check_seconds,
+        backlog_quota_check=settings.backlog_quota_check_enabled,
+        backlog_quota_check_seconds=settings.backlog_quota_check_interval_in_seconds,
+        precise_age_quota=settings.precise_time_based_backlog_quota_check,
+        max_backlog_scan_seconds=settings.subscription_backlog_scan_max_time_ms / 1000,
+        max_backlog_scan_entries=settings.subscription_backlog_scan_max_entries,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
         delete_inactive_partitioned=settings.broker_delete_inactive_partitioned_topic_metadata_enabled,
@@ -153,6 +192,17 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
     return EffectivePolicies(
         retention=Retention(
             settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
+        ),
+        message_ttl_seconds=settings.ttl_duration_default_in_seconds,
+        storage_quota=BacklogQuota(
+            settings.backlog_quota_bytes,
+            settings.backlog_quota_default_limit_second,
+            settings.backlog_quota_default_retention_policy,
+        ),
+        age_quota=BacklogQuota(
+            settings.backlog_quota_bytes,
+            settings.backlog_quota_default_limit_second,
+            settings.backlog_quota_default_retention_policy,
         ),
         deduplication=settings.broker_deduplication_enabled,
         deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,

@@ -15,6 +15,7 @@ from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import MetadataFailure
 from magnetar.http.services import BrokerServices
 from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -26,10 +27,12 @@ from magnetar.server.broker_services import Services
 from magnetar.server.collector import Collector
 from magnetar.server.settings import (
     broker_settings,
+    disk_guard_settings,
     embedded_settings,
     entry_cache_settings,
     managed_ledger_settings,
 )
+from magnetar.server.storage_report import StorageReport
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class StandaloneBroker:
         self._broker: BrokerService | None = None
         self._services: BrokerServices | None = None
         self._collector: Collector | None = None
+        self._guard: DiskGuard | None = None
         self._binary_port = 0
         self._orphan_scan: Any = None
 
@@ -68,6 +72,7 @@ class StandaloneBroker:
     async def start(self) -> None:
         """The ledger store comes first: its lock keeps a second process away from all the rest."""
         io, settings = self._place.io, self._place.settings
+        self._guard = DiskGuard(io, io.start_worker("disk-guard"), disk_guard_settings(settings))
         store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
@@ -84,7 +89,23 @@ class StandaloneBroker:
         )
         leftovers = await store.ledger_ids()
         broker = await self._serve(ledgers, metadata, wheel)
+        self._watch_disk(broker, store)
         self._orphan_scan = io.loop.create_task(self._remove_orphans(broker, ledgers, leftovers))
+
+    def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
+        """Ends publishing before the device is full, and fetches space back when it is short."""
+        guard = self._guard
+        assert guard is not None
+
+        def looked() -> None:
+            store.hurry(guard.state is not DiskState.ROOM)
+            if guard.state is DiskState.FULL:
+                broker.storage_gate.shut(guard.reason)
+            else:
+                broker.storage_gate.open()
+
+        guard.looked = looked
+        guard.start()
 
     @staticmethod
     async def _remove_orphans(
@@ -117,7 +138,9 @@ class StandaloneBroker:
             self._broker.settings = known
             self._broker.service_url = known.service_url
             await self._bootstrap(metadata, known)
-        self._services = Services(self._broker)
+        assert self._store is not None
+        assert self._guard is not None
+        self._services = Services(self._broker, StorageReport(self._broker, self._store, self._guard))
         self._collector = Collector(place.io, wheel, broker)
         self._collector.start()
         return broker
@@ -130,6 +153,8 @@ class StandaloneBroker:
         """Also after a start that failed half way."""
         if self._orphan_scan is not None:
             self._orphan_scan.cancel()
+        if self._guard is not None:
+            self._guard.stop()
         if self._collector is not None:
             self._collector.stop()
         if self._broker is not None:

@@ -133,7 +133,7 @@ GUARDED = [
     ("brokerServicePortTls", "6651"),
     ("tlsCertificateFilePath", "/cert"),
     ("encryptionRequireOnProducer", "true"),
-    ("backlogQuotaDefaultLimitBytes", "1000"),
+    ("dispatchThrottlingRateInByte", "1000"),
     ("maxPublishRatePerTopicInMessages", "10"),
     ("managedLedgerDigestType", "MAC"),
     ("managedLedgerDefaultWriteQuorum", "2"),
@@ -184,12 +184,12 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 def test_other_keys_not_honoured_yet_are_one_warning_each(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        "delayedDeliveryEnabled=true\nloadBalancerSheddingEnabled=true\nttlDurationDefaultInSeconds=60",
+        "delayedDeliveryEnabled=true\nloadBalancerSheddingEnabled=true\nsubscriptionExpirationTimeMinutes=60",
     )
     warnings = load(path).warnings
     assert [warning.split(" ")[1] for warning in warnings] == [
         "delayedDeliveryEnabled=true",
-        "ttlDurationDefaultInSeconds=60",
+        "subscriptionExpirationTimeMinutes=60",
     ]
 
 
@@ -219,3 +219,14 @@ def test_names_turn_into_attributes() -> None:
     assert attribute_name("managedLedgerCacheSizeMB") == "managed_ledger_cache_size_mb"
     assert attribute_name("maxMessagePublishBufferSizeInMB") == "max_message_publish_buffer_size_in_mb"
     assert attribute_name("brokerShutdownTimeoutMs") == "broker_shutdown_timeout_ms"
+
+
+def test_settings_of_expiry_and_quotas() -> None:
+    assert default_settings().expiry_check_seconds == 300
+    assert default_settings(message_expiry_check_interval_in_minutes=2).expiry_check_seconds == 120
+    assert default_settings(magnetar_message_expiry_check_interval_seconds=7).expiry_check_seconds == 7
+    assert default_settings().backlog_quota_bytes == -1
+    assert default_settings(backlog_quota_default_limit_bytes=9).backlog_quota_bytes == 9
+    # The old unit counts first, as in Pulsar.
+    both = default_settings(backlog_quota_default_limit_bytes=9, backlog_quota_default_limit_gb=0.5)
+    assert both.backlog_quota_bytes == 1 << 29

@@ -111,7 +111,7 @@ def test_one_type_line_for_each_metric_and_its_samples_behind_it(topic_level: bo
         if line.startswith("# TYPE"):
             current = line.split(" ")[2]
         else:
-            assert re.match(rf"{current}(_total|_created|_count|_sum)?{{", line), line
+            assert re.match(rf"{current}(_total|_created|_count|_sum|_bucket)?{{", line), line
 
 
 def test_figures_of_a_topic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar.broker.admin.backlogs import BacklogAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
@@ -23,6 +24,7 @@ class Admin:
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
+        self.backlogs = BacklogAdmin(broker, self.topics)
         self.messages = MessageAdmin(broker, self.topics)
         self.topic_policies = TopicPolicyAdmin(broker)
         self.read_plans = ReadPlanAdmin(broker, self.topics)

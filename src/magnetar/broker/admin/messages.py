@@ -122,7 +122,7 @@ class MessageAdmin:
 
 
 async def _read(ledger: ManagedLedger, position: Position) -> Stored:
-    run = await ledger.reader.read(position, position, 1, 1)
+    run = await ledger.reader.read_one(position)
     return position, run.entry(0)
 
 

@@ -270,7 +270,8 @@ class NamespaceAdmin:
         for topic in await self._topics(namespace, bundle):
             for name, found in list(topic.subscriptions.items()):
                 if subscription in (None, name) and found.durable:
-                    found.cursor.mark_delete_to(topic.max_read_position)
+                    found.skip_to(topic.max_read_position)
+                    await found.cursor.flush()
 
     async def unsubscribe(self, namespace: str, bundle: str | None, subscription: str) -> None:
         """Deletes a subscription of all topics that have it.

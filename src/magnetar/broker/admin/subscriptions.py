@@ -133,7 +133,7 @@ class SubscriptionAdmin:
     async def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledges everything. :raises SubscriptionNotFound: there is none"""
         for found in await self._each(topic, subscription):
-            found.cursor.mark_delete_to(found.topic.managed_ledger.max_read_position)
+            found.skip_to(found.topic.managed_ledger.max_read_position)
             await found.cursor.flush()
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
@@ -143,7 +143,7 @@ class SubscriptionAdmin:
         :raises NotAllowed: the topic is partitioned
         """
         found = await self._one(topic, subscription, "Skip messages on a partitioned topic is not allowed")
-        found.cursor.mark_delete_to(found.cursor.nth_unconsumed(count))
+        found.skip_to(found.cursor.nth_unconsumed(count))
         await found.cursor.flush()
 
     async def reset_to_time(self, topic: str, subscription: str, publish_time_ms: int) -> None:

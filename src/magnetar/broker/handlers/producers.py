@@ -53,6 +53,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     topic = await broker.topic(name, create=True)
     if topic.policies.encryption_required and not request.encrypted:
         raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
+    broker.storage_gate.check_producer(topic)
+    await broker.quotas.check_producer(topic)
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
     if request.initial_subscription_name and name.persistent:

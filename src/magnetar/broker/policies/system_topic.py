@@ -74,6 +74,9 @@ class _Waiting:
     async def is_alive(self) -> bool:
         return True
 
+    def stop_producer(self, producer: Producer) -> None:
+        """It sends nothing more anyway."""
+
     def close_producer(self, producer: Producer) -> None:
         """Nothing to tell: it is closed with its only publish."""
 

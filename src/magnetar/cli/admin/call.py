@@ -62,6 +62,11 @@ class Call:
         raise UsageError("a name is missing")
 
     @property
+    def named(self) -> str:
+        """What the command is about, as it was given."""
+        return self._operand()
+
+    @property
     def topic(self) -> str:
         """Where the topic is in the admin interface. :raises InvalidName: it is no topic's name"""
         return topic_path(self._operand())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece
 from magnetar.cli.admin.rendering import objects, rows
+from magnetar.cli.admin.three_parts import or_topic
 
 _MIB = 1 << 20
 
@@ -302,7 +303,7 @@ def _offload_threshold(call: Call) -> str:
     return f"offloadThresholdInBytes: {size}\noffloadThresholdInSeconds: {seconds}"
 
 
-ACTIONS: dict[str, Action] = {
+_ALL: dict[str, Action] = {
     **_actions(),
     "namespaces get-offload-threshold": _offload_threshold,
     "namespaces get-resource-group": lambda call: call.ask("GET", f"{call.namespace}/resourcegroup") or "",
@@ -329,4 +330,13 @@ ACTIONS: dict[str, Action] = {
         "DELETE", _rate_path(call), {"isGlobal": call.get("global")}
     ),
     "topicPolicies delete": lambda call: call.send("DELETE", f"{call.topic}/policies"),
+}
+
+_OF_TOPICS = {
+    name.partition(" ")[2]: action for name, action in _ALL.items() if not name.startswith("namespaces ")
+}
+
+ACTIONS: dict[str, Action] = {
+    name: or_topic(name.partition(" ")[2], action, _OF_TOPICS) if name.startswith("namespaces ") else action
+    for name, action in _ALL.items()
 }

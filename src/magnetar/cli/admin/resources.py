@@ -99,15 +99,6 @@ def _of_bundle(call: Call) -> str:
     return f"{call.namespace}/{bundle}" if bundle else call.namespace
 
 
-def _clear_backlog(call: Call) -> Any:
-    if not call["force"]:
-        raise UsageError("clear-backlog acknowledges everything that is not: say --force to do so")
-    subscription = call["sub"]
-    return call.send(
-        "POST", f"{_of_bundle(call)}/clearBacklog" + (f"/{piece(subscription)}" if subscription else "")
-    )
-
-
 def _unload(call: Call) -> Any:
     if call["destinationBroker"]:
         raise UsageError("--destinationBroker is not supported by this release yet")
@@ -165,7 +156,6 @@ ACTIONS: dict[str, Action] = {
         "DELETE", f"{call.namespace}/permissions/{piece(call['subscription'])}/{piece(call['role'])}"
     ),
     "namespaces unload": _unload,
-    "namespaces clear-backlog": _clear_backlog,
     "namespaces unsubscribe": lambda call: call.send(
         "POST", f"{_of_bundle(call)}/unsubscribe/{piece(call['sub'])}"
     ),

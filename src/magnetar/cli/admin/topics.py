@@ -121,6 +121,7 @@ def _partitioned_stats(call: Call) -> Any:
         "perPartition": "true" if call.get("per-partition") else "false",
         "getPreciseBacklog": call.get("get-precise-backlog"),
         "subscriptionBacklogSize": "true" if call.get("get-subscription-backlog-size") else "false",
+        "getEarliestTimeInBacklog": call.get("get-earliest-time-in-backlog"),
     }
     return call.ask("GET", f"{call.topic}/partitioned-stats", query)
 

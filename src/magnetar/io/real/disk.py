@@ -161,6 +161,11 @@ class RealDisk:
         figures = os.statvfs(self._root)
         return figures.f_bavail * figures.f_frsize
 
+    def total_bytes(self) -> int:
+        figures = os.statvfs(self._root)
+        # As df counts: what is kept back for the administrator is neither used nor free.
+        return (figures.f_blocks - figures.f_bfree + figures.f_bavail) * figures.f_frsize
+
 
 def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

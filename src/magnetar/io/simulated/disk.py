@@ -167,6 +167,10 @@ class SimulatedDisk:
         self._looking()
         return max(0, self.quota - self._namespace.used_bytes())
 
+    def total_bytes(self) -> int:
+        self._looking()
+        return self.quota
+
     def cut_power_at(self, operation: int) -> None:
         """The power goes at the ``operation``-th change from now on, 1 being the next."""
         self._cut_at = self.operations + operation

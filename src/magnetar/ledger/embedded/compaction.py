@@ -12,7 +12,7 @@ from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
 from magnetar.ledger.embedded.index_lookup import IndexLookup
 from magnetar.ledger.embedded.ledger_table import LedgerTable
-from magnetar.ledger.embedded.rewrite import LiveRun, Rewritten, rewrite_runs
+from magnetar.ledger.embedded.rewrite import LiveRun, Rewriting, Rewritten
 from magnetar.ledger.embedded.segment_files import SegmentFiles, SpaceExhausted
 from magnetar.ledger.embedded.segment_header import LOG
 from magnetar.ledger.embedded.segment_reads import SegmentReads
@@ -21,8 +21,22 @@ from magnetar.ledger.interface import DataDamaged
 
 _log = logging.getLogger(__name__)
 
-_SHARE = 0.2
-"""Of the time, at most, that is spent on rewriting."""
+_RETRY_SECONDS = 60.0
+"""After there was no room to rewrite segments."""
+
+
+class Compactions(NamedTuple):
+    """What was done since the store was opened."""
+
+    minor: int
+    """How many segments minor compactions rewrote."""
+    major: int
+    sorted: int
+    """Segments rewritten for their order, or because there were many small ones."""
+    written_bytes: int
+    reclaimed_bytes: int
+    """Of the segments that were rewritten, what nobody wanted."""
+    running: bool
 
 
 class Segments(NamedTuple):
@@ -54,6 +68,34 @@ class _Abandoned(Exception):
     """The store is stopping."""
 
 
+MINOR = "minor"
+MAJOR = "major"
+SORTING = "sorting"
+
+
+class _Schedule:
+    """When segments that hold little are rewritten: the fewer it holds, the sooner."""
+
+    def __init__(self, settings: EmbeddedSettings, now: float) -> None:
+        self._settings = settings
+        self._minor_at = now + settings.minor_compaction_interval
+        self._major_at = now + settings.major_compaction_interval
+
+    def due(self, now: float, *, urgent: bool) -> tuple[str, float]:
+        """Which kind is due, and the share of a segment below which it is rewritten; 0: of none."""
+        settings = self._settings
+        if now >= self._major_at or urgent:
+            return MAJOR, max(settings.major_compaction_threshold, settings.minor_compaction_threshold)
+        return MINOR, settings.minor_compaction_threshold if now >= self._minor_at else 0.0
+
+    def done(self, kind: str, now: float) -> None:
+        """All that was due is done; a major compaction does what a minor one would."""
+        if kind == MAJOR:
+            self._major_at = now + self._settings.major_compaction_interval
+        if kind == MAJOR or now >= self._minor_at:
+            self._minor_at = now + self._settings.minor_compaction_interval
+
+
 class Compaction:
     """Chooses segments and rewrites them on a worker of its own, one set at a time."""
 
@@ -77,7 +119,15 @@ class Compaction:
         self._result: Compacted | None = None
         self._damaged: set[int] = set()
         self._not_before = 0.0
+        self._schedule = _Schedule(settings, io.loop.time())
+        self._rewriting: Rewriting | None = None
+        self._pause: Any = None
+        self._rested_bytes = self._rested_entries = 0
         self._stopping = False
+        self._rewritten = {MINOR: 0, MAJOR: 0, SORTING: 0}
+        self._written_bytes = 0
+        self._reclaimed_bytes = 0
+        self._urgent = False
 
     @property
     def has_result(self) -> bool:
@@ -87,25 +137,57 @@ class Compaction:
         result, self._result = self._result, None
         return result
 
+    @property
+    def done(self) -> Compactions:
+        under_way = 0 if self._rewriting is None else self._rewriting.bytes
+        return Compactions(
+            self._rewritten[MINOR],
+            self._rewritten[MAJOR],
+            self._rewritten[SORTING],
+            self._written_bytes + under_way,
+            self._reclaimed_bytes,
+            self._task is not None,
+        )
+
+    def hurry(self, urgent: bool) -> None:
+        """Space is short: no interval is waited for, and nothing is spared."""
+        self._urgent = urgent
+        if urgent:
+            self._not_before = self._io.loop.time()
+            self._end_pause()
+
     def consider(self, sealed: Mapping[int, SealedSegment], take_id: Callable[[], int]) -> None:
         """Begins to rewrite the segments most worth it, if any is and none is under way."""
         if self._task is not None or self._result is not None or self._stopping:
             return
-        if self._io.loop.time() < self._not_before:
+        now = self._io.loop.time()
+        if now < self._not_before:
             return
-        chosen = self._choose([entry for key, entry in sorted(sealed.items()) if key not in self._damaged])
+        known = [entry for key, entry in sorted(sealed.items()) if key not in self._damaged]
+        kind, chosen = self._choose(known, now)
         if not chosen:
+            self._wait_until(now + self._settings.gc_wait_seconds)
             return
         live = sum(self._table.live_bytes.get(segment.segment_id, 0) for segment in chosen)
         # Two neighbouring outputs hold more than one segment's worth: so many ids are always enough.
         ids = [take_id() for _ in range(2 * (2 * live // self._settings.segment_bytes + 2))]
-        self._task = self._io.loop.create_task(self._rewrite(chosen, ids))
+        self._task = self._io.loop.create_task(self._rewrite(kind, chosen, ids))
         self._task.add_done_callback(self._ended)
+
+    def _wait_until(self, when: float) -> None:
+        if when > self._io.loop.time():
+            self._not_before = when
+            self._io.loop.call_at(when, self._look_again)
+
+    def _look_again(self) -> None:
+        if not self._stopping:
+            self.finished()
 
     async def stop(self) -> None:
         """Gives up what is under way and waits until it has ended."""
         self._stopping = True
         self._result = None
+        self._end_pause()
         while self._task is not None:
             ended = self._io.loop.create_future()
             self._task.add_done_callback(lambda _, ended=ended: ended.done() or ended.set_result(None))
@@ -115,24 +197,25 @@ class Compaction:
         if self._worker is not None:
             self._worker.close()
 
-    def _choose(self, sealed: Sequence[SealedSegment]) -> list[SealedSegment]:
+    def _choose(self, sealed: Sequence[SealedSegment], now: float) -> tuple[str, list[SealedSegment]]:
+        """What is worth rewriting, and why."""
         settings = self._settings
-        live = self._table.live_bytes
-        sparse = [
-            segment
-            for segment in sealed
-            if live.get(segment.segment_id, 0) < settings.sparse_fraction * segment.stored
-        ]
         small = [segment for segment in sealed if segment.end * 2 < settings.segment_bytes]
+        kind, threshold = self._schedule.due(now, urgent=self._urgent)
+        sparse = [segment for segment in sealed if self._is_sparse(segment, threshold)]
         if len(small) >= settings.small_segments:
-            return self._fitting(small + [segment for segment in sparse if segment not in small])
+            return SORTING, self._fitting(small + [segment for segment in sparse if segment not in small])
         if sparse:
-            return self._fitting(sparse)
+            return kind, self._fitting(sparse)
+        self._schedule.done(kind, now)
         for segment in sealed[: -settings.sort_behind or None]:
             if not segment.settled and self._is_mixed(segment):
-                return [segment]
+                return SORTING, [segment]
             segment.settled = True
-        return []
+        return SORTING, []
+
+    def _is_sparse(self, segment: SealedSegment, threshold: float) -> bool:
+        return self._table.live_bytes.get(segment.segment_id, 0) < threshold * segment.stored
 
     def _is_mixed(self, segment: SealedSegment) -> bool:
         """Whether reading one ledger means jumping through the segment."""
@@ -152,36 +235,89 @@ class Compaction:
             chosen.append(segment)
         return chosen
 
-    async def _rewrite(self, chosen: list[SealedSegment], ids: list[int]) -> None:
-        begun = self._io.loop.time()
+    async def _rewrite(self, kind: str, chosen: list[SealedSegment], ids: list[int]) -> None:
         sources = {segment.segment_id for segment in chosen}
         for segment_id in sources:
             self._segments.reads.pin(segment_id)
+        if self._worker is None:
+            self._worker = self._io.start_worker("ledger-compaction")
+        loop, worker = self._io.loop, self._worker
         try:
-            if self._worker is None:
-                self._worker = self._io.start_worker("ledger-compaction")
-            loop, worker = self._io.loop, self._worker
             indexes = await run_job(loop, worker, lambda: self._indexes(sorted(sources)))
             parts = self._live_parts(indexes)
-            rewritten = await run_job(loop, worker, lambda: self._write(parts, iter(ids)))
+            rewritten = await self._write(parts, iter(ids))
             ledgers = {ledger_id for _, ledger_id, _ in indexes}
             if not self._stopping:
                 self._result = Compacted(sources, ledgers, rewritten)
+                self._count(kind, chosen, rewritten)
         except DataDamaged as damage:
             _log.error("a segment cannot be rewritten and is kept as it is: %s", damage)
             self._damaged |= sources
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
         except SpaceExhausted as full:
             _log.warning("no room to rewrite segments: %s", full)
-            self._not_before = begun + 60.0
+            self._wait_until(loop.time() + _RETRY_SECONDS)
         except _Abandoned:
             # The next opening removes what was written so far.
             return
         finally:
-            now = self._io.loop.time()
-            self._not_before = max(self._not_before, now + (now - begun) * (1 / _SHARE - 1))
+            self._rewriting = None
             for segment_id in sources:
                 self._segments.reads.unpin(segment_id)
+
+    def _count(self, kind: str, chosen: list[SealedSegment], rewritten: list[Rewritten]) -> None:
+        self._rewritten[kind] += len(chosen)
+        written = sum(each.segment.size for each in rewritten)
+        self._written_bytes += written
+        self._reclaimed_bytes += max(0, sum(segment.size for segment in chosen) - written)
+
+    async def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
+        """Group by group, with pauses between them in which others have the disk to themselves.
+
+        :raises DataDamaged: a run does not carry its checksum
+        :raises SpaceExhausted: there is not enough room
+        """
+        loop, worker = self._io.loop, self._worker
+        assert worker is not None
+        opened: dict[int, File] = {}
+        rewriting: Rewriting | None = None
+        try:
+            rewriting = await run_job(loop, worker, lambda: self._begin(parts, opened, ids))
+            self._rewriting = rewriting
+            self._rested_bytes = self._rested_entries = 0
+            begun = loop.time()
+            while await run_job(loop, worker, rewriting.step):
+                await self._rest(begun, loop.time(), rewriting)
+                begun = loop.time()
+            return await run_job(loop, worker, rewriting.finish)
+        finally:
+            # Not awaited: a task that is thrown away must not wait for anything.
+            worker.submit(lambda: _close_all(rewriting, opened), self._closed)
+
+    def _closed(self, _: None, error: BaseException | None) -> None:
+        if error is not None:
+            self._failed("cannot close what was rewritten", error)
+
+    async def _rest(self, begun: float, now: float, rewriting: Rewriting) -> None:
+        """Waits after a step as long as the bounds of share and rate ask for."""
+        settings = self._settings
+        seconds = 0.0 if self._urgent else (now - begun) * (1 / settings.compaction_share - 1)
+        for rate, done in (
+            (settings.compaction_bytes_per_second, rewriting.bytes - self._rested_bytes),
+            (settings.compaction_entries_per_second, rewriting.entries - self._rested_entries),
+        ):
+            if rate > 0 and not self._urgent:
+                seconds = max(seconds, done / rate - (now - begun))
+        self._rested_bytes, self._rested_entries = rewriting.bytes, rewriting.entries
+        if seconds > 0 and not self._stopping:
+            self._pause = self._io.loop.create_future()
+            timer = self._io.loop.call_later(seconds, self._end_pause)
+            await self._pause
+            timer.cancel()
+
+    def _end_pause(self) -> None:
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
 
     def _ended(self, task: Any) -> None:
         self._task = None
@@ -192,9 +328,6 @@ class Compaction:
         if self._stopping:
             return
         self.finished()
-        if self._result is None:
-            return
-        self._io.loop.call_at(self._not_before, self.finished)
 
     def _indexes(self, segment_ids: list[int]) -> list[tuple[int, int, PartIndex]]:
         """(segment id, ledger id, part) of all parts. Runs on the worker."""
@@ -217,23 +350,18 @@ class Compaction:
         live.sort(key=lambda entry: (entry.ledger_id, entry.runs.first_entry_id))
         return live
 
-    def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
+    def _begin(self, parts: list[_LivePart], opened: dict[int, File], ids: Iterator[int]) -> Rewriting:
         """Runs on the worker."""
         files = self._segments.files
         wanted = sum(part.runs.stored() for part in parts)
         free = self._io.disk.free_bytes()
         if free < wanted + self._settings.segment_bytes // 4:
             raise SpaceExhausted(f"{wanted} bytes are to be rewritten, {free} are free")
-        opened: dict[int, File] = {}
-        try:
-            for part in parts:
-                if part.segment_id not in opened:
-                    opened[part.segment_id] = files.open(part.segment_id)
-            runs = self._live_runs(parts, opened)
-            return rewrite_runs(files, self._segments.store_id, self._settings, lambda: next(ids), runs)
-        finally:
-            for file in opened.values():
-                file.close()
+        for part in parts:
+            if part.segment_id not in opened:
+                opened[part.segment_id] = files.open(part.segment_id)
+        runs = self._live_runs(parts, opened)
+        return Rewriting(files, self._segments.store_id, self._settings, lambda: next(ids), runs)
 
     def _live_runs(self, parts: list[_LivePart], opened: Mapping[int, File]) -> Iterator[LiveRun]:
         for part in parts:
@@ -248,3 +376,10 @@ class Compaction:
                 offset, length, checksum = index.runs[at + 1 : at + 4]
                 source = opened[part.segment_id]
                 yield LiveRun(part.ledger_id, first, count, source, offset, length, checksum)
+
+
+def _close_all(rewriting: Rewriting | None, opened: Mapping[int, File]) -> None:
+    if rewriting is not None:
+        rewriting.close()
+    for file in opened.values():
+        file.close()

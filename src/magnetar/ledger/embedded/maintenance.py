@@ -58,10 +58,15 @@ class Maintenance:
         self._compaction = compaction
         self._failed = failed
         self._to_seal: list[tuple[LogSegment, int]] = []
-        self._dead: list[int] = []
-        """Segments no checkpoint knows any more, until nobody reads them."""
+        self._dead: dict[int, int] = {}
+        """Segments no checkpoint knows any more, until nobody reads them, and their sizes where known."""
         self._task: Any = None
         self._stopping = False
+
+    @property
+    def dead_bytes(self) -> int:
+        """Of segments that go as soon as nobody reads them."""
+        return sum(self._dead.values())
 
     def take_segment_id(self) -> int:
         segment_id = self.next_segment_id
@@ -76,7 +81,7 @@ class Maintenance:
 
     def add_leftovers(self, segment_ids: Iterable[int]) -> None:
         """Takes note of segments that the next checkpoint makes superfluous."""
-        self._dead.extend(segment_ids)
+        self._dead.update(dict.fromkeys(segment_ids, 0))
 
     def seal(self, segment: LogSegment, next_sequence: int) -> None:
         """Takes over a segment of the log that is full."""
@@ -128,8 +133,7 @@ class Maintenance:
         data = encode_checkpoint(checkpoint, rows)
         await self._job(lambda: write_checkpoint(self._io.disk, self._directory, data))
         for segment_id in gone:
-            del self.sealed[segment_id]
-            self._dead.append(segment_id)
+            self._dead[segment_id] = self.sealed.pop(segment_id).size
         self._lookup.cache.drop_segments(set(gone))
 
     async def _run(self) -> None:
@@ -186,7 +190,7 @@ class Maintenance:
         """Recycles or removes dead segments that nobody reads."""
         free = [segment_id for segment_id in self._dead if not self._reads.is_pinned(segment_id)]
         for segment_id in free:
-            self._dead.remove(segment_id)
+            del self._dead[segment_id]
             self._lookup.ends.pop(segment_id, None)
             self._reads.drop(segment_id)
             await self._job(partial(self._files.retire, segment_id))

@@ -74,6 +74,9 @@ class _SegmentWriter:
         self._sequence += 1
         self.end += len(data)
 
+    def close(self) -> None:
+        self._file.close()
+
     def finish(self) -> Rewritten:
         self._file.sync()
         self._file.close()
@@ -88,6 +91,66 @@ class _SegmentWriter:
         return Rewritten(sealed, parts)
 
 
+class Rewriting:
+    """Copies runs, which ascend by ledger and entry, into new segments: a group with each step.
+
+    Neighbours are merged up to the size of a run. No runs make no segment.
+    """
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        store_id: bytes,
+        settings: EmbeddedSettings,
+        next_id: Callable[[], int],
+        runs: Iterable[LiveRun],
+    ) -> None:
+        self._files = files
+        self._store_id = store_id
+        self._limit = settings.segment_bytes
+        self._next_id = next_id
+        self._groups = _groups(_merged(runs, settings.run_bytes), settings.compaction_group_bytes)
+        self._writer: _SegmentWriter | None = None
+        self._finished: list[Rewritten] = []
+        self.bytes = 0
+        """Written so far."""
+        self.entries = 0
+
+    def step(self) -> bool:
+        """Writes the next group; False: there is none.
+
+        :raises DataDamaged: a run does not carry its checksum
+        """
+        found = next(self._groups, None)
+        if found is None:
+            return False
+        group, size = found
+        if self._writer is not None and self._writer.end + size > self._limit:
+            self._finished.append(self._writer.finish())
+            self._writer = None
+        if self._writer is None:
+            self._writer = _SegmentWriter(self._files, self._store_id, self._next_id())
+        self._writer.add_group(group)
+        self.bytes += size
+        self.entries += sum(run[1] for run in group)
+        return True
+
+    def finish(self) -> list[Rewritten]:
+        """The segments that were made, durable when this returns."""
+        if self._writer is not None:
+            self._finished.append(self._writer.finish())
+            self._writer = None
+        if self._finished:
+            self._files.sync_directory()
+        return self._finished
+
+    def close(self) -> None:
+        """Closes what a rewriting that was given up left open."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
 def rewrite_runs(
     files: SegmentFiles,
     store_id: bytes,
@@ -95,25 +158,14 @@ def rewrite_runs(
     next_id: Callable[[], int],
     runs: Iterable[LiveRun],
 ) -> list[Rewritten]:
-    """Copies ``runs``, which ascend by ledger and entry, into new segments, durable when this returns.
-
-    Neighbours are merged up to the size of a run. An empty ``runs`` makes no segment.
+    """All steps of a :class:`Rewriting`, without a pause.
 
     :raises DataDamaged: a run does not carry its checksum
     """
-    finished: list[Rewritten] = []
-    writer: _SegmentWriter | None = None
-    for group, size in _groups(_merged(runs, settings.run_bytes), settings.group_bytes):
-        if writer is not None and writer.end + size > settings.segment_bytes:
-            finished.append(writer.finish())
-            writer = None
-        if writer is None:
-            writer = _SegmentWriter(files, store_id, next_id())
-        writer.add_group(group)
-    if writer is not None:
-        finished.append(writer.finish())
-        files.sync_directory()
-    return finished
+    rewriting = Rewriting(files, store_id, settings, next_id, runs)
+    while rewriting.step():
+        pass
+    return rewriting.finish()
 
 
 def _merged(runs: Iterable[LiveRun], limit: int) -> Iterator[tuple[Run, int]]:

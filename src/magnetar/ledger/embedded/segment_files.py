@@ -34,6 +34,11 @@ class SegmentFiles:
         """Whether a file may carry a new name that is not durable yet."""
         self._free = [name for name in disk.names(directory) if name.startswith(_FREE_PREFIX)]
 
+    @property
+    def free_bytes(self) -> int:
+        """Of files kept to be used again; each has the size of a segment, at least."""
+        return len(self._free) * self._settings.segment_bytes
+
     def segment_path(self, segment_id: int) -> str:
         return f"{self._directory}/{segment_name(segment_id)}"
 

@@ -48,6 +48,11 @@ class SegmentSupply:
         self._size = settings.first_segment_bytes
         self._stopped = False
 
+    @property
+    def ready_bytes(self) -> int:
+        """The size of the segment that is prepared."""
+        return 0 if self._ready is None else self._ready.size
+
     def first(self) -> LogSegment:
         """The first segment of a life; blocks until it is there."""
         return self._prepare(self._next_id(), min(self._size, self._settings.segment_bytes))

@@ -45,8 +45,21 @@ class EmbeddedSettings:
     """Plans that may be held at the same time."""
     reserve_bytes: int = 64 << 20
     """Free space below which no new segment is begun and the process stops instead."""
-    sparse_fraction: float = 0.5
-    """A sealed segment of which less than this share is wanted is rewritten."""
+    gc_wait_seconds: float = 0.0
+    """At least so much time lies between two looks for segments to rewrite."""
+    minor_compaction_threshold: float = 0.2
+    """A sealed segment of which less than this share is wanted is rewritten by a minor compaction."""
+    minor_compaction_interval: float = 0.0
+    """Seconds between minor compactions; 0: whenever there is something to do."""
+    major_compaction_threshold: float = 0.5
+    major_compaction_interval: float = 0.0
+    compaction_share: float = 0.2
+    """Of the time, at most, that is spent on rewriting."""
+    compaction_group_bytes: int = 1 << 20
+    """Groups of rewritten segments are ended at about this size; the log gets its turn between two."""
+    compaction_bytes_per_second: float = 0.0
+    """Rewritten at most; 0: only the share bounds it."""
+    compaction_entries_per_second: float = 0.0
     sort_behind: int = 4
     """A segment of the log with so many sealed after it is rewritten once, sorted by ledger, unless its runs
     are long already."""
@@ -63,6 +76,18 @@ class EmbeddedSettings:
             value = getattr(self, name)
             if not smallest <= value <= _MAX_SEGMENT_BYTES:
                 raise ValueError(f"{name} must be {smallest} to {_MAX_SEGMENT_BYTES}, is {value}")
-        for name in ("segment_runs", "group_bytes", "run_bytes", "commit_bytes", "zero_fill_bytes"):
+        for name in ("minor_compaction_threshold", "major_compaction_threshold"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be 0 to 1, is {getattr(self, name)}")
+        if not 0 < self.compaction_share <= 1:
+            raise ValueError(f"compaction_share must be above 0 and at most 1, is {self.compaction_share}")
+        for name in (
+            "segment_runs",
+            "group_bytes",
+            "run_bytes",
+            "commit_bytes",
+            "zero_fill_bytes",
+            "compaction_group_bytes",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, is {getattr(self, name)}")

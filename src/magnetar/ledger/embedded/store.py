@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import File, Io
-from magnetar.ledger.embedded.compaction import Compaction, Segments
+from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
 from magnetar.ledger.embedded.index_lookup import IndexLookup
@@ -31,6 +31,21 @@ from magnetar.ledger.interface import (
 )
 
 
+class SpaceUse(NamedTuple):
+    """What a store's files take, in bytes, and how it comes back."""
+
+    stored_bytes: int
+    """Of all segments: with what nobody wants any more, and with room that is filled ahead."""
+    wanted_bytes: int
+    """Of entries somebody may still read, as they are stored."""
+    ahead_bytes: int
+    """What is left of the segment that is written, the one after it, and those kept to be used again."""
+    segments: int
+    """That are full."""
+    ledgers: int
+    compactions: Compactions
+
+
 class EmbeddedLedgerStore:
     """A ``LedgerStore``; made by :meth:`open_store`.
 
@@ -44,7 +59,7 @@ class EmbeddedLedgerStore:
         self._io = io
         self._lock = lock
         store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
-        files = SegmentFiles(io.disk, directory, settings, store_id)
+        files = self._files = SegmentFiles(io.disk, directory, settings, store_id)
         table = self._table = LedgerTable()
         reads = self._reads = SegmentReads(io, files, settings)
         lookup = self._lookup = IndexLookup(files, reads, settings.index_cache_bytes)
@@ -133,6 +148,25 @@ class EmbeddedLedgerStore:
     async def ledger_ids(self) -> Sequence[int]:
         self._refuse_when_closed()
         return sorted(self._table.rows)
+
+    def space(self) -> SpaceUse:
+        """What the store takes now."""
+        sealed = self._maintenance.sealed.values()
+        active = self._log.segment
+        ahead = active.size - active.end + self._supply.ready_bytes + self._files.free_bytes
+        return SpaceUse(
+            sum(segment.size for segment in sealed) + self._maintenance.dead_bytes + active.end + ahead,
+            sum(self._table.live_bytes.values()),
+            ahead,
+            len(sealed),
+            len(self._table.rows),
+            self._compaction.done,
+        )
+
+    def hurry(self, urgent: bool) -> None:
+        """Says whether space is short: then what can come back comes back at once."""
+        self._compaction.hurry(urgent)
+        self._maintenance.wake()
 
     async def close(self) -> None:
         if self._stopped is not None:

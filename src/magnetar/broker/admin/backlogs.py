@@ -1,0 +1,206 @@
+"""Backlogs, as operators look at them and let them go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.any_topic import persistent
+from magnetar.broker.backlog_scan import scan
+from magnetar.broker.entries import published_at
+from magnetar.broker.expiry import count_expired, expire
+from magnetar.broker.service import BrokerService
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+from magnetar.errors import (
+    Conflict,
+    InvalidRequest,
+    NamespaceNotFound,
+    NotAllowed,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from magnetar.managed_ledger.position import Position
+
+_NEARLY_CAUGHT_UP = 1_000
+"""Entries; a connected subscription with fewer, and nothing expired, is left alone."""
+
+
+class BacklogAdmin:
+    """Topics are given by their full names; what concerns a partitioned topic is done to each partition."""
+
+    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    async def _parts(self, topic: str) -> Sequence[Topic]:
+        """The topic, or the partitions that exist.
+
+        :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: it is non-persistent
+        """
+        names = await self._topics.parts(topic)
+        if names[0].partition_index < 0 or (len(names) == 1 and str(names[0]) == topic):
+            return [await self._topics.persistent(topic)]
+        found = []
+        for name in names:
+            try:
+                found.append(persistent(await self._broker.topic(name, create=False)))
+            except TopicNotFound:
+                # Its first client makes it, or createMissedPartitions.
+                continue
+        return found
+
+    async def _one(self, topic: str, subscription: str, refusal: str) -> Subscription:
+        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
+            raise NotAllowed(refusal)
+        found = (await self._topics.persistent(topic)).subscriptions.get(subscription)
+        if found is None:
+            raise _missing(topic, subscription)
+        return found
+
+    # Expiry
+
+    async def expire(self, topic: str, subscription: str, seconds: int) -> None:
+        """Consumes for a subscription what was published more than so many seconds ago.
+
+        :raises SubscriptionNotFound: there is none
+        :raises Conflict: there is nothing to do, or it is just being done; on one of the partitions
+        :raises InvalidRequest: ``seconds`` is below 0
+        """
+        parts = await self._parts(topic)
+        there = [found for part in parts if (found := part.subscriptions.get(subscription)) is not None]
+        if not there:
+            raise _missing(topic, subscription)
+        await self._expire_each(there, seconds)
+
+    async def expire_all(self, topic: str, seconds: int) -> None:
+        """The same for all its subscriptions.
+
+        :raises TopicNotFound: no such topic
+        :raises Conflict: there is nothing to do for one of them; the others are done
+        :raises InvalidRequest: ``seconds`` is below 0
+        """
+        parts = await self._parts(topic)
+        await self._expire_each(
+            [each for part in parts for each in list(part.subscriptions.values())], seconds
+        )
+
+    async def _expire_each(self, subscriptions: Sequence[Subscription], seconds: int) -> None:
+        if seconds < 0:
+            raise InvalidRequest(f"expireTimeInSeconds: at least 0 is wanted, not {seconds}")
+        before_ms = self._broker.io.clock.wall_ms() - seconds * 1000
+        left = [each for each in subscriptions if not await self._expire_one(each, before_ms)]
+        if left:
+            raise Conflict(
+                f"Expire message by timestamp not issued on topic {left[0].topic.full_name} for subscription "
+                f"{left[0].name} due to ongoing message expiration not finished or subscription almost catch "
+                "up. If it's performed on a partitioned topic operation might succeeded on other partitions, "
+                "please check stats of individual partition."
+            )
+
+    async def _expire_one(self, subscription: Subscription, before_ms: int) -> bool:
+        """False when there is nothing to do."""
+        cursor = subscription.cursor
+        backlog = cursor.backlog()
+        if not backlog or subscription.expiring or subscription.closing:
+            return False
+        if subscription.consumers and backlog < _NEARLY_CAUGHT_UP:
+            oldest = await published_at(subscription.topic.managed_ledger, cursor.first_unconsumed())
+            if oldest >= before_ms:
+                return False
+        await expire(subscription, before_ms)
+        await cursor.flush()
+        return True
+
+    async def expire_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
+        """Consumes as expired everything up to a position.
+
+        :param behind: up to the one behind it, as in Pulsar
+        :raises SubscriptionNotFound: there is none
+        :raises NotAllowed: the topic is partitioned
+        :raises Conflict: the topic does not reach as far, or it is just being looked up what has expired
+        """
+        found = await self._one(
+            topic, subscription, "Expire message at position is not supported for partitioned-topic"
+        )
+        last = (position[0], position[1] + 1) if behind else position
+        found.last_expire_ms = self._broker.io.clock.wall_ms()
+        if found.expiring or found.closing or last > found.topic.managed_ledger.max_read_position:
+            raise Conflict(
+                f"Expire message by position not issued on topic {topic} for subscription {subscription} due "
+                "to ongoing message expiration not finished or invalid message position provided."
+            )
+        count_expired(found, last)
+        await found.cursor.flush()
+
+    # Looking, and letting go
+
+    async def analyze(self, topic: str, subscription: str, position: Position | None) -> Mapping[str, Any]:
+        """``AnalyzeSubscriptionBacklogResult``: reads a backlog, within bounds of time and entries.
+
+        :param position: where to begin; None for the first entry not consumed
+        :raises SubscriptionNotFound: there is none
+        :raises NotAllowed: the topic is partitioned
+        """
+        found = await self._one(
+            topic,
+            subscription,
+            "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic "
+            "partition",
+        )
+        settings = self._broker.settings
+        result = await scan(
+            self._broker.io,
+            found,
+            position,
+            max_entries=settings.max_backlog_scan_entries,
+            max_seconds=settings.max_backlog_scan_seconds,
+        )
+        return result.json()
+
+    async def truncate(self, topic: str) -> None:
+        """Consumes everything for all subscriptions, and removes it whatever retention says.
+
+        :raises TopicNotFound: no such topic
+        """
+        for part in await self._parts(topic):
+            for subscription in list(part.subscriptions.values()):
+                subscription.skip_to(part.max_read_position)
+                await subscription.cursor.flush()
+            if part.deduplication is not None:
+                part.deduplication.snapshot(part.clock.monotonic())
+            await part.managed_ledger.trimmer.truncate()
+
+    async def estimate(self, topic: str) -> Mapping[str, Any]:
+        """``PersistentOfflineTopicStats``; all zero for a topic that is not there.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        try:
+            parts = await self._parts(topic)
+        except TopicNotFound as error:
+            if isinstance(error, NamespaceNotFound):
+                raise
+            parts = ()
+        backlogs = [s.backlog() for part in parts for s in part.subscriptions.values() if s.durable]
+        name = self._broker.parse_topic(topic)
+        return {
+            "storageSize": sum(part.stored_bytes for part in parts),
+            "totalMessages": sum(part.managed_ledger.ledgers.total_entries() for part in parts),
+            "messageBacklog": sum(backlogs),
+            "brokerName": self._broker.settings.broker_id.rpartition(":")[0],
+            "topicName": name.path,
+            "dataLedgerDetails": [],
+            "cursorDetails": {},
+            "statGeneratedAt": self._broker.io.clock.wall_ms(),
+        }
+
+    async def check_quotas(self) -> None:
+        """Looks at the backlog quotas of all topics now."""
+        await self._broker.quotas.run()
+
+
+def _missing(topic: str, subscription: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(f"Subscription {subscription} not found for topic {topic}")

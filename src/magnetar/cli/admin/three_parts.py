@@ -1,0 +1,55 @@
+"""Names of three parts in commands on namespaces: legacy namespaces, else topics.
+
+Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``: a topic's policy is meant.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.admin_client.client import topic_path
+from magnetar.admin_client.errors import NotFound
+from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.call import Action, Call
+from magnetar.naming.namespace_name import NamespaceName
+
+_RENAMED = {"messageTTL": "ttl"}
+"""Options of commands on namespaces that commands on topics call something else."""
+
+
+def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
+    """A command on the policies of a namespace, or of the topic that its name of three parts means.
+
+    :param name: of the command, without its group
+    :param topics: commands on the policies of topics, by name without the group
+    """
+
+    def run(call: Call) -> Any:
+        if not _means_topic(call):
+            return action(call)
+        if name not in topics:
+            raise UsageError(f"{call.named} is no namespace but a topic, and topics have no {name}")
+        sys.stderr.write(f"{call.named} is no namespace but a topic: its own policy is meant\n")
+        for key, other in _RENAMED.items():
+            if key in call.values:
+                call.values[other] = call.values[key]
+        return topics[name](call)
+
+    return run
+
+
+def _means_topic(call: Call) -> bool:
+    """:raises NotFound: there is neither such a namespace nor such a topic"""
+    if not NamespaceName.parse(call.named).legacy:
+        return False
+    try:
+        call.ask("GET", call.namespace)
+    except NotFound as missing:
+        try:
+            call.ask("GET", f"{topic_path(call.named)}/partitions")
+        except NotFound:
+            raise missing from None
+        return True
+    return False

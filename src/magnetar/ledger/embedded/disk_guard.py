@@ -1,0 +1,170 @@
+"""Watches how full the device is, so that writing can end in good time and not with an error.
+
+The bounds are named after BookKeeper's (https://bookkeeper.apache.org/docs/reference/config): above
+``diskUsageWarnThreshold`` space is fetched back at once, above ``diskUsageThreshold`` nothing more should be
+published, until usage falls below ``diskUsageLwmThreshold``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from magnetar.io.interfaces import Disk, Io, Worker
+
+_log = logging.getLogger(__name__)
+
+_SAMPLE_SECONDS = 60.0
+_SAMPLES = 24 * 60
+_FORECAST_SECONDS = 300.0
+"""A trend needs figures that lie so far apart, at least."""
+
+
+class DiskState(Enum):
+    """How full the device is."""
+
+    ROOM = "room"
+    WARNING = "warning"
+    FULL = "full"
+
+
+class DiskUse(NamedTuple):
+    """Of the device a store is on, in bytes."""
+
+    total: int
+    free: int
+
+    @property
+    def share(self) -> float:
+        """Used, 0 to 1."""
+        return 1 - self.free / self.total if self.total else 1.0
+
+
+@dataclass(frozen=True)
+class DiskGuardSettings:
+    """Shares of the device's bytes, 0 to 1."""
+
+    warn_share: float = 0.9
+    full_share: float = 0.95
+    resume_share: float = 0.93
+    """Full lasts until usage is below this."""
+    reserve_bytes: int = 256 << 20
+    """With less free space than this the device is full, whatever the share."""
+    interval_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.warn_share <= self.full_share <= 1:
+            raise ValueError(
+                f"the share of a warning (diskUsageWarnThreshold), {self.warn_share}, must be above 0 and "
+                f"at most that of a full disk (diskUsageThreshold), {self.full_share}"
+            )
+        if not 0 < self.resume_share <= self.full_share:
+            raise ValueError(
+                f"the low-water mark (diskUsageLwmThreshold), {self.resume_share}, must be above 0 and "
+                f"at most the share of a full disk (diskUsageThreshold), {self.full_share}"
+            )
+
+
+class DiskGuard:
+    """Looks at the device at an interval, on a worker."""
+
+    def __init__(self, io: Io, worker: Worker, settings: DiskGuardSettings) -> None:
+        self.looked: Callable[[], object] = lambda: None
+        """Called after each look."""
+        self.state = DiskState.ROOM
+        self.use = DiskUse(io.disk.total_bytes(), io.disk.free_bytes())
+        self._io = io
+        self._disk: Disk = io.disk
+        self._worker = worker
+        self._settings = settings
+        self._timer: Any = None
+        self._stopped = False
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
+        """Seconds on the loop's clock, free bytes: one a minute, for a day."""
+
+    def start(self) -> None:
+        self._judge()
+        self._arm()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._worker.close()
+
+    @property
+    def reason(self) -> str:
+        """Why nothing should be published while the device is full."""
+        settings, use = self._settings, self.use
+        if use.free < settings.reserve_bytes:
+            return (
+                f"only {use.free >> 20} MiB are free on the disk of the ledgers, "
+                f"less than the reserve of {settings.reserve_bytes >> 20} MiB"
+            )
+        return (
+            f"the disk of the ledgers is {use.share:.1%} full: above {settings.full_share:.1%} "
+            f"(diskUsageThreshold) nothing is published until it is below {settings.resume_share:.1%}"
+        )
+
+    def seconds_until_full(self) -> float | None:
+        """Until the device is full if it goes on as in the last day; None: it does not fill, or who knows."""
+        if not self._samples:
+            return None
+        then, free_then = self._samples[0]
+        elapsed = self._io.loop.time() - then
+        used_up = free_then - self.use.free
+        if elapsed < _FORECAST_SECONDS or used_up <= 0:
+            return None
+        settings = self._settings
+        left = self.use.free - max((1 - settings.full_share) * self.use.total, settings.reserve_bytes)
+        return max(0.0, left * elapsed / used_up)
+
+    def _arm(self) -> None:
+        self._timer = self._io.loop.call_later(self._settings.interval_seconds, self._look)
+
+    def _look(self) -> None:
+        self._worker.submit(lambda: DiskUse(self._disk.total_bytes(), self._disk.free_bytes()), self._seen)
+
+    def _seen(self, use: DiskUse | None, error: BaseException | None) -> None:
+        if self._stopped:
+            return
+        if use is None:
+            _log.error("cannot tell how full the disk of the ledgers is: %s", error)
+        else:
+            self.use = use
+            self._judge()
+        self._arm()
+
+    def _judge(self) -> None:
+        now = self._io.loop.time()
+        if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, self.use.free))
+        settings, use, before = self._settings, self.use, self.state
+        bound = settings.resume_share if before is DiskState.FULL else settings.full_share
+        if use.share > bound or use.free < settings.reserve_bytes:
+            self.state = DiskState.FULL
+        elif use.share > settings.warn_share:
+            self.state = DiskState.WARNING
+        else:
+            self.state = DiskState.ROOM
+        if self.state is not before:
+            self._tell(before)
+        self.looked()
+
+    def _tell(self, before: DiskState) -> None:
+        if self.state is DiskState.FULL:
+            _log.error("publishing is refused: %s", self.reason)
+        elif before is DiskState.FULL:
+            _log.warning(
+                "publishing is possible again: the disk of the ledgers is %.1f %% full", 100 * self.use.share
+            )
+        elif self.state is DiskState.WARNING:
+            _log.warning(
+                "the disk of the ledgers is %.1f %% full; above %.1f %% (diskUsageThreshold) publishing ends",
+                100 * self.use.share,
+                100 * self._settings.full_share,
+            )

@@ -1,0 +1,189 @@
+"""Backlog quotas in a simulated broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lived import Lived
+
+from magnetar.broker.backlog_quotas import EVICTION, EXCEPTION, HOLD, backlog_bytes
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import BacklogQuota
+from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.topic import Topic
+from magnetar.errors import QuotaExceeded, QuotaExceededHold
+
+CHECK = {"backlog_quota_check_seconds": 10}
+
+
+class Wire:
+    """A producer's connection that remembers what it is told."""
+
+    address, client_version, supports_partial_producer, passing = "a", "v", True, 0
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stop_producer(self, _producer: Producer) -> None:
+        self.told.append("stop")
+
+    def close_producer(self, _producer: Producer) -> None:
+        self.told.append("close")
+
+
+def by_size(policy: str, limit: int = 1000) -> EffectivePolicies:
+    return EffectivePolicies(storage_quota=BacklogQuota(limit, -1, policy))
+
+
+def by_age(policy: str, seconds: int = 60) -> EffectivePolicies:
+    return EffectivePolicies(age_quota=BacklogQuota(-1, seconds, policy))
+
+
+def producer_on(lived: Lived, topic: Topic, wire: Any) -> Producer:
+    producer = Producer(
+        topic,
+        wire,
+        1,
+        "p",
+        user_provided_name=False,
+        epoch=0,
+        access_mode=AccessMode.Shared,
+        topic_epoch=None,
+        metadata={},
+        connected_ms=0,
+    )
+    lived.world.run(topic.add_producer(producer))
+    return producer
+
+
+@pytest.mark.parametrize(("policy", "error"), [(HOLD, QuotaExceededHold), (EXCEPTION, QuotaExceeded)])
+def test_producers_are_closed_and_refused_until_the_backlog_shrinks(
+    policy: str, error: type[Exception]
+) -> None:
+    lived = Lived(by_size(policy), **CHECK)
+    topic, wire = lived.topic(), Wire()
+    subscription = lived.subscribe(topic)
+    producer = producer_on(lived, topic, wire)
+    lived.publish(topic, 5)
+    lived.world.wait(15)
+    assert not wire.told
+    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.publish(topic, 30)
+    assert backlog_bytes(topic) >= 1000
+    with pytest.raises(error):
+        lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.wait(15)
+    assert wire.told == ["stop", "close"]
+    assert producer.closed
+    assert not topic.producers
+    assert subscription.backlog() == 35
+    subscription.skip_to(subscription.cursor.nth_unconsumed(30))
+    lived.world.run(lived.broker.quotas.check_producer(topic))
+
+
+def test_a_producer_gets_its_receipts_before_it_is_closed() -> None:
+    lived = Lived(by_size(HOLD))
+    topic, wire = lived.topic(), Wire()
+    producer = producer_on(lived, topic, wire)
+    producer.pending = 1
+    closing = lived.world.simulation.loop.create_task(topic.close_producers_in_order())
+    lived.world.wait(1)
+    assert wire.told == ["stop"]
+    assert not producer.closed
+    producer.pending = 0
+    topic.on_appended(())
+    lived.world.run(closing)
+    assert wire.told == ["stop", "close"]
+
+
+def test_the_slowest_is_evicted_until_nine_tenths_are_left() -> None:
+    lived = Lived(by_size(EVICTION, 2000), **CHECK)
+    topic, wire = lived.topic(), Wire()
+    slow, fast = lived.subscribe(topic, "slow"), lived.subscribe(topic, "fast")
+    producer_on(lived, topic, wire)
+    lived.publish(topic, 100, size=50)
+    fast.skip_to(fast.cursor.nth_unconsumed(90))
+    lived.world.wait(15)
+    assert 1200 < backlog_bytes(topic) <= 1800
+    assert slow.backlog() < 100
+    assert fast.backlog() == 10
+    assert slow.expired.messages == 0
+    assert not wire.told
+    lived.world.run(lived.broker.quotas.check_producer(topic))
+    evictions = lived.broker.quotas.of(topic)
+    assert (evictions.by_size, evictions.by_time) == (1, 0)
+    assert lived.broker.quotas.all.by_size == 1
+
+
+@pytest.mark.parametrize("precise", [True, False])
+def test_ages_are_bounded_as_well(precise: bool) -> None:
+    lived = Lived(by_age(HOLD), precise_age_quota=precise, **CHECK)
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    lived.publish(topic, 5)
+    lived.world.wait(70)
+    # Told by ledgers alone, what is in an open one has no age.
+    if precise:
+        with pytest.raises(QuotaExceededHold):
+            lived.world.run(lived.broker.quotas.check_producer(topic))
+        assert lived.broker.quotas.of(topic).age_seconds >= 60
+    else:
+        lived.world.run(lived.broker.quotas.check_producer(topic))
+        assert lived.broker.quotas.of(topic).age_seconds == -1
+    lived.publish(topic, 10)
+    lived.world.wait(70)
+    with pytest.raises(QuotaExceededHold):
+        lived.world.run(lived.broker.quotas.check_producer(topic))
+    subscription.skip_to(subscription.cursor.nth_unconsumed(15))
+    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.wait(15)
+    assert lived.broker.quotas.of(topic).age_seconds == -1
+
+
+@pytest.mark.parametrize("precise", [True, False])
+def test_what_is_too_old_is_evicted(precise: bool) -> None:
+    lived = Lived(by_age(EVICTION), precise_age_quota=precise, **CHECK)
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    lived.publish(topic, 15)
+    lived.world.wait(45)
+    lived.publish(topic, 10)
+    lived.world.wait(30)
+    # Ten a ledger; whole ledgers without precision.
+    assert subscription.backlog() == (10 if precise else 15)
+    assert lived.broker.quotas.of(topic).by_time >= 1
+
+
+def test_what_has_no_backlog_is_never_refused() -> None:
+    lived = Lived(by_size(EXCEPTION, 0), **CHECK)
+    topic, wire = lived.topic(), Wire()
+    lived.publish(topic, 50)
+    producer_on(lived, topic, wire)
+    lived.world.run(topic.subscribe("reader", (-1, -1), {}, durable=False, create=True))
+    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.wait(15)
+    assert not wire.told
+
+
+def test_quotas_can_be_switched_off() -> None:
+    lived = Lived(by_size(HOLD), backlog_quota_check=False, **CHECK)
+    topic, wire = lived.topic(), Wire()
+    lived.subscribe(topic)
+    producer_on(lived, topic, wire)
+    lived.publish(topic, 50)
+    lived.world.wait(15)
+    lived.world.run(lived.broker.quotas.check_producer(topic))
+    assert not wire.told
+
+
+def test_what_is_known_of_a_topic_goes_with_it() -> None:
+    lived = Lived(by_size(EVICTION), **CHECK)
+    topic = lived.topic()
+    lived.subscribe(topic)
+    lived.publish(topic, 50)
+    lived.world.wait(15)
+    assert lived.broker.quotas.of(topic).by_size == 1
+    lived.world.run(lived.broker.delete_topic(topic))
+    lived.world.wait(15)
+    assert lived.broker.quotas.of(topic).by_size == 0
