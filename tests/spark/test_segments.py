@@ -28,6 +28,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 BUSY = {
+    "minorCompactionInterval": 1,
+    "majorCompactionInterval": 1,
     "managedLedgerMaxEntriesPerLedger": 200,
     "magnetarMinLedgerRolloverSeconds": 0,
     "magnetarSegmentSizeBytes": 65536,
