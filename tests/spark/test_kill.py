@@ -115,12 +115,15 @@ class Topic:
         """Publishes new ids."""
         added = [f"{life}.{row}" for row in range(BATCHES * ROWS)]
         producer = self._cluster.client.create_producer(
-            self._topic, batching_enabled=True, batching_max_messages=17
+            self._topic, batching_enabled=True, batching_max_messages=17, block_if_queue_full=True
         )
+        taken: list[MessageId | None] = []
         for each in added:
-            producer.send_async(each.encode(), lambda *_: None, partition_key=each)
+            producer.send_async(each.encode(), lambda _, place: taken.append(place), partition_key=each)
         producer.flush()
         producer.close()
+        assert len(taken) == len(added)
+        assert None not in taken, "not all of the input was published"
         return added
 
     def roll(self) -> None:
