@@ -17,6 +17,7 @@ from magnetar.spark.committing import commit
 from magnetar.spark.cutting import CutEntry, RowCutter
 from magnetar.spark.errors import DataLoss, DeduplicationIsOff, NotPublished, StagingDamaged
 from magnetar.spark.options import Options
+from magnetar.spark.schemas import NOTHING
 from magnetar.spark.staging import Manifest, StagedFile, Staging
 
 SCHEMA = StructType([StructField("value", BinaryType())])
@@ -53,7 +54,7 @@ def stage(
     staging: Staging, wanted: Options, batch_id: int, values: list[str], partition: int = 0
 ) -> StagedFile:
     writer = staging.writer(batch_id, partition)
-    cutter = RowCutter(SCHEMA, wanted, lambda topic: 0)
+    cutter = RowCutter(SCHEMA, wanted, lambda topic: 0, lambda topic: NOTHING)
     for entry in cutter.entries(pa.record_batch([pa.array([each.encode() for each in values])], ["value"])):
         writer.add(entry)
     return writer.finish()

@@ -54,8 +54,10 @@ def drain(cluster: Cluster, topic: str, name: str, found: dict[MessageId, str]) 
     """Takes and acknowledges all that is there, so that its ledgers are trimmed."""
     consumer = cluster.client.subscribe(topic, name, initial_position=InitialPosition.Earliest)
     last = consumer.get_last_message_id()
-    while last.entry_id() >= 0 and not (found and _is_at_end(max(found), last)):
+    newest = max(found, default=None)
+    while last.entry_id() >= 0 and (newest is None or not _is_at_end(newest, last)):
         message = consumer.receive(30_000)
+        newest = message.message_id() if newest is None else max(newest, message.message_id())
         key = message.data().decode().split(":")[0]
         assert message.partition_key() == key
         found[message.message_id()] = key
@@ -113,12 +115,15 @@ class Topic:
         """Publishes new ids."""
         added = [f"{life}.{row}" for row in range(BATCHES * ROWS)]
         producer = self._cluster.client.create_producer(
-            self._topic, batching_enabled=True, batching_max_messages=17
+            self._topic, batching_enabled=True, batching_max_messages=17, block_if_queue_full=True
         )
+        taken: list[MessageId | None] = []
         for each in added:
-            producer.send_async(each.encode(), lambda *_: None, partition_key=each)
+            producer.send_async(each.encode(), lambda _, place: taken.append(place), partition_key=each)
         producer.flush()
         producer.close()
+        assert len(taken) == len(added)
+        assert None not in taken, "not all of the input was published"
         return added
 
     def roll(self) -> None:

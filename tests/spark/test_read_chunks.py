@@ -24,6 +24,7 @@ from magnetar.spark.ledgers import layout_of
 from magnetar.spark.options import Options
 from magnetar.spark.positions import Place
 from magnetar.spark.publishing import TopicPublisher, open_producer, run
+from magnetar.spark.schemas import NOTHING
 
 Piece = tuple[str, int, int] | str
 """A chunk: which message, number, how many of them; or a message that is whole."""
@@ -44,7 +45,7 @@ def put(cluster: Cluster, topic: str, entries: Sequence[CutEntry]) -> None:
     options = Options.parse(cluster.options(topic=topic))
 
     async def publish_all(client: Client) -> None:
-        publisher = TopicPublisher(await open_producer(client, options, topic, None), 0, -1)
+        publisher = TopicPublisher(await open_producer(client, options, topic, None, NOTHING), 0, -1)
         for each in entries:
             await publisher.put(each)
         await publisher.finish()
