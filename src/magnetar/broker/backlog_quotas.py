@@ -64,6 +64,11 @@ class QuotaBroker(Protocol):
     topics: dict[str, AnyTopic]
 
 
+def _has_quota(topic: Topic) -> bool:
+    policies = topic.policies
+    return policies.storage_quota.limit_bytes >= 0 or policies.age_quota.limit_seconds > 0
+
+
 def slowest(topic: Topic) -> Subscription | None:
     """The durable subscription with a backlog that is farthest behind."""
     behind = [s for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()]
@@ -174,12 +179,7 @@ class BacklogQuotas:
         due: list[Topic] = []
 
         def look(topic: AnyTopic) -> None:
-            if (
-                isinstance(topic, Topic)
-                and not topic.closing
-                and not topic.fenced
-                and slowest(topic) is not None
-            ):
+            if isinstance(topic, Topic) and _has_quota(topic) and slowest(topic) is not None:
                 due.append(topic)
             else:
                 self._known_age(topic, -1)

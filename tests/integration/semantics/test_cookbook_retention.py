@@ -180,6 +180,21 @@ def test_what_is_no_retention_is_refused(book: Book, flags: str) -> None:
     assert book.json("namespaces get-retention my-tenant/my-ns") is None
 
 
+def test_retention_and_quotas_have_to_fit(book: Book) -> None:
+    """What Apache Pulsar refuses, it refuses."""
+    quota = "namespaces set-backlog-quota my-tenant/my-ns -p producer_exception"
+    retention = "namespaces set-retention my-tenant/my-ns"
+    book.run(f"{quota} -l 1G")
+    for flags in ("-t 1h -s 500M", "-t 1h -s 1G", "-t -1 -s 500M"):
+        assert "(HTTP 412)" in book.tried(f"{retention} {flags}")[2]
+    for flags in ("-t 1h -s 2G", "-t 0 -s 0", "-t -1 -s -1", "-t 1h -s 2G"):
+        book.run(f"{retention} {flags}")
+    assert "(HTTP 412)" in book.tried(f"{quota} -l 2G")[2]
+    assert "(HTTP 412)" in book.tried(f"{quota} -lt 3600 -t message_age")[2]
+    book.run(f"{quota} -lt 3599 -t message_age")
+    book.run(f"{retention} -t 30m -s 2G")
+
+
 def test_infinite_retention_serves_readers(book: Book, client: Any) -> None:
     book.run("namespaces set-retention my-tenant/my-ns --size -1 --time -1")
     publish(client, book.topic, 35)

@@ -25,7 +25,8 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None) -> No
     """
     if field in (None, _RETENTION):
         check_retention(policies.retention)
-        if not _fits(policies):
+        # As in Pulsar: a quota of age does not keep the retention of a namespace from being shortened.
+        if not _size_fits(policies.retention, policies.storage_quota):
             raise PreconditionFailed(
                 "Retention Quota must exceed configured backlog quota for namespace. "
                 "Please increase retention quota and retry"
