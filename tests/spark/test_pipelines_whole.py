@@ -63,7 +63,7 @@ class World:
 
         :param section: its configuration; the number of the try makes folders and topics that must be new
         """
-        within = 2.0 + rows / 60_000
+        within = 4.0 + rows / 20_000
         for attempt in range(TRIES):
             result, killed = self.pipelines.run(name, section(attempt), within, kills, code)
             if killed == kills:
