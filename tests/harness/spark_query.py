@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
+
+from process_groups import arguments, kill, processes_of
 
 __all__ = ["Query"]
 
@@ -58,15 +59,15 @@ class Query:
 
     def kill_one(self, kind: str, random_: random.Random) -> bool:
         """Kills a ``jvm`` (of the driver), an ``executor`` or a ``worker``; whether there was one."""
-        found = [pid for pid in self._all() if _kind(pid) == kind]
+        found = [pid for pid in processes_of(self._process.pid) if _kind(pid) == kind]
         if found:
-            _kill(random_.choice(found))
+            kill(random_.choice(found))
         return bool(found)
 
     def kill(self) -> None:
         """Kills all of it."""
-        for pid in self._all():
-            _kill(pid)
+        for pid in processes_of(self._process.pid):
+            kill(pid)
         self.end()
 
     def end(self) -> bool:
@@ -74,34 +75,16 @@ class Query:
         try:
             self._process.wait(END_SECONDS)
         finally:
-            for pid in self._all():
-                _kill(pid)
+            for pid in processes_of(self._process.pid):
+                kill(pid)
             self._reader.join()
         return self._done
 
-    def _all(self) -> list[int]:
-        """The processes of its session; nothing that it starts leaves it."""
-        return [int(each.name) for each in Path("/proc").iterdir() if self._is_mine(each)]
-
-    def _is_mine(self, entry: Path) -> bool:
-        try:
-            return entry.name.isdigit() and os.getsid(int(entry.name)) == self._process.pid
-        except ProcessLookupError:
-            return False
-
 
 def _kind(pid: int) -> str:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
+    command = arguments(pid)
+    if not command:
         return ""
     if command[0].endswith(b"java"):
         return "executor" if any(b"ExecutorBackend" in each for each in command) else "jvm"
     return "worker" if any(each.startswith(b"pyspark.") for each in command) else ""
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

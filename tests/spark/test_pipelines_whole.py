@@ -63,7 +63,7 @@ class World:
 
         :param section: its configuration; the number of the try makes folders and topics that must be new
         """
-        within = 2.0 + rows / 60_000
+        within = 4.0 + rows / 20_000
         for attempt in range(TRIES):
             result, killed = self.pipelines.run(name, section(attempt), within, kills, code)
             if killed == kills:
@@ -219,7 +219,8 @@ def test_a_replay_publishes_each_message_once_in_order_and_the_mirror_says_so(
     rows = world.rows(copy)
     found = orders_of(rows)
     assert differing(found, wanted_orders()) == 0
-    assert duckdb.sql("select list(id) = list(id order by id) from found").fetchall() == [(True,)]
+    # Rows keep their order in DuckDB, unlike what it aggregates.
+    assert found.select("id").df()["id"].is_monotonic_increasing
     same = world.run("mirror-verify", 2 * MESSAGES, lambda _: {"left": orders, "right": copy})
     names = ("messages left", "messages right", "missing right", "too many right")
     assert [same.report["figures"][name] for name in names] == [MESSAGES, MESSAGES, 0, 0]

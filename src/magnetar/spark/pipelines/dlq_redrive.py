@@ -49,7 +49,7 @@ def dry_run(work: Work) -> Sequence[str]:
     lines = [
         f"{box.folder.name} was begun and is not finished: it would be published first"
         for box in _boxes(config)
-        if not box.published
+        if box.decided and not box.published
     ]
     for row in _counted(_chosen(work)):
         lines.append(f"would send {row[2]:,} messages to {row[0]} ({row[1]})")

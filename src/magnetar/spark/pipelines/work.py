@@ -18,6 +18,7 @@ from magnetar.spark.pipelines.report import Report
 __all__ = ["Pipeline", "Work", "follow"]
 
 _LOOK_SECONDS = 0.2
+_TOTALS = ("numInputRows", "processedRowsPerSecond")
 
 
 @dataclass
@@ -76,6 +77,10 @@ def follow(query: StreamingQuery, progress: Progress) -> list[dict[str, Any]]:
 
 def _gather(query: StreamingQuery, told: dict[int, dict[str, Any]]) -> None:
     for each in query.recentProgress:
-        found = each if isinstance(each, dict) else dict(each.jsonValue)
+        found = dict(each if isinstance(each, dict) else each.jsonValue)
+        for name in _TOTALS:
+            # Spark Connect tells them of each source alone.
+            if found.get(name) is None:
+                found[name] = sum(source[name] or 0 for source in found["sources"])
         if int(found["numInputRows"]) or int(found["batchId"]) not in told:
             told[int(found["batchId"])] = found
