@@ -338,6 +338,36 @@ def test_producer_exception(book: Book, client: Any) -> None:
     consumer.close()
 
 
+def test_what_a_held_producer_sends_arrives_once(book: Book, client: Any) -> None:
+    """It is closed and let in again while it sends as fast as it can."""
+    number = 6000
+    consumer = client.subscribe(book.topic, "s")
+    book.run("namespaces set-backlog-quota my-tenant/my-ns --limit 100K --policy producer_request_hold")
+    producer = client.create_producer(
+        book.topic,
+        send_timeout_millis=0,
+        batching_enabled=False,
+        max_pending_messages=number,
+        block_if_queue_full=True,
+    )
+    results: list[Any] = []
+    for index in range(number):
+        producer.send_async(b"%06d" % index + bytes(100), lambda result, _where: results.append(result))
+        if index % 100 == 0:
+            time.sleep(0.02)
+    soon(lambda: not book.stats()["publishers"])
+    found = []
+    while len(found) < number:
+        message = consumer.receive(30_000)
+        found.append(int(message.data()[:6]))
+        consumer.acknowledge(message)
+    assert found == list(range(number))
+    producer.flush()
+    assert results == [pulsar.Result.Ok] * number
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(500)
+
+
 def test_consumer_backlog_eviction(book: Book, client: Any) -> None:
     consumer = client.subscribe(book.topic, "s")
     book.run("namespaces set-backlog-quota my-tenant/my-ns --limit 10K --policy consumer_backlog_eviction")
