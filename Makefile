@@ -11,7 +11,7 @@ FRAMES ?= 1000000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench instructions faults simulate fuzz interop soak compiled clean
+.PHONY: help setup run test lint bench instructions faults simulate fuzz interop soak spark-on-pulsar compiled clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
@@ -23,7 +23,8 @@ help:
 	@echo 'make fuzz     FRAMES=1000000 generated and mutated frames against brokers'
 	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300'
 	@echo 'make interop  the Rust client (slow to build)'
-	@echo 'make soak     simulated power cuts with new seeds for MINUTES=30'
+	@echo 'make spark-on-pulsar  the tests of the Spark source against Apache Pulsar (ARGS="tests/spark/test_write.py")'
+	@echo 'make soak     Spark in local clusters, pipelines at size, kills, other masters; power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
@@ -89,6 +90,9 @@ interop: setup
 
 soak: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/soak $(MINUTES)
+
+spark-on-pulsar: setup
+	@$(PY) tools/spark_on_pulsar.py $(ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

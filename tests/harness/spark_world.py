@@ -25,6 +25,7 @@ def session(master: str, folder: Path) -> SparkSession:
         .appName("tests")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -14,6 +14,16 @@ from spark_world import Cluster, session
 _topics = count()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sessions: runs tasks of Spark, so that it matters where they run")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("sessions")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests; ``MAGNETAR_SPARK_MASTER`` says where it runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -125,6 +126,11 @@ def test_a_batch_cut_short_is_looked_up_when_the_broker_forgot_its_producer(
 def forget(cluster: Cluster, topic: str) -> None:
     """Switches deduplication off, which forgets all producers, and on again."""
     cluster.admin.set_topic_deduplication(topic, False)
+    end = time.monotonic() + 30
+    # Apache Pulsar says that it is done before it is.
+    while cluster.admin.topic_stats(topic)["deduplicationStatus"] != "Disabled":
+        assert time.monotonic() < end, "the topic still deduplicates"
+        time.sleep(0.02)
 
 
 def test_a_damaged_file_is_named_and_nothing_of_it_is_published(

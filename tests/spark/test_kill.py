@@ -1,17 +1,14 @@
 """Queries that are killed at random moments, and a broker that is: what arrives is what went in, once.
 
-``MAGNETAR_SPARK_KILLS`` says how often (5), ``MAGNETAR_FIRST_SEED`` replays.
+Read, shuffled by a random number, with a random column, written; with another number of cores, another number
+of partitions and, by chance, executors in processes of their own in each life. ``MAGNETAR_SPARK_KILLS`` says
+how often something is killed (5), ``MAGNETAR_FIRST_SEED`` replays.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,17 +17,26 @@ from typing import Any
 
 import pytest
 from server import MINIATURE, Server
+from spark_query import Query
 from spark_world import Cluster
 
+from magnetar.admin_client import topic_path
 from magnetar.client import InitialPosition, MessageId
 
+pytestmark = pytest.mark.skipif(
+    "MAGNETAR_SPARK_SERVICE_URL" in os.environ, reason="it kills and starts its own broker, Magnetar"
+)
+
 KILLS = int(os.environ.get("MAGNETAR_SPARK_KILLS", "5"))
+"""For both sources together."""
+OF_FILES = max(1, KILLS // 5)
 SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "1"))
-FILES = 8
-"""More of them for each life, and a batch for each."""
+BATCHES = 6
+"""So many more for each life."""
 ROWS = 300
-"""In each file."""
-TRIES = 10 * KILLS + 20
+"""In each batch."""
+VICTIMS = ("driver", "jvm", "executor", "worker", "broker")
+"""All of the query, its JVM, an executor (where there are none: a worker), a Python process, the broker."""
 
 
 @pytest.fixture
@@ -44,83 +50,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
         running.close()
 
 
-class Query:
-    """One life of the query's process, with the JVM and the Python workers that it starts."""
-
-    def __init__(self, settings: dict[str, Any], log: Path) -> None:
-        script = Path(__file__).with_name("query_process.py")
-        path = os.pathsep.join([str(script.parent), str(script.parents[1] / "harness")])
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), json.dumps(settings)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
-            )
-        self.running = threading.Event()
-        self._done = False
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == "RUNNING":
-                self.running.set()
-            self._done = self._done or line.strip() == "DONE"
-        self.running.set()
-
-    def kill_worker(self, random_: random.Random) -> None:
-        """Kills one of the processes that run tasks and commits, if there is one."""
-        workers = [pid for pid in self._all() if pid != self._process.pid and _is_worker(pid)]
-        if workers:
-            _kill(random_.choice(workers))
-
-    def kill(self) -> None:
-        """Kills all of it."""
-        for pid in self._all():
-            _kill(pid)
-        self.end()
-
-    def end(self) -> bool:
-        """Waits for the end; whether all was done."""
-        self._process.wait(240)
-        for pid in self._all():
-            _kill(pid)
-        self._reader.join()
-        return self._done
-
-    def _all(self) -> list[int]:
-        """The processes of its session; the JVM and the workers do not leave it."""
-        return [int(each.name) for each in Path("/proc").iterdir() if self._is_mine(each)]
-
-    def _is_mine(self, entry: Path) -> bool:
-        try:
-            return entry.name.isdigit() and os.getsid(int(entry.name)) == self._process.pid
-        except ProcessLookupError:
-            return False
-
-
-def _is_worker(pid: int) -> bool:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return b"pyspark" in command and b"java" not in command.split(b"\0")[0]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def drain(cluster: Cluster, topic: str, found: dict[MessageId, str]) -> None:
+def drain(cluster: Cluster, topic: str, name: str, found: dict[MessageId, str]) -> None:
     """Takes and acknowledges all that is there, so that its ledgers are trimmed."""
-    consumer = cluster.client.subscribe(topic, "check", initial_position=InitialPosition.Earliest)
+    consumer = cluster.client.subscribe(topic, name, initial_position=InitialPosition.Earliest)
     last = consumer.get_last_message_id()
     while last.entry_id() >= 0 and not (found and _is_at_end(max(found), last)):
         message = consumer.receive(30_000)
@@ -136,66 +68,160 @@ def _is_at_end(read: MessageId, last: MessageId) -> bool:
     return read.position >= last.position and whole
 
 
-def add_input(folder: Path, life: int) -> list[str]:
-    """Files with new ids."""
-    added = []
-    for number in range(FILES):
-        ids = [f"{life}.{number}.{row}" for row in range(ROWS)]
-        draft = folder.with_name("draft")
-        draft.write_text("\n".join(ids) + "\n")
-        draft.rename(folder / f"{life:05}-{number}.txt")
-        added += ids
-    return added
+class Files:
+    """Text files, a batch each."""
+
+    def __init__(self, cluster: Cluster, folder: Path, topic: str) -> None:
+        self._folder = folder / "input"
+        self._folder.mkdir()
+        self.settings: dict[str, Any] = {"source": "files", "input": str(self._folder)}
+
+    def add(self, life: int) -> list[str]:
+        """Puts new ids in."""
+        added = []
+        for number in range(BATCHES):
+            ids = [f"{life}.{number}.{row}" for row in range(ROWS)]
+            draft = self._folder.with_name("draft")
+            draft.write_text("\n".join(ids) + "\n")
+            draft.rename(self._folder / f"{life:05}-{number}.txt")
+            added += ids
+        return added
+
+    def roll(self) -> None:
+        """Files stay."""
+
+    def check(self) -> None:
+        """They stay to the end."""
 
 
-@pytest.mark.timeout(600 + 120 * KILLS)
-def test_every_row_is_written_once_whatever_is_killed(server: Server, tmp_path: Path, topic: str) -> None:
+class Topic:
+    """A topic; its ledgers roll between lives, and are trimmed: only the query's subscription keeps them."""
+
+    def __init__(self, cluster: Cluster, folder: Path, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic + "-source"
+        self._taken: dict[MessageId, str] = {}
+        read = {"topic": self._topic, "startingOffsets": "earliest", "maxRowsPerTrigger": str(ROWS)}
+        # Several tasks read a batch.
+        read["maxEntriesPerPartition"] = "10"
+        self.settings: dict[str, Any] = {"source": "topic", "read": cluster.options(**read)}
+        # Until the query has a subscription of its own.
+        drain(cluster, self._topic, "others", self._taken)
+        self._trimmed = 0
+
+    def add(self, life: int) -> list[str]:
+        """Publishes new ids."""
+        added = [f"{life}.{row}" for row in range(BATCHES * ROWS)]
+        producer = self._cluster.client.create_producer(
+            self._topic, batching_enabled=True, batching_max_messages=17
+        )
+        for each in added:
+            producer.send_async(each.encode(), lambda *_: None, partition_key=each)
+        producer.flush()
+        producer.close()
+        return added
+
+    def roll(self) -> None:
+        """Everybody else takes all; the ledger is closed, and what nobody wants is trimmed."""
+        before = self._ledgers()
+        if not self._subscriptions():
+            return
+        drain(self._cluster, self._topic, "others", self._taken)
+        self._cluster.admin.unload_topic(self._topic)
+        self._cluster.admin._http.ask("POST", topic_path(self._topic) + "/trim")
+        self._trimmed += len(before - self._ledgers())
+
+    def check(self) -> None:
+        """One subscription, that of the checkpoint, and no more than the last batch is left."""
+        assert len(self._subscriptions()) == 1, self._subscriptions()
+        assert self._trimmed > 0
+        # Those of the last batch, which is let go of with the next one, and the open one.
+        assert len(self._ledgers()) <= 6
+        print(f"{self._trimmed} ledgers of the source were trimmed between lives")
+
+    def _ledgers(self) -> set[int]:
+        stats = self._cluster.admin.topic_internal_stats(self._topic)
+        return {int(each["ledgerId"]) for each in stats["ledgers"]}
+
+    def _subscriptions(self) -> list[str]:
+        """Of queries."""
+        cursors = self._cluster.admin.topic_internal_stats(self._topic)["cursors"]
+        return [name for name in cursors if name.startswith("spark-pulsar")]
+
+
+def life_settings(random_: random.Random, cluster: Cluster, folder: Path, topic: str) -> dict[str, Any]:
+    cores = random_.randrange(1, 4)
+    apart = f"local-cluster[2,{1 + cores // 3},1024]"
+    return {
+        "master": apart if random_.random() < 0.5 else f"local[{cores},4]",
+        "partitions": random_.randrange(1, 5),
+        "folder": str(folder / "spark"),
+        "topic": topic,
+        "checkpoint": str(folder / "checkpoint"),
+        "write": cluster.options(**{"pulsar.producer.batchingMaxMessages": "20"}),
+    }
+
+
+def strike(query: Query, server: Server, random_: random.Random, checkpoint: Path) -> str:
+    """Kills something after a while, mostly after some batches more have begun; what it was, if anything."""
+    assert query.await_running(), "the query did not start: see query.log"
+    wanted = _batches(checkpoint) + random_.choice([0, 0, 1, 2, 3, 4])
+    end = time.monotonic() + 90
+    while _batches(checkpoint) < wanted and not query.has_ended() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(random_.uniform(0, 4))
+    victim = random_.choice(VICTIMS)
+    if victim == "broker":
+        server.restart(kill=True)
+    elif query.has_ended():
+        return ""
+    elif victim == "driver":
+        query.kill()
+    elif not query.kill_one(victim, random_):
+        victim = "worker" if query.kill_one("worker", random_) else ""
+    return victim
+
+
+def _batches(checkpoint: Path) -> int:
+    """How many were begun so far."""
+    return sum(1 for _ in (checkpoint / "offsets").glob("[0-9]*"))
+
+
+@pytest.mark.timeout(900 + 120 * KILLS)
+@pytest.mark.parametrize(("source", "wanted"), [(Topic, KILLS - OF_FILES), (Files, OF_FILES)])
+def test_every_row_is_written_once_whatever_is_killed(
+    server: Server, tmp_path: Path, topic: str, source: type[Files | Topic], wanted: int
+) -> None:
     random_ = random.Random(SEED)
-    folder = tmp_path / "input"
-    folder.mkdir()
     expected: Counter[str] = Counter()
     cluster = Cluster(server.url, server.http_url)
     found: dict[MessageId, str] = {}
-    drain(cluster, topic, found)
+    drain(cluster, topic, "check", found)
+    given = source(cluster, tmp_path, topic)
     kills: Counter[str] = Counter()
-    for life in range(TRIES):
-        if kills.total() < KILLS:
-            expected.update(add_input(folder, life))
-        settings = {
-            "cores": random_.randrange(1, 4),
-            "partitions": random_.randrange(1, 5),
-            "folder": str(tmp_path / "spark"),
-            "source": "files",
-            "input": str(folder),
-            "topic": topic,
-            "checkpoint": str(tmp_path / "checkpoint"),
-            "write": cluster.options(**{"pulsar.producer.batchingMaxMessages": "20"}),
-        }
+    for life in range(3 * wanted + 20):
+        if kills.total() < wanted:
+            expected.update(given.add(life))
+        settings = {**life_settings(random_, cluster, tmp_path, topic), **given.settings}
         query = Query(settings, tmp_path / "query.log")
         try:
-            query.running.wait(200)
-            if kills.total() < KILLS:
-                time.sleep(random_.uniform(0, 10))
-                victim = random_.choice(["driver", "driver", "worker", "broker"])
-                kills[victim] += 1
-                if victim == "driver":
-                    query.kill()
-                elif victim == "worker":
-                    query.kill_worker(random_)
-                else:
-                    server.restart(kill=True)
+            if kills.total() < wanted:
+                victim = strike(query, server, random_, tmp_path / "checkpoint")
+                kills.update([victim] if victim else [])
             done = query.end()
         except BaseException:
             query.kill()
             raise
-        drain(cluster, topic, found)
-        assert len(set(found.values())) == len(found), f"seed {SEED}, {kills}"
-        if done and kills.total() >= KILLS:
+        drain(cluster, topic, "check", found)
+        assert len(set(found.values())) == len(found), f"seed {SEED}, life {life}, {kills}"
+        given.roll()
+        if done and kills.total() >= wanted:
             break
     else:
         pytest.fail(f"the query never ended:\n{(tmp_path / 'query.log').read_text()[-3000:]}")
     ledgers = cluster.admin.topic_internal_stats(topic)["ledgers"]
+    given.check()
     cluster.close()
     assert Counter(found.values()) == expected, f"seed {SEED}, {kills}"
     assert int(ledgers[0]["ledgerId"]) > 0
-    print(f"{kills}, {len(ledgers)} ledgers are left")
+    print(f"{kills} in {life + 1} lives, {len(expected)} rows, {len(ledgers)} ledgers are left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Any
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from spark_world import Cluster
@@ -181,6 +184,22 @@ def test_replay_publishes_an_archive_once_although_it_was_interrupted(
     assert got == [(each.data(), each.event_timestamp() + 90_000) for each in wanted]
 
 
+@pytest.mark.parametrize("keys", [[b"a", "ż".encode()], [b"a", b"\xff"]])
+def test_replayed_keys_are_text_again_unless_they_cannot_be(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, keys: list[bytes]
+) -> None:
+    keep(cluster, topic)
+    (tmp_path / "lake").mkdir()
+    rows = pa.table({"value": pa.array([b"1", b"2"]), "__key": pa.array(keys, pa.binary())})
+    pq.write_table(rows, tmp_path / "lake" / "rows.parquet")
+    assert run("replay", path=str(tmp_path / "lake"), topic=topic, work=str(tmp_path / "work"))[0] == 0
+    found = [each.partition_key() for each in messages(cluster, topic)]
+    if keys[1] == b"\xff":
+        assert found == [base64.b64encode(key).decode() for key in keys]
+    else:
+        assert found == [key.decode() for key in keys]
+
+
 def test_mirror_verify_finds_one_message_more_and_one_that_differs(
     run: Run, cluster: Cluster, topic: str
 ) -> None:
@@ -297,8 +316,11 @@ def test_capacity_is_what_the_topics_hold_and_grows_as_they_do(
         assert row[4] == sum(sub["msgBacklog"] for each in stats for sub in each["subscriptions"].values())
         reports.append(row)
         now[0] += 43_200
+        with (tmp_path / "history.jsonl").open("a") as file:
+            # As a run leaves it that is killed while it writes.
+            file.write('{"tenant": "pub')
     grown = reports[1][2] - reports[0][2]
     assert grown > 20_000
-    assert reports[0][5] == ""
+    assert reports[0][5] == "one sample"
     assert reports[1][5] == pytest.approx(2 * grown, abs=1)
     assert reports[1][6] == pytest.approx((1e9 - reports[1][2]) / (2 * grown), rel=0.01)

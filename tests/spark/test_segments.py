@@ -23,6 +23,10 @@ from magnetar.spark.options import Options
 from magnetar.spark.positions import EARLIEST, Place
 from magnetar.spark.rows import EntryPart
 
+pytestmark = pytest.mark.skipif(
+    "MAGNETAR_SPARK_SERVICE_URL" in os.environ, reason="read plans are Magnetar's"
+)
+
 BUSY = {
     "managedLedgerMaxEntriesPerLedger": 200,
     "magnetarMinLedgerRolloverSeconds": 0,

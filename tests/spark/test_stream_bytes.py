@@ -67,3 +67,20 @@ def test_the_last_batch_is_read_again_when_its_end_was_not_recorded(
     stream.run()
     assert stream.batches[0] == before[0]
     assert stream.batches[1] == [b"m%d" % number for number in range(50, 70)]
+
+
+def test_what_comes_after_a_first_run_without_messages_is_kept(
+    spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    publish(cluster, topic, 0)
+    stream = Stream(spark, tmp_path, cluster.options(topic=topic))
+    stream.run()
+    cursors = set(cluster.admin.topic_internal_stats(topic)["cursors"])
+    offset = next((tmp_path / "checkpoint" / "offsets").glob("[0-9]*")).read_text().splitlines()[-1]
+    # One of its own, and it is the one that the checkpoint names.
+    assert cursors == {"keep", json.loads(offset)["subscription"]}
+    publish(cluster, topic, 20)
+    stream.run()
+    assert [value for number in sorted(stream.batches) for value in stream.batches[number]] == [
+        b"m%d" % number for number in range(20)
+    ]

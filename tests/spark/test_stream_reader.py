@@ -174,6 +174,7 @@ def test_trimmed_messages_are_found_and_named(cluster: Cluster, topic: str, fail
     query = Query(cluster, topic=topic, startingOffsets="earliest", failOnDataLoss=str(fails).lower())
     try:
         end = query.plan()
+        query.reader.partitions(query.offset, end)
         cluster.admin.delete_subscription(topic, "keep")
         cluster.admin.delete_subscription(topic, Offset.from_json(end).subscription)
         publish_and_roll(cluster, topic)
@@ -188,6 +189,54 @@ def test_trimmed_messages_are_found_and_named(cluster: Cluster, topic: str, fail
             assert set(query.run(end)) < set(messages(0, 120))
     finally:
         query.reader.stop()
+
+
+def test_messages_that_others_passed_over_before_the_first_batch_are_missed(
+    cluster: Cluster, topic: str, query: Query
+) -> None:
+    name = Offset.from_json(query.offset).subscription
+    # Nothing is there, and the query waits for it.
+    query.reader.partitions(query.offset, query.plan())
+    publish(cluster, topic, 120)
+    lost = layout_of(cluster.admin, topic).ledgers[0][0]
+    # As the time to live of messages does.
+    path = f"{topic_path(topic)}/subscription/{name}/skip_all"
+    cluster.admin._http.ask("POST", path)
+    cluster.admin.delete_subscription(topic, "keep")
+    publish_and_roll(cluster, topic)
+    await_gone(cluster, topic, lost)
+    with pytest.raises(DataLoss, match=rf"{topic}: the messages from {lost}:0:0 on are gone"):
+        query.restarted().plan()
+
+
+def test_a_topic_that_was_opened_again_before_its_first_message_has_lost_nothing(
+    cluster: Cluster, topic: str, query: Query
+) -> None:
+    query.reader.partitions(query.offset, query.plan())
+    for _ in range(2):
+        cluster.admin.unload_topic(topic)
+        cluster.client.subscribe(topic, "keep").close()
+    publish(cluster, topic, 30)
+    assert query.restarted().batch() == messages(0, 30)
+
+
+def test_a_subscription_is_made_when_its_name_is_in_the_checkpoint(cluster: Cluster, topic: str) -> None:
+    publish(cluster, topic, 20)
+    offset = {}
+    for _ in range(3):
+        # Killed before Spark had written its first offset: the next run cannot know of this one.
+        query = Query(cluster, topic=topic, startingOffsets="earliest")
+        offset = query.plan()
+        query.reader.stop()
+    assert set(layout_of(cluster.admin, topic).cursors) == {"keep"}
+    # Spark asks again where to start, which does not count, and runs the batch that it has written down.
+    query = Query(cluster, topic=topic, startingOffsets="earliest")
+    try:
+        query.reader.initialOffset()
+        assert query.run(offset) == messages(0, 20)
+    finally:
+        query.reader.stop()
+    assert set(layout_of(cluster.admin, topic).cursors) == {"keep", offset["subscription"]}
 
 
 def test_partitions_that_appear_later_are_read_from_their_beginning(cluster: Cluster, topic: str) -> None:

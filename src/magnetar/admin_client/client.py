@@ -67,6 +67,14 @@ class AdminClient:
         query = {"getPreciseBacklog": _truth(precise_backlog)}
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
 
+    def storage(self, namespace: str | None = None) -> dict[str, Any]:
+        """What disk, ledger store and topics take; Magnetar's own.
+
+        :param namespace: only topics of it
+        """
+        query = {} if namespace is None else {"namespace": namespace}
+        return dict(self._http.ask("GET", "/admin/v2/magnetar/storage", query))
+
     def topic_internal_stats(self, topic: str) -> dict[str, Any]:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 

@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _standalone(parsed)
     if parsed.command == "pipeline":
         return _pipeline(parsed)
+    if parsed.command == "storage":
+        from magnetar.cli.storage import run_report
+
+        return run_report(parsed)
     if parsed.command == "version":
         sys.stdout.write(f"magnetar {__version__}\n")
         return 0
@@ -70,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         help="start although the file sets KEY, a promise this release does not keep (may be repeated)",
     )
     _add_pipeline(commands)
+    _add_storage(commands)
     standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
     standalone.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
     return parser
@@ -85,6 +90,34 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     pipeline.add_argument("--config", type=Path, metavar="FILE", help="its configuration, TOML or JSON")
     pipeline.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
     pipeline.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    storage = commands.add_parser("storage", help="where the space goes")
+    report = storage.add_subparsers(dest="storage_command", metavar="COMMAND", required=True).add_parser(
+        "report",
+        help="what topics take, retain and will take",
+        description="Tells what disk, ledger store, namespaces and topics take, and will take in a day.",
+    )
+    report.add_argument(
+        "--admin-url", metavar="URL", default="http://127.0.0.1:8080", help="of a broker (%(default)s)"
+    )
+    report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this one")
+    report.add_argument(
+        "--top", type=_count, default=20, metavar="N", help="the N largest topics (%(default)s); 0: all"
+    )
+    report.add_argument("--json", action="store_true", help="print everything as JSON")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return number
 
 
 def _pipeline(parsed: argparse.Namespace) -> int:

@@ -32,6 +32,7 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
+from magnetar.client.schema import ProducerSchema
 from magnetar.io.interfaces import Cancellable
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
@@ -62,6 +63,8 @@ class ProducerOptions:
     batching_max_publish_delay_ms: float = 10
     properties: Mapping[str, str] = field(default_factory=dict)
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
+    schema: ProducerSchema | None = None
+    """What it declares of its contents, which go out as they are given; None: nothing."""
 
     def check(self) -> None:
         """:raises InvalidConfiguration: a bound is not above 0"""
@@ -406,7 +409,10 @@ class Producer(Attachment):
         success = answered.producer_success
         if not self._name or success.producer_name != self._name:
             self._name = success.producer_name
-        self._head = MessageMetadata(producer_name=self._name).SerializePartialToString()
+        head = MessageMetadata(producer_name=self._name)
+        if self._options.schema is not None and success.schema_version:
+            head.schema_version = success.schema_version
+        self._head = head.SerializePartialToString()
         if self._next_sequence_id is None:
             self._last_sequence_id = signed(success.last_sequence_id % 2**64)
             self._next_sequence_id = self._last_sequence_id + 1
@@ -427,6 +433,8 @@ class Producer(Attachment):
         for key, value in self._options.properties.items():
             producer.metadata.add(key=key, value=value)
         producer.producer_access_mode = int(self._options.access_mode)  # type: ignore[assignment]
+        if self._options.schema is not None:
+            self._options.schema.fill(producer.schema)
         if self._topic_epoch is not None:
             producer.topic_epoch = self._topic_epoch
         return command

@@ -30,6 +30,7 @@ MODULES = (
     "magnetar.protocol.hot_keys",
     "magnetar.spark.hot_avro",
     "magnetar.spark.hot_batches",
+    "magnetar.spark.hot_ids",
     "magnetar.spark.hot_rows",
 )
 """All hot modules; the only list of them."""

@@ -10,6 +10,7 @@ from magnetar.http import handlers_tenants as tenants
 from magnetar.http.endpoints_namespaces import NAMESPACES
 from magnetar.http.endpoints_read_plans import READ_PLANS
 from magnetar.http.endpoints_schemas import SCHEMAS
+from magnetar.http.endpoints_storage import STORAGE
 from magnetar.http.endpoints_topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints_topics import TOPICS
 from magnetar.http.routing import Endpoint
@@ -149,4 +150,5 @@ ENDPOINTS: Sequence[Endpoint] = (
     *TOPIC_POLICIES,
     *SCHEMAS,
     *READ_PLANS,
+    *STORAGE,
 )

@@ -300,6 +300,10 @@ class BrokerServices(Protocol):
         """Every setting in effect, by Pulsar's name, as text."""
         ...
 
+    async def storage(self, namespace: str | None) -> Json:
+        """The disk, the ledger store, and what topics take: all of them, or those of a namespace."""
+        ...
+
     async def clusters(self) -> Sequence[str]:
         """Names of all clusters, ``global`` left out, sorted."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.admin.partitions import check_room
@@ -26,6 +27,7 @@ from magnetar.naming.bundles import Bundles
 from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.server.broker_metrics import take_snapshot
 from magnetar.server.health import HealthCheck
+from magnetar.server.storage_report import StorageReport
 
 _MOST_PARTITIONS = 2**31 - 1
 """What Pulsar's records and clients have room for."""
@@ -34,8 +36,9 @@ _MOST_PARTITIONS = 2**31 - 1
 class Services:
     """One broker, seen from outside."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, storage: StorageReport) -> None:
         self._broker = broker
+        self._storage = storage
         self._admin = Admin(broker)
         self._health = HealthCheck(broker)
 
@@ -61,6 +64,9 @@ class Services:
 
     def runtime_settings(self) -> Mapping[str, str]:
         return self._broker.settings.runtime
+
+    async def storage(self, namespace: str | None) -> Json:
+        return await self._storage.report(namespace)
 
     async def clusters(self) -> Sequence[str]:
         return await self._broker.policies.clusters.names()
@@ -160,4 +166,5 @@ class Services:
         return MessageIdAnswer(position[0], position[1], name.partition_index)
 
     async def metrics(self) -> MetricsSnapshot:
-        return await take_snapshot(self._broker)
+        found = await take_snapshot(self._broker)
+        return replace(found, extra={**found.extra, **self._storage.metrics()})

@@ -32,6 +32,7 @@ from magnetar.server.settings import (
     entry_cache_settings,
     managed_ledger_settings,
 )
+from magnetar.server.storage_report import StorageReport
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,9 @@ class StandaloneBroker:
             self._broker.settings = known
             self._broker.service_url = known.service_url
             await self._bootstrap(metadata, known)
-        self._services = Services(self._broker)
+        assert self._store is not None
+        assert self._guard is not None
+        self._services = Services(self._broker, StorageReport(self._broker, self._store, self._guard))
         self._collector = Collector(place.io, wheel, broker)
         self._collector.start()
         return broker

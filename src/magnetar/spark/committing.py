@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from magnetar.admin_client import AdminClient
 from magnetar.client.aio import Client
@@ -14,6 +14,7 @@ from magnetar.spark.deduplication import last_entry, switch_on
 from magnetar.spark.errors import DataLoss, NotPublished
 from magnetar.spark.options import Options
 from magnetar.spark.publishing import TopicPublisher, gather, open_producer, run
+from magnetar.spark.schemas import NOTHING, Definition
 from magnetar.spark.staging import Manifest, StagedFile, Staging
 
 __all__ = ["commit"]
@@ -56,7 +57,10 @@ class _Commit:
         name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
         staged = decided.files if decided is not None else files
         topics = sorted({topic for each in staged for topic in each.topics})
-        producers = await self._producers(client, topics, name)
+        schemas = _schemas(staged)
+        producers = await self._producers(
+            client, {topic: schemas.get(topic, NOTHING) for topic in topics}, name
+        )
         is_new = False
         if decided is None:
             _check_sizes(producers, files)
@@ -82,19 +86,18 @@ class _Commit:
             await publisher.finish()
         self._staging.publish_is_done(decided)
 
-    async def _producers(self, client: Client, topics: Sequence[str], name: str) -> dict[str, Producer]:
+    async def _producers(
+        self, client: Client, topics: Mapping[str, Definition], name: str
+    ) -> dict[str, Producer]:
         """Producers that know what the broker has of them, on topics that deduplicate."""
-        producers = dict(
-            zip(
-                topics,
-                await gather([open_producer(client, self._options, topic, name) for topic in topics]),
-                strict=True,
-            )
-        )
-        for topic in topics:
+        opening = [
+            open_producer(client, self._options, topic, name, schema) for topic, schema in topics.items()
+        ]
+        producers = dict(zip(topics, await gather(opening), strict=True))
+        for topic, schema in topics.items():
             if switch_on(self._admin, topic, self._options.deduplication):
                 await producers[topic].close()
-                producers[topic] = await open_producer(client, self._options, topic, name)
+                producers[topic] = await open_producer(client, self._options, topic, name, schema)
         return producers
 
     async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
@@ -119,6 +122,21 @@ class _Commit:
         except PulsarException as error:
             raise NotPublished(f"{topic}: cannot read what was published of the batch: {error}") from error
         return highest
+
+
+def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
+    """What is declared to each topic.
+
+    :raises NotPublished: a topic's schema has changed between two tasks
+    """
+    found: dict[str, Definition] = {}
+    for each in files:
+        for topic, definition in each.definitions().items():
+            if found.setdefault(topic, definition) != definition:
+                raise NotPublished(
+                    f"the schema of {topic} has changed while rows were written by it; run it again"
+                )
+    return found
 
 
 def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,11 +13,12 @@ from pyspark.sql.types import StructType
 from magnetar.client.outgoing_message import compressed
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
-from magnetar.spark.contents import EVENT_TIME, KEY, PROPERTIES, TOPIC, Content
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+from magnetar.spark.contents import EVENT_TIME, KEY, PROPERTIES, TOPIC, Content, TopicContent
 from magnetar.spark.errors import InvalidRows
-from magnetar.spark.hot_batches import Columns, cut, encode, route
+from magnetar.spark.hot_batches import Columns, cut, encode, property_heads, route
 from magnetar.spark.options import Options
+from magnetar.spark.schemas import NOTHING, Definition
 
 __all__ = ["CutEntry", "RowCutter"]
 
@@ -39,19 +40,30 @@ class CutEntry:
     metadata: bytes
     """Serialized, without producer name, sequence ids, publish time and schema version."""
     payload: bytes
+    schema: Definition = NOTHING
+    """What its producer declares."""
 
 
 class RowCutter:
     """Cuts the rows of one task."""
 
-    def __init__(self, schema: StructType, options: Options, partitions: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        options: Options,
+        partitions: Callable[[str], int],
+        definition: Callable[[str], Definition],
+    ) -> None:
         """:param partitions: how many a topic has; 0: it is not partitioned
 
+        :param definition: the schema of a topic; only asked where rows are written by it
         :raises InvalidRows: these columns cannot be written
         """
         self._content = Content(schema, options)
         self._topic = options.topic
         self._ask_partitions = partitions
+        self._ask_definition = definition
+        self._contents: dict[str, TopicContent] = {}
         self._partitions: dict[str, int] = {}
         self._turn = 0
         producer = options.producer
@@ -89,16 +101,19 @@ class RowCutter:
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._ask_partitions(topic)
-        columns = self._columns(rows)
+        content = self._contents.get(topic)
+        if content is None:
+            found = self._ask_definition(topic) if self._content.by_schema else NOTHING
+            content = self._contents[topic] = self._content.for_topic(topic, found)
+        columns = self._columns(rows, content)
         if not count:
-            yield from self._cut(topic, columns)
+            yield from self._cut(topic, columns, content)
             return
         name = TopicName.parse(topic)
         if KEY not in rows.schema.names:
-            for entry in self._cut("", columns):
+            for entry in self._cut("", columns, content):
                 self._turn += 1
-                partition = str(name.partition(self._turn % count))
-                yield CutEntry(partition, entry.count, entry.metadata, entry.payload)
+                yield replace(entry, topic=str(name.partition(self._turn % count)))
             return
         numbers = array("i", bytes(4 * rows.num_rows))
         route(columns, count, numbers)
@@ -106,19 +121,20 @@ class RowCutter:
         self._turn += 1
         chosen = pc.if_else(pc.less(chosen, 0), pa.scalar(self._turn % count, pa.int32()), chosen)
         for number in pc.unique(chosen).to_pylist():
-            some = self._columns(rows.filter(pc.equal(chosen, number)))
-            yield from self._cut(str(name.partition(number)), some)
+            some = self._columns(rows.filter(pc.equal(chosen, number)), content)
+            yield from self._cut(str(name.partition(number)), some, content)
 
-    def _cut(self, topic: str, columns: Columns) -> Iterator[CutEntry]:
+    def _cut(self, topic: str, columns: Columns, content: TopicContent) -> Iterator[CutEntry]:
         first = 0
         while first < columns.count:
             end = cut(columns, first, self._max_messages, self._max_bytes)
             metadata = MessageMetadata(num_messages_in_batch=end - first)
             payload = compressed(metadata, bytes(encode(columns, first, end)), self._codec)
-            yield CutEntry(topic, end - first, metadata.SerializePartialToString(), payload)
+            head = metadata.SerializePartialToString()
+            yield CutEntry(topic, end - first, head, payload, content.schema)
             first = end
 
-    def _columns(self, rows: pa.RecordBatch) -> Columns:
+    def _columns(self, rows: pa.RecordBatch, content: TopicContent) -> Columns:
         names = rows.schema.names
         keys: _Buffers = (_NO_NUMBERS, _NOTHING, _NOTHING)
         binary = False
@@ -126,14 +142,14 @@ class RowCutter:
             column = rows.column(KEY)
             binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
             keys = _buffers(column)
-        heads = (_NO_NUMBERS, _NOTHING)
+        heads: tuple[memoryview, memoryview] = (_NO_NUMBERS, _NOTHING)
         if PROPERTIES in names:
-            heads = _buffers(_properties(rows.column(PROPERTIES)))[:2]
+            heads = _properties(rows.column(PROPERTIES))
         events = _NO_NUMBERS
         if EVENT_TIME in names:
             events = _event_times(rows.column(EVENT_TIME))
-        content = _buffers(self._content.encoded(rows))
-        return Columns(rows.num_rows, content, keys, heads, events, binary)
+        values = _buffers(content.encoded(rows))
+        return Columns(rows.num_rows, values, keys, heads, events, binary)
 
 
 def _full_name(text: str) -> str:
@@ -168,12 +184,14 @@ def _event_times(column: pa.Array) -> memoryview:
     return memoryview(times.buffers()[1]).cast("B").cast("q")[times.offset : times.offset + len(times)]
 
 
-def _properties(column: pa.Array) -> pa.Array:
-    """Each row's properties as the beginning of its serialized metadata."""
-    heads = []
-    for pairs in column.to_pylist():
-        metadata = SingleMessageMetadata()
-        for key, value in pairs or ():
-            metadata.properties.add(key=key, value="" if value is None else value)
-        heads.append(metadata.SerializePartialToString())
-    return pa.array(heads, pa.large_binary())
+def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
+    """Each row's properties as the beginning of its serialized metadata: offsets and bytes."""
+    offsets = column.offsets
+    rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]
+    nulls = _NOTHING
+    if column.null_count:
+        flags = pc.is_null(column).cast(pa.uint8())
+        nulls = memoryview(flags.buffers()[1]).cast("B")[flags.offset : flags.offset + len(flags)]
+    ends = array("q", bytes(8 * (len(column) + 1)))
+    heads = property_heads(rows, nulls, _buffers(column.keys)[:2], _buffers(column.items)[:2], ends)
+    return memoryview(ends), memoryview(heads)

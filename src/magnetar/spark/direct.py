@@ -55,7 +55,7 @@ class DirectPublisher:
         for entry in entries:
             publisher = self._publishers.get(entry.topic)
             if publisher is None:
-                producer = await open_producer(client, self._options, entry.topic, None)
+                producer = await open_producer(client, self._options, entry.topic, None, entry.schema)
                 publisher = self._publishers[entry.topic] = TopicPublisher(producer, 0, -1)
             await publisher.put(entry)
 

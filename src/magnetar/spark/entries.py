@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 500
 _PATIENCE_MS = 2000
 """How long nothing may come before it is looked whether anything is left."""
-_QUEUE = 1000
+_QUEUE = 50
+"""Messages that are asked for before anything is known of their size."""
 _QUEUE_BYTES = 4 << 20
 _QUEUE_MESSAGES = 100_000
 
@@ -38,8 +39,12 @@ def partition_of(topic: str) -> int:
     return TopicName.parse(topic).partition_index
 
 
-def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
+def entries_of(
+    connection: Connection, topic: str, ranges: Sequence[Range], ahead: int = 0
+) -> Generator[EntryPart]:
     """The entries of ranges that follow each other.
+
+    :param ahead: messages that are asked for at once; 0: as many as fit into a few MiB
 
     :raises DataLoss: some are gone, and ``failOnDataLoss`` is set; names them
     :raises SparkSourceError: nothing came within ``pollTimeoutMs``
@@ -48,6 +53,8 @@ def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> G
     if not ranges:
         return
     options = dict(connection.options.reader)
+    if ahead:
+        options["receiver_queue_size"] = ahead
     fixed = "receiver_queue_size" in options
     options.setdefault("receiver_queue_size", _QUEUE)
     before = MessageId(partition_of(topic), ranges[0].ledger, ranges[0].first - 1)

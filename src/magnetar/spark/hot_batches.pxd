@@ -1,7 +1,7 @@
 # C types of hot_batches.py, for the compiled form; signatures only.
 cimport cython
 
-cdef Py_ssize_t _ROOM
+cdef Py_ssize_t _ROOM, _PAIR_ROOM
 cdef bytes _BASE64
 cdef int _PAD
 cdef long long _MASK, _POSITIVE
@@ -52,3 +52,11 @@ cpdef route(Columns columns, long long partitions, int[::1] out)
 
 @cython.locals(value='long long', unit='long long')
 cdef long long _hash(const unsigned char[::1] text, Py_ssize_t at, Py_ssize_t end) except -1
+
+@cython.locals(count='Py_ssize_t', first='Py_ssize_t', last='Py_ssize_t', size='Py_ssize_t', out=bytearray)
+cpdef bytearray property_heads(const int[::1] rows, const unsigned char[::1] nulls, tuple keys, tuple values, long long[::1] ends)
+
+@cython.locals(count='Py_ssize_t', has_nulls='bint', position='Py_ssize_t', row='Py_ssize_t', pair='Py_ssize_t', end='Py_ssize_t', key_at='Py_ssize_t', key_size='Py_ssize_t', value_at='Py_ssize_t', value_size='Py_ssize_t', inner='Py_ssize_t')
+cdef Py_ssize_t _put_pairs(unsigned char[::1] out, const int[::1] rows, const unsigned char[::1] nulls, const long long[::1] key_offsets, const unsigned char[::1] key_data, const long long[::1] value_offsets, const unsigned char[::1] value_data, long long[::1] ends) except -1
+
+cdef Py_ssize_t _varint_size(long long value) except -1

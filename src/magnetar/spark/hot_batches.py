@@ -9,6 +9,8 @@ from array import array
 
 # More than one message of a batch can need, its key, properties and content aside.
 _ROOM = 56
+# The same for a pair of properties.
+_PAIR_ROOM = 18
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAD = 61
@@ -184,6 +186,83 @@ def _put_varint(out: bytearray, position: int, value: int) -> int:
         position += 1
     out[position] = value
     return position + 1
+
+
+def property_heads(
+    rows: memoryview,
+    nulls: memoryview,
+    keys: tuple[memoryview, memoryview],
+    values: tuple[memoryview, memoryview],
+    ends: array[int],
+) -> bytearray:
+    """The properties of each row as the beginning of its serialized metadata, one behind the other.
+
+    :param rows: offsets into the pairs, one more item than there are rows
+    :param nulls: a byte for each row, not 0 where it has no properties; or empty
+    :param keys: offsets, bytes
+    :param values: the same
+    :param ends: filled with the offsets into what is answered; one item more than there are rows, the first 0
+    """
+    count = len(rows) - 1
+    first = rows[0]
+    last = rows[count]
+    out = bytearray(
+        keys[0][last] - keys[0][first] + values[0][last] - values[0][first] + _PAIR_ROOM * (last - first)
+    )
+    size = _put_pairs(out, rows, nulls, keys[0], keys[1], values[0], values[1], ends)
+    del out[size:]
+    return out
+
+
+def _put_pairs(
+    out: bytearray,
+    rows: memoryview,
+    nulls: memoryview,
+    key_offsets: memoryview,
+    key_data: memoryview,
+    value_offsets: memoryview,
+    value_data: memoryview,
+    ends: array[int],
+) -> int:
+    count = len(rows) - 1
+    has_nulls = len(nulls) > 0
+    position = 0
+    row = 0
+    while row < count:
+        pair = rows[row]
+        end = rows[row + 1]
+        if has_nulls and nulls[row] != 0:
+            pair = end
+        while pair < end:
+            key_at = key_offsets[pair]
+            key_size = key_offsets[pair + 1] - key_at
+            value_at = value_offsets[pair]
+            value_size = value_offsets[pair + 1] - value_at
+            out[position] = 0x0A
+            inner = 2 + _varint_size(key_size) + key_size + _varint_size(value_size) + value_size
+            position = _put_varint(out, position + 1, inner)
+            out[position] = 0x0A
+            position = _put_varint(out, position + 1, key_size)
+            if key_size > 0:
+                out[position : position + key_size] = key_data[key_at : key_at + key_size]
+            position += key_size
+            out[position] = 0x12
+            position = _put_varint(out, position + 1, value_size)
+            if value_size > 0:
+                out[position : position + value_size] = value_data[value_at : value_at + value_size]
+            position += value_size
+            pair += 1
+        row += 1
+        ends[row] = position
+    return position
+
+
+def _varint_size(value: int) -> int:
+    size = 1
+    while value > 127:
+        value >>= 7
+        size += 1
+    return size
 
 
 def route(columns: Columns, partitions: int, out: array[int]) -> None:

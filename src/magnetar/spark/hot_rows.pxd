@@ -1,7 +1,7 @@
 # C types of hot_rows.py, for the compiled form; signatures only.
 cimport cython
 
-cdef int INTACT, DAMAGED, ENCRYPTED, CHUNK, BATCH_DAMAGED, KEY_DAMAGED
+cdef int INTACT, DAMAGED, ENCRYPTED, BATCH_DAMAGED, KEY_DAMAGED
 cdef long long _NO_LIMIT
 
 cdef class Bytes:
@@ -82,6 +82,8 @@ cdef class RowBuilder:
     cdef bint _is_wanted(self, Py_ssize_t row) except -1
     @cython.locals(ids=Bytes)
     cdef int _put_id(self, Py_ssize_t row, long long ledger_id, long long entry_id, long long index) except -1
+    @cython.locals(ids=Bytes, start='Py_ssize_t')
+    cpdef int name_first_chunk(self, long long ledger_id, long long entry_id) except -1
     cdef int _grow(self) except -1
     cdef int _cut(self, Py_ssize_t rows) except -1
     cdef int _forget_properties(self) except -1

@@ -313,6 +313,20 @@ class RowBuilder:
             ids._put_number(0x30, self._batch_size)
         ids._close(row)
 
+    def name_first_chunk(self, ledger_id: int, entry_id: int) -> None:
+        """Completes the id of the last row, whose message began with the chunk in this entry."""
+        ids = self.ids
+        if ids.end + 60 > ids.size:
+            ids._need(60)
+        ids._put_number(0x3A, 0)
+        start = ids.end
+        ids._put_number(0x08, ledger_id)
+        ids._put_number(0x10, entry_id)
+        if self.partition >= 0:
+            ids._put_number(0x18, self.partition)
+        ids._data[start - 1] = ids.end - start
+        ids._close(self.count - 1)
+
     def _grow(self) -> None:
         rows = 2 * self.rows
         self.values._need_rows(rows)

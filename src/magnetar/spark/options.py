@@ -76,7 +76,9 @@ class Options:
     deduplication: str = "auto"
     """``auto`` switches it on for topics without it, ``require`` refuses them."""
     value_encoding: str = ""
-    """``bytes``, ``json`` or ``avro``; empty: bytes for one column ``value`` of them, else json."""
+    """``bytes``, ``json``, ``avro`` or ``primitive``; empty: by the topic's schema, or by the columns."""
+    value_schema: str = ""
+    """``register``: the producer declares a schema; ``none``; empty: where the encoding needs one."""
     checkpoint_location: str = ""
     """Spark's own; it hands it to streaming sinks."""
     path: str = ""
@@ -108,6 +110,8 @@ class Options:
         named = _named_topics(values)
         values["topics"] = named
         values["topic"] = named[0] if len(named) == 1 else ""
+        needs_schema = values.get("value_encoding") in ("avro", "primitive")
+        values["value_schema"] = values.get("value_schema") or ("register" if needs_schema else "none")
         options = Options(**values)
         _check(options)
         return options
@@ -140,6 +144,13 @@ def _check(options: Options) -> None:
         raise InvalidOption(
             "'read.mode=segments' needs 'segments.directory', the data directory of the store"
         )
+    if options.value_schema == "none" and options.value_encoding in ("avro", "primitive"):
+        raise InvalidOption(
+            f"'value.encoding={options.value_encoding}' needs 'value.schema=register':"
+            " nobody could read it else"
+        )
+    if options.value_schema == "register" and options.value_encoding == "bytes":
+        raise InvalidOption("'value.schema=register' does not go with 'value.encoding=bytes'")
     if options.mode == "FAILFAST" and options.quarantine_path:
         raise InvalidOption("'quarantine.path' has no use with 'mode=FAILFAST'")
 
@@ -260,7 +271,8 @@ _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "newstaging": ("new_staging", _truth),
     "writeid": ("write_id", _text),
     "deduplication.enable": ("deduplication", _one_of("auto", "require")),
-    "value.encoding": ("value_encoding", _one_of("bytes", "json", "avro")),
+    "value.encoding": ("value_encoding", _one_of("bytes", "json", "avro", "primitive")),
+    "value.schema": ("value_schema", _one_of("register", "none")),
     "checkpointlocation": ("checkpoint_location", _text),
     "authpluginclassname": ("client", _no_authentication),
     "authparams": ("client", _no_authentication),

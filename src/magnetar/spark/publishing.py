@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from magnetar.client import client as core
 from magnetar.client.aio import Client
-from magnetar.client.exceptions import PulsarException
+from magnetar.client.exceptions import IncompatibleSchema, PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import PreparedEntry
 from magnetar.client.producer import Producer
+from magnetar.client.schema import ProducerSchema
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.cutting import CutEntry
-from magnetar.spark.errors import NotPublished
+from magnetar.spark.errors import InvalidRows, NotPublished
 from magnetar.spark.options import Options
+from magnetar.spark.schemas import NOTHING, Definition
 
 __all__ = ["TopicPublisher", "open_producer"]
 
@@ -26,18 +28,26 @@ _PENDING_ENTRIES = 1000
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 
 
-async def open_producer(client: core.Client, options: Options, topic: str, name: str | None) -> Producer:
+async def open_producer(
+    client: core.Client, options: Options, topic: str, name: str | None, schema: Definition
+) -> Producer:
     """A producer on a topic without partitions, or on one partition.
 
+    :param schema: what it declares; bytes: nothing
+    :raises InvalidRows: the topic's schema does not let it declare that
     :raises NotPublished: the broker does not let it
     """
     arguments: dict[str, Any] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
     }
+    if schema != NOTHING:
+        arguments["schema"] = ProducerSchema(schema.kind, schema.text)
     try:
         made = await client.create_producer(
             topic, producer_name=name, max_pending_messages=_PENDING_ENTRIES, **arguments
         )
+    except IncompatibleSchema as error:
+        raise InvalidRows(f"{topic} does not take the schema of these rows: {error}") from error
     except PulsarException as error:
         raise NotPublished(f"cannot publish to {topic}: {error}") from error
     if not isinstance(made, Producer):
@@ -122,7 +132,7 @@ class TopicPublisher:
             raise NotPublished(f"{self._producer.topic()}: {self._error}") from self._error
 
 
-async def gather(work: list[Awaitable[Any]]) -> list[Any]:
+async def gather(work: Sequence[Awaitable[Any]]) -> list[Any]:
     """All results; the first failure after all have ended."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for each in results:

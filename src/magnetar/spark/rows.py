@@ -15,9 +15,9 @@ from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError
 from magnetar.spark.columns import VALUE
-from magnetar.spark.hot_rows import REASONS, Bytes, RowBuilder
+from magnetar.spark.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
 
-__all__ = ["ColumnsOf", "EntryPart", "Malformed", "Wanted", "record_batches"]
+__all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "Wanted", "record_batches"]
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 2 << 20
@@ -71,6 +71,14 @@ class ColumnsOf(Protocol):
         ...
 
 
+class PutTogether(Protocol):
+    """Makes messages of their chunks."""
+
+    def add(self, rows: RowBuilder, part: EntryPart) -> str:
+        """Takes a chunk; adds the message when it is the last one. What is wrong; empty: nothing."""
+        ...
+
+
 def record_batches(
     topic: str,
     partition: int,
@@ -79,12 +87,14 @@ def record_batches(
     wanted: Wanted,
     content: ColumnsOf | None,
     malformed: Callable[[Malformed], object],
+    chunks: PutTogether | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of entries.
 
     :param partition: of the topic; -1: it is none
     :param content: makes columns of the contents; None: they stay bytes
     :param malformed: told of each entry or message that cannot be taken apart
+    :param chunks: makes messages of chunks; None: they are malformed
     """
     keep_freed_buffers()
     arrow = to_arrow_schema(schema, timezone="UTC")
@@ -93,6 +103,8 @@ def record_batches(
         try:
             found = rows.add(part.ledger_id, part.entry_id, part.data, part.first, part.end)
             reason = REASONS[found] if found else ""
+            if found == CHUNK and chunks is not None:
+                reason = chunks.add(rows, part)
         except CompressionError as error:
             reason = str(error)
         if reason:

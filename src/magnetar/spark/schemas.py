@@ -33,7 +33,16 @@ from magnetar.spark.connection import Connection
 from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.topics import topics_of
 
-__all__ = ["KEY", "Definition", "columns_of", "definition_of", "shared_definition"]
+__all__ = [
+    "KEY",
+    "NOTHING",
+    "PRIMITIVES",
+    "RECORDS",
+    "Definition",
+    "columns_of",
+    "definition_of",
+    "shared_definition",
+]
 
 KEY = "key"
 RECORDS = ("AVRO", "JSON")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -33,7 +33,7 @@ _LOOK_EVERY = 1000
 """Entries between two looks at the clock."""
 
 
-def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Iterator[EntryPart]:
+def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
     """The entries of ranges that follow each other; see :func:`magnetar.spark.entries.entries_of`.
 
     :raises EntriesDamaged: a file does not carry its checksums

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from magnetar.spark.cutting import RowCutter
 from magnetar.spark.direct import DirectPublisher
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.options import Options
+from magnetar.spark.schemas import definition_of
 from magnetar.spark.staging import StagedFile, Staging, staging_folder
 
 __all__ = ["BatchSink", "StreamSink"]
@@ -49,7 +51,7 @@ class BatchSink(DataSourceArrowWriter):
         """
         if overwrite:
             raise InvalidOption("a topic cannot be overwritten; use mode('append')")
-        check_columns(schema, options)
+        _check(schema, options)
         self._schema = schema
         self._options = options
         self._folder: Path | None = None
@@ -80,7 +82,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
         :raises InvalidRows: these columns cannot be written
         """
-        check_columns(schema, options)
+        _check(schema, options)
         if options.write_id:
             raise InvalidOption("'writeId' is for batches; a stream is known by its checkpoint")
         self._schema = schema
@@ -99,6 +101,14 @@ class StreamSink(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         if self._folder is not None:
             Staging(self._folder).forget(batchId, _files(messages))
+
+
+def _check(schema: StructType, options: Options) -> None:
+    """:raises InvalidRows: rows of this schema cannot be written, or not by the schema of their topic"""
+    content = check_columns(schema, options)
+    if content.by_schema and options.topic:
+        with Connection(options) as connection:
+            content.for_topic(options.topic, definition_of(connection.admin, options.topic))
 
 
 def _batch_folder(options: Options) -> Path:
@@ -153,7 +163,7 @@ def _staged(
                 names = connection.client.get_topic_partitions(topic)
                 return 0 if names == [topic] else len(names)
 
-            cutter = RowCutter(schema, options, partitions)
+            cutter = RowCutter(schema, options, partitions, partial(definition_of, connection.admin))
             for batch in batches:
                 for entry in cutter.entries(batch):
                     if writer is None:
@@ -171,8 +181,9 @@ def _staged(
 
 def _published(schema: StructType, options: Options, batches: Iterator[pa.RecordBatch]) -> TaskDone:
     rows = 0
-    with DirectPublisher(options) as publisher:
-        cutter = RowCutter(schema, options, publisher.partitions)
+    with Connection(options) as connection, DirectPublisher(options) as publisher:
+        definition = partial(definition_of, connection.admin)
+        cutter = RowCutter(schema, options, publisher.partitions, definition)
         for batch in batches:
             publisher.publish(list(cutter.entries(batch)))
             rows += batch.num_rows

@@ -23,12 +23,14 @@ from crc32c import crc32c
 from magnetar.spark.cutting import CutEntry
 from magnetar.spark.durable import sync
 from magnetar.spark.errors import InvalidOption, StagingDamaged
+from magnetar.spark.schemas import NOTHING, Definition
 
 __all__ = ["Manifest", "StagedFile", "Staging", "staging_folder"]
 
 _HEADER = struct.Struct("<IIII")
 _CHUNK = 1 << 20
 _VERSION = 1
+_NO_SCHEMA = (NOTHING.kind, NOTHING.text)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,13 @@ class StagedFile:
     """Bytes of the largest payload."""
     topics: tuple[str, ...]
     """Entries name their topic by its place here."""
+    schemas: tuple[tuple[str, str], ...] = ()
+    """Of each topic type and definition of what its producer declares; empty: none declares anything."""
+
+    def definitions(self) -> dict[str, Definition]:
+        """What producers declare, by topic; only those that do."""
+        found = zip(self.topics, self.schemas, strict=False)
+        return {topic: Definition(*schema) for topic, schema in found if schema != _NO_SCHEMA}
 
 
 @dataclass(frozen=True)
@@ -89,9 +98,12 @@ class FileWriter:
         self._rows = 0
         self._largest = 0
         self._topics: dict[str, int] = {}
+        self._schemas: list[tuple[str, str]] = []
 
     def add(self, entry: CutEntry) -> None:
         topic = self._topics.setdefault(entry.topic, len(self._topics))
+        if topic == len(self._schemas):
+            self._schemas.append((entry.schema.kind, entry.schema.text))
         header = _HEADER.pack(topic, entry.count, len(entry.metadata), len(entry.payload))
         for piece in (header, entry.metadata, entry.payload):
             self._file.write(piece)
@@ -106,8 +118,10 @@ class FileWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         sync(self._path.parent)
+        schemas = tuple(self._schemas) if set(self._schemas) - {_NO_SCHEMA} else ()
+        topics = tuple(self._topics)
         return StagedFile(
-            self._path.name, self._size, self._checksum, self._rows, self._largest, tuple(self._topics)
+            self._path.name, self._size, self._checksum, self._rows, self._largest, topics, schemas
         )
 
     def give_up(self) -> None:
@@ -258,6 +272,11 @@ def _parsed_manifest(path: Path, text: bytes) -> Manifest:
     found: dict[str, Any] = json.loads(body)
     if found.pop("version") != _VERSION:
         raise StagingDamaged(f"{path} was written by another version of Magnetar")
-    files = tuple(replace(StagedFile(**each), topics=tuple(each["topics"])) for each in found["files"])
+    files = tuple(_parsed_file(each) for each in found["files"])
     behind = {topic: (place[0], place[1]) for topic, place in found["behind"].items()}
     return Manifest(found["batch_id"], found["producer"], files, behind)
+
+
+def _parsed_file(found: dict[str, Any]) -> StagedFile:
+    schemas = tuple((kind, text) for kind, text in found.get("schemas", ()))
+    return replace(StagedFile(**found), topics=tuple(found["topics"]), schemas=schemas)

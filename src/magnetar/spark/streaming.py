@@ -50,6 +50,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Layout] = {}
         self._planned: dict[str, Place] = {}
         self._committed: dict[str, Place] = {}
+        self._unwritten: set[str] = set()
+        """Names of subscriptions that were made up here, and are in no checkpoint yet as far as is known."""
+        self._held: set[str] = set()
+        """Topics that have the query's subscription."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None, "_seen": {}}
@@ -76,7 +80,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = starting_places(self._connected(), list(found), LATEST)
         topics = {topic: TopicOffset(layout.resolved(starts.of(topic))) for topic, layout in found.items()}
         prefix = self._options.subscription_prefix
-        name = self._options.predefined_subscription or f"{prefix}-{secrets.token_hex(8)}"
+        name = self._options.predefined_subscription
+        if not name:
+            name = f"{prefix}-{secrets.token_hex(8)}"
+            self._unwritten.add(name)
         return Offset(topics, name).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -99,12 +106,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, layout in found.items():
             place = before.topics[topic].next if topic in before.topics else layout.first
             place = places[topic] = self._existing(topic, layout, place, name)
-            if name not in layout.cursors:
-                hold(self._connected().admin, topic, name, place)
+            if name not in self._unwritten:
+                self._hold(topic, layout, name, place)
             ranges = ranges_between(layout, place, min(self._end(topic, layout), layout.end))
             if ranges:
                 wanted[topic] = ranges
         self._planned = places
+        # Spark writes down what it is told now. Before that nothing is made under this name: a query that is
+        # killed in between makes up another one, and nobody would remove what the first one holds.
+        self._unwritten.discard(name)
         rows, size = self._limits(limit)
         if rows is not None or size is not None:
             wanted = shared_out(self._connected(), wanted, rows, size, before.turn)
@@ -120,9 +130,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned[topic] = end
         return Offset(topics, name, before.turn + 1).to_json()
 
+    def _hold(self, topic: str, layout: Layout | None, name: str, place: Place) -> None:
+        if layout is None or name not in layout.cursors:
+            hold(self._connected().admin, topic, name, place)
+        self._held.add(topic)
+
     def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
         """Where to go on: the place itself, or behind what is lost where that is allowed."""
-        if place[1:] == (0, 0) and subscription in layout.cursors and not layout.has(place.ledger):
+        if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):
             # A ledger that never got an entry: such are dropped when their topic is opened again.
             return layout.first
         try:
@@ -169,15 +184,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A function of the two offsets and the options, whatever the topics hold by now."""
-        before = Offset.from_json(start)
+        before, after = Offset.from_json(start), Offset.from_json(end)
         parts: list[Part] = []
-        for topic, each in Offset.from_json(end).topics.items():
+        for topic, each in after.topics.items():
             known = before.topics.get(topic)
             begin = each.begin if each.begin is not None else known.next if known is not None else None
             if begin is None:
                 raise DataLoss(f"{topic}: the offset of this batch does not say where it begins")
             ranges = ranges_from_splits(begin, each)
             parts += parts_of(topic, ranges, self._options.max_entries_per_partition)
+            if topic not in self._held:
+                self._hold(topic, None, after.subscription, begin)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -196,3 +213,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _is_unmoved(layout: Layout, subscription: str, place: Place) -> bool:
+    """Whether a subscription is where its query put it; else messages came, and were passed over."""
+    ledger, _, entry = layout.cursors.get(subscription, "").partition(":")
+    return bool(ledger) and (int(entry) < 0 or (int(ledger), int(entry)) < place.position)

@@ -27,6 +27,9 @@ def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
     except Conflict:
         # Made meanwhile, by an earlier run of this query that was slow to end: it holds all that it needs.
         log.info("%s: the subscription %s is there already", topic, name)
+    except NotFound as error:
+        # Whoever reads it now finds out.
+        log.warning("%s: the subscription %s cannot be made: %s", topic, name, error)
 
 
 def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:

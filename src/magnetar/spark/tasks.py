@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
 from magnetar.spark import segments
+from magnetar.spark.chunks import Chunks
 from magnetar.spark.columns import METADATA_NAMES, VALUE
 from magnetar.spark.connection import Connection
 from magnetar.spark.entries import entries_of, partition_of
@@ -39,10 +41,11 @@ def read_part(
         if definition.kind not in ("NONE", "BYTES"):
             content = Contents(connection.admin, part.topic, definition)
         read = segments.entries_of if options.read_mode == "segments" else entries_of
-        entries = read(connection, part.topic, part.ranges)
-        yield from record_batches(
-            part.topic, partition_of(part.topic), entries, schema, wanted, content, quarantine.add
-        )
+        number, chunks = partition_of(part.topic), Chunks(connection, part.topic)
+        with closing(read(connection, part.topic, part.ranges)) as entries:
+            yield from record_batches(
+                part.topic, number, entries, schema, wanted, content, quarantine.add, chunks
+            )
 
 
 def definition_for(options: Options, schema: StructType) -> Definition:

@@ -125,6 +125,48 @@ def test_plots_are_whole_and_stay_within_their_frame(plot: Plot) -> None:
             assert 0 <= y <= height
 
 
+def texts_of(plot: Plot) -> list[str]:
+    return [text for each in ElementTree.fromstring(svg_of(plot)).iter() if (text := each.text)]
+
+
+def test_axes_have_round_numbers_and_times_and_say_what_they_are() -> None:
+    seconds = texts_of(Plot("P", [Series("one", [(0.0, 1.0), (4.435, 2.0)])], "y", "seconds"))
+    assert seconds[6:] == ["0", "1", "2", "3", "4", "y", "seconds"]
+    day = 1_700_006_400.0
+    times = [Series("", [(day + 60.0, 1.0), (day + 80_000.0, 2.0)])]
+    found = texts_of(Plot("P", times, "y", "event time", times=True))
+    assert found[6:] == ["11-15 06:00", "11-15 12:00", "11-15 18:00", "y", "event time (UTC)"]
+    minutes = [Series("", [(day, 1.0), (day + 700.0, 2.0)])]
+    assert texts_of(Plot("P", minutes, "y", times=True))[6:9] == ["00:00", "00:05", "00:10"]
+
+
+def test_a_forecast_has_the_colour_of_what_it_continues_and_one_series_no_legend() -> None:
+    points = [(0.0, 1.0), (1.0, 2.0)]
+    plot = Plot(
+        "P", [Series("a", points), Series("a, forecast", points, dashed=True), Series("b", points)], "y"
+    )
+    lines = [each for each in ElementTree.fromstring(svg_of(plot)) if each.tag.endswith("polyline")]
+    colours = [each.attrib["stroke"] for each in lines]
+    assert colours[0] == colours[1] != colours[2]
+    assert [text for text in texts_of(plot) if text[0] in "ab"] == [
+        "a",
+        "a",
+        "a, forecast",
+        "a, forecast",
+        "b",
+        "b",
+    ]
+    assert "a" not in texts_of(Plot("P", [Series("a", points)], "y"))
+
+
+def test_columns_of_numbers_are_aligned_and_long_names_may_break() -> None:
+    report = Report("p", {})
+    report.tables.append(Table("T", ("name", "bytes"), [("persistent://public/default/orders", 7)]))
+    page = report.to_html()
+    assert '<th>name</th><th class="n">bytes</th>' in page
+    assert "persistent:/<wbr>/<wbr>public/<wbr>default/<wbr>orders" in page
+
+
 def test_a_report_tells_all_but_secrets(tmp_path: Path) -> None:
     report = Report("archive", {"cluster": {"token": "hidden", "service_url": "pulsar://h"}})
     report.figures["messages"] = 1234567

@@ -134,3 +134,30 @@ def test_a_row_outside_is_refused(hot: ModuleType) -> None:
     made = columns(hot, [(b"a", None, 0, {})], False)
     with pytest.raises(IndexError):
         hot.encode(made, 0, 2)
+
+
+@given(st.lists(st.none() | st.lists(st.tuples(texts, st.none() | texts), max_size=3), max_size=20))
+def test_properties_are_what_protobuf_makes_of_them(rows: list[list[tuple[str, str | None]] | None]) -> None:
+    for module in FORMS.values():
+        if module is not None:
+            check_heads(module, rows)
+
+
+def check_heads(hot: ModuleType, rows: list[list[tuple[str, str | None]] | None]) -> None:
+    pairs = [pair for row in rows for pair in row or ()]
+    ends_of_rows = [0]
+    for row in rows:
+        ends_of_rows.append(ends_of_rows[-1] + len(row or ()))
+    keys = column([key.encode() for key, _ in pairs])
+    values = column([None if value is None else value.encode() for _, value in pairs])
+    nulls = bytes(row is None for row in rows) if None in rows else b""
+    ends = array("q", bytes(8 * (len(rows) + 1)))
+    found = hot.property_heads(
+        memoryview(array("i", ends_of_rows)), memoryview(nulls), keys[:2], values[:2], ends
+    )
+    for number, row in enumerate(rows):
+        wanted = SingleMessageMetadata()
+        for key, value in row or ():
+            wanted.properties.add(key=key, value=value or "")
+        assert bytes(found[ends[number] : ends[number + 1]]) == wanted.SerializePartialToString()
+    assert ends[-1] == len(found)

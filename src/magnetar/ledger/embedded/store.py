@@ -39,7 +39,7 @@ class SpaceUse(NamedTuple):
     wanted_bytes: int
     """Of entries somebody may still read, as they are stored."""
     ahead_bytes: int
-    """Of the segment that is written, the one after it, and those that are kept to be used again."""
+    """What is left of the segment that is written, the one after it, and those kept to be used again."""
     segments: int
     """That are full."""
     ledgers: int
@@ -152,9 +152,10 @@ class EmbeddedLedgerStore:
     def space(self) -> SpaceUse:
         """What the store takes now."""
         sealed = self._maintenance.sealed.values()
-        ahead = self._log.segment.size + self._supply.ready_bytes + self._files.free_bytes
+        active = self._log.segment
+        ahead = active.size - active.end + self._supply.ready_bytes + self._files.free_bytes
         return SpaceUse(
-            sum(segment.size for segment in sealed) + self._maintenance.dead_bytes + ahead,
+            sum(segment.size for segment in sealed) + self._maintenance.dead_bytes + active.end + ahead,
             sum(self._table.live_bytes.values()),
             ahead,
             len(sealed),

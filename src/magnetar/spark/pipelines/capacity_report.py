@@ -6,6 +6,7 @@ Each run adds a sample to a file; growth is the slope of a line through the samp
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.naming.topic_name import TopicName
+from magnetar.spark.durable import sync
 from magnetar.spark.pipelines.plots import Plot, Series
 from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work
@@ -32,7 +34,7 @@ _TOPICS = StructType(
         StructField("topic", StringType()),
         StructField("storage", LongType()),
         StructField("backlog", LongType()),
-        StructField("backlog_messages", LongType()),
+        StructField("backlog_entries", LongType()),
         StructField("messages_in", LongType()),
     ]
 )
@@ -80,10 +82,13 @@ def run(work: Work) -> None:
     totals = [tuple(row) for row in _by_tenant(topics).collect()]
     now = int(time.time())
     _remember(config.history, [(row[0], now, row[2]) for row in totals])
-    growth = _growth(work.spark.read.schema(_SAMPLE).json(str(config.history)), now, config)
+    growth = _growth(
+        work.spark.read.schema(_SAMPLE).option("mode", "DROPMALFORMED").json(str(config.history)), now, config
+    )
     largest = topics.orderBy(f.desc("storage"), "topic").limit(_MOST_TOPICS).collect()
     _tell(work, totals, growth)
-    work.report.tables.append(Table("Largest topics", _TOPICS.names[2:], [tuple(row)[2:] for row in largest]))
+    names = [name.replace("_", " ") for name in _TOPICS.names[2:]]
+    work.report.tables.append(Table("Largest topics", names, [tuple(row)[2:] for row in largest]))
 
 
 def _tenants(admin: AdminClient, config: CapacityReportConfig) -> list[str]:
@@ -98,6 +103,7 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[tuple[Any, ...]]:
         except NotFound:
             # Deleted since it was listed.
             continue
+        # Entries, whatever its name says: a batch of messages counts once.
         waiting = sum(int(each["msgBacklog"]) for each in stats["subscriptions"].values())
         whole = str(TopicName.parse(topic))
         figures = (int(stats["storageSize"]), int(stats["backlogSize"]), waiting, int(stats["msgInCounter"]))
@@ -107,14 +113,14 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[tuple[Any, ...]]:
 
 
 def _by_tenant(topics: DataFrame) -> DataFrame:
-    """Tenant, topics, storage, backlog in bytes and messages; the largest first."""
+    """Tenant, topics, storage, backlog in bytes and entries; the largest first."""
     return (
         topics.groupBy("tenant")
         .agg(
             f.count("*").alias("topics"),
             f.sum("storage").alias("storage"),
             f.sum("backlog").alias("backlog"),
-            f.sum("backlog_messages").alias("backlog_messages"),
+            f.sum("backlog_entries").alias("backlog_entries"),
         )
         .orderBy(f.desc("storage"), "tenant")
     )
@@ -123,8 +129,15 @@ def _by_tenant(topics: DataFrame) -> DataFrame:
 def _remember(history: Path, samples: Sequence[tuple[str, int, int]]) -> None:
     history.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(dict(zip(_SAMPLE.names, each, strict=True))) for each in samples]
-    with history.open("a", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+    text = "".join(f"{line}\n" for line in lines)
+    with history.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                # A run was killed while it wrote: what it left is no sample, and must not swallow this one.
+                text = f"\n{text}"
+        file.write(text.encode())
+    sync(history)
 
 
 def _growth(
@@ -155,7 +168,9 @@ def _tell(
             full = "reached"
         elif limit and slope is not None and slope > 0:
             full = round((limit - storage) / slope / _DAY, 1)
-        a_day = "" if slope is None else round(slope * _DAY)
+        elif limit and slope is not None:
+            full = "never"
+        a_day = "one sample" if slope is None else round(slope * _DAY)
         rows.append((tenant, topics, storage, backlog, waiting, a_day, full))
         if number >= _MOST_TENANTS // 2:
             continue
@@ -171,7 +186,7 @@ def _tell(
         "topics",
         "bytes",
         "backlog bytes",
-        "backlog messages",
+        "backlog entries",
         "bytes a day",
         "days until full",
     )
@@ -182,7 +197,7 @@ def _tell(
             "tenants": len(rows),
             "topics": sum(row[1] for row in rows),
             "bytes stored": sum(row[2] for row in rows),
-            "backlog in messages": sum(row[4] for row in rows),
+            "backlog in entries": sum(row[4] for row in rows),
         }
     )
     shown = rows[:_MOST_TENANTS]

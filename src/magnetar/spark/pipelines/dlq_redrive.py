@@ -65,18 +65,22 @@ def run(work: Work) -> None:
             _publish(work, box)
     box = Outbox(config.work / f"run-{len([each for each in boxes if each.decided]):06d}")
     work.progress.step("choosing dead letters")
-    chosen = _chosen(work)
-    if chosen.where("__topic IS NULL").count():
-        raise PipelineError("some dead letters do not tell where they came from: set 'target', or 'where'")
-    if chosen.isEmpty():
+    if not box.fill(_chosen(work), _can_be_sent):
         work.report.figures["messages sent again"] = 0
         return
-    box.fill(chosen)
     rows = _counted(box.rows(work.spark))
     work.progress.step("sending again")
     _publish(work, box)
     work.report.figures["messages sent again"] = sum(row[2] for row in rows)
     work.report.tables.append(Table("Sent again", ("to", "cause", "messages"), rows))
+
+
+def _can_be_sent(chosen: DataFrame) -> bool:
+    """Whether there is anything to send."""
+    found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
+    if found[0] != found[1]:
+        raise PipelineError("some dead letters do not tell where they came from: set 'target', or 'where'")
+    return bool(found[0])
 
 
 def _boxes(config: DlqRedriveConfig) -> list[Outbox]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.pipelines.dead_letters import CAUSES, with_origin
@@ -14,6 +14,7 @@ from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work
 
 _MOST_ROWS = 200
+_PARTS = 1024
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,32 @@ def run(work: Work) -> None:
 
 
 def _groups(letters: DataFrame, samples: int) -> DataFrame:
-    """The largest first."""
-    ids = f.slice(f.array_sort(f.collect_set("origin_id")), 1, max(samples, 1)) if samples else f.array()
+    """The largest first.
+
+    Samples are the smallest ids of many small parts of each group: to gather all ids of a group would take
+    as much memory as it has dead letters.
+    """
+    names = ["cause", "origin_topic", "subscription"]
+    parts = letters.groupBy(*names, f.pmod(f.hash("origin_id"), f.lit(_PARTS)).alias("part")).agg(
+        f.count("*").alias("count"),
+        f.max("attempts").alias("attempts"),
+        f.min("__publishTime").alias("first"),
+        f.max("__publishTime").alias("last"),
+        f.min("origin_id").alias("id"),
+    )
+    ids = f.slice(f.array_sort(f.collect_set("id")), 1, max(samples, 1)) if samples else f.array()
     return (
-        letters.groupBy("cause", "origin_topic", "subscription")
+        parts.groupBy(*names)
         .agg(
-            f.count("*").alias("messages"),
+            f.sum("count").alias("messages"),
             f.max("attempts").alias("attempts"),
-            f.min("__publishTime").cast("string").alias("first"),
-            f.max("__publishTime").cast("string").alias("last"),
+            _second(f.min("first")).alias("first"),
+            _second(f.max("last")).alias("last"),
             f.array_join(ids, ", ").alias("samples"),
         )
-        .orderBy(f.desc("messages"), "cause", "origin_topic", "subscription")
+        .orderBy(f.desc("messages"), *names)
     )
+
+
+def _second(moment: Column) -> Column:
+    return f.date_format(moment, "yyyy-MM-dd HH:mm:ss")

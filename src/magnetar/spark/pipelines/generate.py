@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,6 +30,8 @@ class GenerateConfig:
     """Over which event times are spread."""
     origin: str = "persistent://public/default/orders"
     """The topic that dead letters come from."""
+    work: Path | None = None
+    """A folder that remembers what was published, so that each message comes once; none: at least once."""
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.late_every < 1 or self.seconds < 1:
@@ -47,7 +50,11 @@ def run(work: Work) -> None:
     config: GenerateConfig = work.config
     work.progress.step(f"publishing {config.messages:,} {config.kind}")
     frame = example(work.spark, config)
-    options = {**work.cluster.options(), "topic": config.topic, "delivery": "at-least-once"}
+    options = {**work.cluster.options(), "topic": config.topic}
+    if config.work is None:
+        options["delivery"] = "at-least-once"
+    else:
+        options |= {"writeId": "generate", "stagingDir": str(config.work)}
     frame.write.format("pulsar").options(**options).mode("append").save()
     work.report.figures["messages published"] = config.messages
 

@@ -132,6 +132,7 @@ class Lake:
             if staged.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(staged, target)
+                sync(target.parent)
 
     def _decided(self, name: str) -> bool:
         return (self.folder / _MANIFESTS / f"{name}.json").exists()

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from magnetar.spark.durable import sync
 
 __all__ = ["Outbox"]
 
@@ -23,6 +27,7 @@ class Outbox:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._text_keys: bool | None = None
 
     @property
     def decided(self) -> bool:
@@ -37,15 +42,26 @@ class Outbox:
     def _rows(self) -> Path:
         return self.folder / "rows"
 
-    def fill(self, frame: DataFrame) -> None:
-        """Decides, once, what it consists of; the files keep the order of the frame's partitions."""
+    def fill(self, frame: DataFrame, check: Callable[[DataFrame], bool] | None = None) -> bool:
+        """Decides, once, what it consists of; the files keep the order of the frame's partitions.
+
+        :param check: looks at what it would be; when it answers False, or raises, nothing is decided
+        :returns: whether it is decided
+        """
         if self.decided:
-            return
+            return True
         aside = self.folder / "filling"
         shutil.rmtree(aside, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         frame.write.parquet(str(aside))
+        if check is not None and not check(frame.sparkSession.read.parquet(str(aside))):
+            return False
+        for path in aside.iterdir():
+            sync(path)
+        sync(aside)
         os.rename(aside, self._rows)
+        sync(self.folder)
+        return True
 
     def files(self) -> list[Path]:
         """In the order of the partitions that filled it."""
@@ -54,9 +70,20 @@ class Outbox:
     def rows(self, spark: SparkSession) -> DataFrame:
         return spark.read.parquet(str(self._rows))
 
+    def has_text_keys(self, spark: SparkSession) -> bool:
+        """Whether all keys are text, as nearly all are: then they go out as text again, not as bytes."""
+        rows = self.rows(spark)
+        if dict(rows.dtypes).get("__key") != "binary":
+            return False
+        return rows.where(~f.is_valid_utf8(f.col("__key").cast("string"))).isEmpty()
+
     def publish(self, frame: DataFrame, name: str, options: dict[str, str]) -> None:
         """Publishes a part of it, known by ``name``; after whatever failure it goes on where it was."""
         staging = str(self.folder / "staging")
+        if self._text_keys is None:
+            self._text_keys = self.has_text_keys(frame.sparkSession)
+        if self._text_keys:
+            frame = frame.withColumn("__key", f.col("__key").cast("string"))
         sendable = frame.select(
             *[each for each in frame.columns if each in _COLUMNS or not each.startswith("__")]
         )

@@ -10,17 +10,24 @@ from math import ceil, floor, isfinite, log10
 
 __all__ = ["Plot", "Series", "svg_of"]
 
-_WIDTH, _HEIGHT = 760, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 20, 16, 62
+_WIDTH, _HEIGHT = 760, 240
+"""The plot itself ends at this height; what is written below it comes to it."""
+_LEFT, _RIGHT, _TOP = 84, 24, 16
+_AXIS, _TITLE, _LEGEND = 30, 20, 22
+"""Below the plot: numbers or labels, the name of x, and the names of the series."""
 _COLOURS = ("#2a6f97", "#d1495b", "#5b8c5a", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#555555")
 _TICKS = 5
+_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+"""Between two marks of a time axis; beyond these, whole days."""
+_DAYS = (2, 5, 7, 14, 30, 60, 90, 180, 365)
+_LETTER = 6.4
 _LABEL = 14
 _LABEL_WIDTH = 92
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y), x ascending."""
+    """Points (x, y), x ascending; a dashed one has the colour of the one before it."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -40,67 +47,89 @@ class Plot:
     labels: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """Where things are: y from 0 to ``top``, which lies at ``_TOP``; 0 lies at ``bottom``."""
+
+    top: float
+    bottom: float
+    height: float
+    """Of all of it."""
+
+    def y(self, value: float) -> float:
+        return self.bottom - (self.bottom - _TOP) * value / self.top
+
+
 def svg_of(plot: Plot) -> str:
     """An ``<svg>`` element."""
     values = [y for series in plot.series for _, y in series.points if isfinite(y)]
-    top = _nice(max(values, default=1.0) or 1.0)
+    below = _AXIS + (_TITLE if plot.x else 0) + (_LEGEND if _named(plot) else 0)
+    frame = _Frame(_nice(max(values, default=1.0) or 1.0), _HEIGHT, _HEIGHT + below)
     pieces = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}" '
+        f'<svg viewBox="0 0 {_WIDTH} {frame.height}" role="img" aria-label="{escape(plot.title)}" '
         'font-family="sans-serif" font-size="11" xmlns="http://www.w3.org/2000/svg">'
     ]
     for tick in range(_TICKS + 1):
-        y = _y(top * tick / _TICKS, top)
+        y = frame.y(frame.top * tick / _TICKS)
         pieces.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        label = _number(top * tick / _TICKS)
+        label = _number(frame.top * tick / _TICKS)
         pieces.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    pieces += _bars(plot, top) if plot.labels else _lines(plot, top)
-    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    pieces += _bars(plot, frame) if plot.labels else _lines(plot, frame)
+    middle = (_TOP + frame.bottom) / 2
     pieces.append(
         f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
         f"{escape(plot.y)}</text>"
     )
-    pieces += _legend(plot)
+    if plot.x:
+        centre = (_LEFT + _WIDTH - _RIGHT) / 2
+        name = escape(plot.x) + (" (UTC)" if plot.times else "")
+        pieces.append(f'<text x="{centre}" y="{frame.bottom + _AXIS + 8}" text-anchor="middle">{name}</text>')
+    pieces += _legend(plot, frame)
     return "".join([*pieces, "</svg>"])
 
 
-def _y(value: float, top: float) -> float:
-    return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * value / top
+def _colours(plot: Plot) -> list[str]:
+    """One for each series."""
+    found: list[str] = []
+    used = 0
+    for series in plot.series:
+        if series.dashed and found:
+            found.append(found[-1])
+        else:
+            found.append(_COLOURS[used % len(_COLOURS)])
+            used += 1
+    return found
 
 
-def _lines(plot: Plot, top: float) -> list[str]:
+def _lines(plot: Plot, frame: _Frame) -> list[str]:
     xs = [x for series in plot.series for x, _ in series.points]
     low, high = min(xs, default=0.0), max(xs, default=1.0)
     span = (high - low) or 1.0
     width = _WIDTH - _LEFT - _RIGHT
 
-    def place(x: float, y: float) -> str:
-        return f"{_LEFT + width * (x - low) / span:.1f},{_y(y, top):.1f}"
+    def place(x: float) -> float:
+        return _LEFT + width * (x - low) / span
 
     pieces = []
-    for number, series in enumerate(plot.series):
-        colour = _COLOURS[number % len(_COLOURS)]
-        points = [(x, y) for x, y in series.points if isfinite(y)]
-        path = " ".join(place(x, y) for x, y in points)
+    for series, colour in zip(plot.series, _colours(plot), strict=True):
+        points = [(place(x), frame.y(y)) for x, y in series.points if isfinite(y)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dash = ' stroke-dasharray="5 4"' if series.dashed else ""
         pieces.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        if len(points) <= 2 * _WIDTH // 20:
-            for x, y in points:
-                at = place(x, y).split(",")
-                pieces.append(f'<circle cx="{at[0]}" cy="{at[1]}" r="2.5" fill="{colour}"/>')
-    for tick in range(_TICKS + 1):
-        x = low + span * tick / _TICKS
-        text = _time(x, span) if plot.times else _number(x)
-        anchor = {0: "start", _TICKS: "end"}.get(tick, "middle")
-        left = _LEFT + width * tick / _TICKS
+        if len(points) <= 2 * _WIDTH // 20 and not series.dashed:
+            pieces += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
+    step = _time_step(span / _TICKS) if plot.times else _nice(span / _TICKS)
+    for number in range(ceil(low / step), floor(high / step + 1e-9) + 1):
+        x = place(number * step)
+        text = _time(number * step, step) if plot.times else _number(number * step)
         pieces.append(
-            f'<text x="{left:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="{anchor}">{text}</text>'
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{frame.bottom}" y2="{frame.bottom + 4}" stroke="#888"/>'
         )
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    pieces.append(f'<text x="{middle}" y="{_HEIGHT - 28}" text-anchor="middle">{escape(plot.x)}</text>')
+        pieces.append(f'<text x="{x:.1f}" y="{frame.bottom + 17}" text-anchor="middle">{text}</text>')
     return pieces
 
 
-def _bars(plot: Plot, top: float) -> list[str]:
+def _bars(plot: Plot, frame: _Frame) -> list[str]:
     slot = (_WIDTH - _LEFT - _RIGHT) / len(plot.labels)
     bar = slot * 0.8 / max(1, len(plot.series))
     pieces = []
@@ -109,9 +138,9 @@ def _bars(plot: Plot, top: float) -> list[str]:
             if not isfinite(y):
                 continue
             left = _LEFT + slot * index + slot * 0.1 + bar * number
-            at = _y(y, top)
+            at = frame.y(y)
             pieces.append(
-                f'<rect x="{left:.1f}" y="{at:.1f}" width="{bar:.1f}" height="{_HEIGHT - _BOTTOM - at:.1f}" '
+                f'<rect x="{left:.1f}" y="{at:.1f}" width="{bar:.1f}" height="{frame.bottom - at:.1f}" '
                 f'fill="{_COLOURS[number % len(_COLOURS)]}"><title>{_number(y)}</title></rect>'
             )
     every = max(1, ceil(len(plot.labels) * _LABEL_WIDTH / (_WIDTH - _LEFT - _RIGHT)))
@@ -120,22 +149,44 @@ def _bars(plot: Plot, top: float) -> list[str]:
         short = label if len(label) <= _LABEL or len(plot.labels) <= 4 else label[: _LABEL - 1] + "…"
         middle = _LEFT + slot * (index + 0.5)
         pieces.append(
-            f'<text x="{middle:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{escape(short)}'
+            f'<text x="{middle:.1f}" y="{frame.bottom + 17}" text-anchor="middle">{escape(short)}'
             f"<title>{escape(label)}</title></text>"
         )
     return pieces
 
 
-def _legend(plot: Plot) -> list[str]:
-    pieces, left = [], _LEFT
-    for number, series in enumerate(plot.series):
-        if not series.name:
+def _named(plot: Plot) -> bool:
+    """One series needs no name beside the title."""
+    return len(plot.series) > 1 and any(series.name for series in plot.series)
+
+
+def _legend(plot: Plot, frame: _Frame) -> list[str]:
+    if not _named(plot):
+        return []
+    y = frame.height - 8
+    pieces, left = [], float(_LEFT)
+    for series, colour in zip(plot.series, _colours(plot), strict=True):
+        room = _WIDTH - left - 20
+        if not series.name or room < 4 * _LETTER:
             continue
-        colour = _COLOURS[number % len(_COLOURS)]
-        pieces.append(f'<rect x="{left}" y="{_HEIGHT - 16}" width="10" height="10" fill="{colour}"/>')
-        pieces.append(f'<text x="{left + 14}" y="{_HEIGHT - 7}">{escape(series.name)}</text>')
-        left += 26 + 7 * len(series.name)
+        most = max(3, int(room / _LETTER))
+        short = series.name if len(series.name) <= most else series.name[: most - 1] + "…"
+        dash = ' stroke-dasharray="4 3"' if series.dashed else ""
+        pieces.append(
+            f'<line x1="{left:.0f}" x2="{left + 14:.0f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}"'
+            f' stroke-width="{3 if series.dashed else 8}"{dash}/>'
+            f'<text x="{left + 19:.0f}" y="{y}">{escape(short)}<title>{escape(series.name)}</title></text>'
+        )
+        left += 34 + _LETTER * len(short)
     return pieces
+
+
+def _time_step(least: float) -> float:
+    """Seconds between two marks, at least so many."""
+    for step in (*_SECONDS, *(86_400 * days for days in _DAYS)):
+        if step >= least:
+            return float(step)
+    return float(86_400 * ceil(least / 86_400))
 
 
 def _nice(value: float) -> float:
@@ -153,6 +204,8 @@ def _number(value: float) -> str:
     return f"{value:,.4g}"
 
 
-def _time(seconds: float, span: float) -> str:
-    shape = "%Y-%m-%d" if span > 4 * 86400 else "%m-%d %H:%M" if span > 86400 else "%H:%M:%S"
+def _time(seconds: float, step: float) -> str:
+    shape = "%Y-%m-%d" if step >= 86_400 else "%m-%d %H:%M" if step >= 10_800 else "%H:%M:%S"
+    if 60 <= step < 10_800:
+        shape = "%H:%M"
     return datetime.fromtimestamp(seconds, UTC).strftime(shape)

@@ -1,4 +1,4 @@
-"""``replay``: Parquet files become messages again, at a rate, with their times shifted, each once."""
+"""``replay``: Parquet files become messages again, in order, at a rate, with times shifted, each once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from magnetar.spark.message_order import sort_key
 from magnetar.spark.pipelines.errors import PipelineError
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
@@ -116,10 +117,16 @@ def _chosen(work: Work) -> DataFrame:
 
 
 def _sliced(frame: DataFrame, rate: float) -> DataFrame:
-    """In the order of their publish times, in partitions that are published one after the other."""
+    """In the order of publish times and places, in partitions that are published one after the other."""
     rows = frame.count()
     size = max(_LEAST_ROWS, round(rate * _SECONDS_A_SLICE)) if rate else _ROWS_A_SLICE
     frame = frame.withColumn("__order", f.monotonically_increasing_id())
-    order = ["__publishTime", "__order"] if "__publishTime" in frame.columns else ["__order"]
+    order = ["__order"]
+    if "__messageId" in frame.columns:
+        # All messages of an entry, and often of many, have the same publish time.
+        frame = frame.withColumn("__place", sort_key(f.col("__messageId")))
+        order.insert(0, "__place")
+    if "__publishTime" in frame.columns:
+        order.insert(0, "__publishTime")
     parts = max(1, ceil(rows / size))
-    return frame.repartitionByRange(parts, *order).sortWithinPartitions(*order).drop("__order")
+    return frame.repartitionByRange(parts, *order).sortWithinPartitions(*order).drop("__order", "__place")

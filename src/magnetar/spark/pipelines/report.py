@@ -19,12 +19,17 @@ __all__ = ["Report", "Table"]
 _SECRET = re.compile("token|password|secret|credential|authparams", re.IGNORECASE)
 
 _STYLE = (
-    "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
+    "body{font-family:sans-serif;max-width:68em;margin:2em auto;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;margin:1em 0}"
-    "td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:left}"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
-    ".finished{color:#2e7d32}p.sub{color:#666;margin-top:.3em}svg{width:100%;height:auto}"
+    "td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}"
+    "table{font-size:.92em}td.s,th{white-space:nowrap}div.t{overflow-x:auto}"
+    "td.n,th.n{text-align:right}td.n{font-variant-numeric:tabular-nums}h1{margin-bottom:0}.failed{color:#b00020}"
+    ".finished{color:#2e7d32}.differences{color:#b35900}p.sub{color:#666;margin-top:.3em}svg{width:100%;height:auto}"
 )
+
+_RIGHT = ' class="n"'
+_SHORT = 24
+"""Texts up to this length stay on one line."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +111,29 @@ class Report:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in table.columns) if any(table.columns) else ""
+    head = ""
+    if any(table.columns):
+        numbers = [any(_is_number(row[place]) for row in table.rows) for place in range(len(table.columns))]
+        cells = (
+            f"<th{_RIGHT if number else ''}>{escape(str(name))}</th>"
+            for name, number in zip(table.columns, numbers, strict=True)
+        )
+        head = f"<tr>{''.join(cells)}</tr>"
     rows = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in table.rows)
-    return f"<table>{f'<tr>{head}</tr>' if head else ''}{rows}</table>"
+    return f'<div class="t"><table>{head}{rows}</table></div>'
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"<td>{escape(str(value))}</td>"
+    if not _is_number(value):
+        shown = str(value)
+        if len(shown) <= _SHORT:
+            return f'<td class="s">{escape(shown)}</td>'
+        # Names of topics may be long: they break where their parts end.
+        return f"<td>{escape(shown).replace('/', '/<wbr>')}</td>"
     text = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
     return f'<td class="n">{text}</td>'
 

@@ -38,7 +38,10 @@ def spark_session(name: str, section: SparkSection) -> Iterator[SparkSession]:
     try:
         spark = _made(name, section)
     except Exception as error:
-        raise PipelineError(f"Spark does not start with master {section.master}: {error}") from error
+        reason = f"Spark does not start with master {section.master}: {error}"
+        if "PACKAGE_NOT_INSTALLED" in reason:
+            reason += "; Spark Connect needs pip install 'magnetar[spark-connect]'"
+        raise PipelineError(reason) from error
     try:
         register(spark)
         spark.conf.set("spark.sql.session.timeZone", "UTC")

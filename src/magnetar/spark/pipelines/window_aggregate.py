@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from magnetar.spark.pipelines.errors import PipelineError
+from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.plots import Plot, Series
 from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.work import Work, follow
 
+_FILE_BYTES = 128 << 20
 _MOST_POINTS = 2000
 _MOST_LINES = 7
 _SHOWN = 50
@@ -64,14 +66,14 @@ def dry_run(work: Work) -> Sequence[str]:
 
 def run(work: Work) -> None:
     config: WindowAggregateConfig = work.config
+    lake = Lake(config.path)
+    lake.recover()
     work.progress.step("aggregating")
-    results = config.path / "data"
     query = (
         _aggregated(work)
-        .writeStream.format("parquet")
+        .writeStream.foreachBatch(lambda frame, batch: lake.add(frame, batch, []))
         .queryName("window-aggregate")
         .option("checkpointLocation", str(config.path / "_checkpoint"))
-        .option("path", str(results))
         .outputMode("append")
         .trigger(availableNow=True)
         .start()
@@ -81,8 +83,10 @@ def run(work: Work) -> None:
     work.report.figures["messages read"] = sum(int(each["numInputRows"]) for each in told)
     # Rows are merged before they come to the windows: of these, some were too late.
     work.report.figures["late groups left out"] = late
-    if results.exists():
-        _tell(work, work.spark.read.parquet(str(results)))
+    work.progress.step("merging small files")
+    lake.compact(work.spark, _FILE_BYTES, "window_start")
+    if lake.summarize():
+        _tell(work, lake.read(work.spark))
 
 
 def _aggregated(work: Work) -> DataFrame:

@@ -1,0 +1,95 @@
+"""``magnetar storage report``: where the space goes, as text, JSON or a page with plots."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from magnetar.admin_client import AdminClient, AdminError
+from magnetar.cli.storage.sizes import duration, size, when
+
+_COLUMNS = (
+    ("stored", "storedBytes"),
+    ("backlog", "backlogBytes"),
+    ("retained", "retainedBytes"),
+    ("reclaimable", "reclaimableBytes"),
+)
+
+
+def run_report(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 well, 1 no report could be had."""
+    try:
+        report = AdminClient(parsed.admin_url).storage(parsed.namespace)
+    except (AdminError, OSError) as error:
+        sys.stderr.write(f"magnetar: no report from {parsed.admin_url}: {error}\n")
+        return 1
+    if parsed.html is not None:
+        from magnetar.cli.storage.page import page
+
+        try:
+            parsed.html.write_text(page(report, parsed.top), encoding="utf-8")
+        except OSError as error:
+            sys.stderr.write(f"magnetar: cannot write {parsed.html}: {error.strerror}\n")
+            return 1
+    if parsed.json:
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    else:
+        sys.stdout.write(text(report, parsed.top))
+    return 0
+
+
+def text(report: dict[str, Any], top: int) -> str:
+    """The report for a terminal.
+
+    :param top: how many topics; 0: all
+    """
+    disk, store = report["disk"], report["store"]
+    until_full = disk["secondsUntilFull"]
+    foreseen = "in " + duration(until_full) if until_full is not None else "not foreseen"
+    lines = [
+        f"disk        {size(disk['totalBytes'])}, {disk['usedShare']:.1%} used, "
+        f"{size(disk['freeBytes'])} free ({disk['state']}), full {foreseen}",
+        f"ledgers     {size(store['storedBytes'])} in {store['segments']} segments: "
+        f"{size(store['wantedBytes'])} wanted, {size(store['reclaimableBytes'])} to be reclaimed, "
+        f"{size(store['aheadBytes'])} ahead of need",
+        f"compaction  {_compactions(store['compactions'])}",
+        "",
+    ]
+    topics = report["topics"][: top or None]
+    lines += _table("namespace", report["namespaces"], topics=True)
+    lines += ["", *_table("topic", topics, topics=False)]
+    if len(topics) < len(report["topics"]):
+        lines.append(f"and {len(report['topics']) - len(topics)} smaller ones")
+    return "\n".join(lines) + "\n"
+
+
+def _compactions(done: dict[str, Any]) -> str:
+    return (
+        f"{done['minorSegments']} minor, {done['majorSegments']} major, {done['sortedSegments']} sorted "
+        f"segments; {size(done['writtenBytes'])} written, {size(done['reclaimedBytes'])} reclaimed"
+        f"{', at work now' if done['running'] else ''}"
+    )
+
+
+def _table(what: str, rows: list[dict[str, Any]], *, topics: bool) -> list[str]:
+    head = [what, *(["topics"] if topics else []), *(name for name, _ in _COLUMNS), "oldest", "in a day"]
+    body = [
+        [
+            row[what],
+            *([str(row["topics"])] if topics else []),
+            *(size(row[key]) for _, key in _COLUMNS),
+            when(row["oldestClosedMs"]),
+            size(row["forecastBytes"]),
+        ]
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *body]
+    ]

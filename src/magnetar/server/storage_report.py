@@ -1,0 +1,174 @@
+"""Where the space goes: disk, store, topics, and what topics will take if traffic goes on like this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.broker.any_topic import AnyTopic
+from magnetar.broker.backlog_quotas import EVICTION
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topic import Topic
+from magnetar.broker.topic_space import space_of
+from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+
+Json = Mapping[str, Any]
+
+_DAY_SECONDS = 86_400
+
+
+class StorageReport:
+    """Of one process with an embedded store."""
+
+    def __init__(self, broker: BrokerService, store: EmbeddedLedgerStore, guard: DiskGuard) -> None:
+        self._broker = broker
+        self._store = store
+        self._guard = guard
+
+    def disk(self) -> dict[str, Any]:
+        """The device; ``secondsUntilFull`` is None where it does not fill."""
+        use, gate = self._guard.use, self._broker.storage_gate
+        return {
+            "totalBytes": use.total,
+            "freeBytes": use.free,
+            "usedShare": use.share,
+            "state": self._guard.state.value,
+            "secondsUntilFull": self._guard.seconds_until_full(),
+            "refusedProducers": gate.refused,
+        }
+
+    def store(self) -> dict[str, Any]:
+        """The files of the ledger store; ``reclaimableBytes`` come back with compactions."""
+        space = self._store.space()
+        done = space.compactions
+        return {
+            "storedBytes": space.stored_bytes,
+            "wantedBytes": space.wanted_bytes,
+            "aheadBytes": space.ahead_bytes,
+            "reclaimableBytes": max(0, space.stored_bytes - space.wanted_bytes - space.ahead_bytes),
+            "segments": space.segments,
+            "ledgers": space.ledgers,
+            "compactions": {
+                "minorSegments": done.minor,
+                "majorSegments": done.major,
+                "sortedSegments": done.sorted,
+                "writtenBytes": done.written_bytes,
+                "reclaimedBytes": done.reclaimed_bytes,
+                "running": done.running,
+            },
+        }
+
+    def metrics(self) -> dict[str, float]:
+        """Gauges by name; ``magnetar_storage_disk_seconds_until_full`` is there while the disk fills."""
+        disk, space = self._guard, self._store.space()
+        done = space.compactions
+        found: dict[str, float] = {
+            "disk_total_bytes": disk.use.total,
+            "disk_free_bytes": disk.use.free,
+            "disk_used_share": disk.use.share,
+            "disk_state": list(DiskState).index(disk.state),
+            "refused_producers": self._broker.storage_gate.refused,
+            "stored_bytes": space.stored_bytes,
+            "wanted_bytes": space.wanted_bytes,
+            "ahead_bytes": space.ahead_bytes,
+            "segments": space.segments,
+            "ledgers": space.ledgers,
+            "minor_compaction_segments": done.minor,
+            "major_compaction_segments": done.major,
+            "sorted_segments": done.sorted,
+            "compaction_written_bytes": done.written_bytes,
+            "compaction_reclaimed_bytes": done.reclaimed_bytes,
+            "compaction_running": int(done.running),
+        }
+        until_full = disk.seconds_until_full()
+        if until_full is not None:
+            found["disk_seconds_until_full"] = until_full
+        return {f"magnetar_storage_{name}": value for name, value in found.items()}
+
+    async def report(self, namespace: str | None = None) -> Json:
+        """Everything; topics that are loaded, the largest first.
+
+        :param namespace: only topics of it
+        """
+        rows: list[dict[str, Any]] = []
+
+        def look(topic: AnyTopic) -> None:
+            if isinstance(topic, Topic) and namespace in (None, str(topic.name.namespace_name)):
+                rows.append(_row(topic))
+
+        topics = list(self._broker.topics.values())
+        await each(self._broker.io, "storage report", topics, look, pause=PAUSE_SECONDS)
+        rows.sort(key=lambda row: (-row["storedBytes"], row["topic"]))
+        return {"disk": self.disk(), "store": self.store(), "namespaces": _sums(rows), "topics": rows}
+
+
+def _row(topic: Topic) -> dict[str, Any]:
+    space = space_of(topic)
+    return {
+        "topic": topic.full_name,
+        "namespace": str(topic.name.namespace_name),
+        "storedBytes": space.stored,
+        "backlogBytes": space.backlog,
+        "retainedBytes": space.retained,
+        "reclaimableBytes": space.reclaimable,
+        "ledgers": space.ledgers,
+        "oldestClosedMs": space.oldest_closed_ms,
+        "bytesInRate": topic.rate_in.bytes_per_second,
+        "forecastBytes": forecast(topic, space.backlog, space.retained),
+    }
+
+
+def forecast(topic: Topic, backlog: int, retained: int) -> int:
+    """What a topic will take in a day if it is published to and consumed from as in the last minute.
+
+    The backlog grows by what the slowest durable subscription leaves, up to what expiry and quotas let it;
+    what is consumed stays as long as retention says.
+    """
+    policies, incoming = topic.policies, topic.rate_in.bytes_per_second
+    durable = [s for s in topic.subscriptions.values() if s.durable]
+    consumed = min((s.rate_out.bytes_per_second for s in durable), default=incoming)
+    behind = backlog + (incoming - consumed) * _DAY_SECONDS
+    if policies.message_ttl_seconds > 0:
+        behind = min(behind, max(incoming * policies.message_ttl_seconds, 0.0))
+    quota = policies.storage_quota
+    if quota.policy == EVICTION and quota.limit_bytes >= 0:
+        behind = min(behind, quota.limit_bytes)
+    retention = policies.retention
+    kept = 0.0
+    if retention.minutes and retention.megabytes:
+        kept = retained + min(incoming, consumed) * _DAY_SECONDS
+        if retention.minutes > 0:
+            kept = min(kept, max(retained, incoming * retention.minutes * 60))
+        if retention.megabytes > 0:
+            kept = min(kept, retention.megabytes << 20)
+    return int(max(0.0, behind) + kept)
+
+
+_SUMMED = (
+    "storedBytes",
+    "backlogBytes",
+    "retainedBytes",
+    "reclaimableBytes",
+    "ledgers",
+    "bytesInRate",
+    "forecastBytes",
+)
+
+
+def _sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each namespace, the largest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        total = found.setdefault(
+            row["namespace"],
+            {"namespace": row["namespace"], "topics": 0, **dict.fromkeys(_SUMMED, 0), "oldestClosedMs": 0},
+        )
+        total["topics"] += 1
+        for name in _SUMMED:
+            total[name] += row[name]
+        oldest = row["oldestClosedMs"]
+        if oldest and (not total["oldestClosedMs"] or oldest < total["oldestClosedMs"]):
+            total["oldestClosedMs"] = oldest
+    return sorted(found.values(), key=lambda total: (-total["storedBytes"], total["namespace"]))
