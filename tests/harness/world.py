@@ -54,6 +54,8 @@ class World:
     """One life of a process.
 
     :param wrap: puts something between the managed ledgers and the ledger store
+
+    :param store: of the embedded store
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class World:
         settings: ManagedLedgerSettings = SMALL,
         cache: EntryCacheSettings | None = None,
         wrap: Callable[[LedgerStore, Loop], LedgerStore] | None = None,
+        store: EmbeddedSettings = STORE,
     ) -> None:
+        self._store_settings = store
         self.simulation: Simulation = simulated_io(1, disk if disk is not None else SimulatedDisk(1))
         self._settings = settings
         self._cache = cache or EntryCacheSettings()
@@ -71,7 +75,7 @@ class World:
 
     async def _open(self) -> None:
         io = self.simulation.io
-        self.store = await EmbeddedLedgerStore.open_store(io, "ledgers", STORE)
+        self.store = await EmbeddedLedgerStore.open_store(io, "ledgers", self._store_settings)
         used: LedgerStore = self._wrap(self.store, io.loop) if self._wrap is not None else self.store
         io.disk.make_directory("metadata")
         self.metadata = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
