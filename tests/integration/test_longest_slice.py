@@ -17,7 +17,14 @@ TOPICS = 10_000
 AT_ONCE = 250
 LONGEST_SECONDS = 0.020
 TRIES = 8
-KINDS = ("statistics_seconds", "retention_seconds", "metrics_seconds", "http_seconds")
+KINDS = (
+    "statistics_seconds",
+    "retention_seconds",
+    "expiry_seconds",
+    "backlog_quotas_seconds",
+    "metrics_seconds",
+    "http_seconds",
+)
 
 
 def slices(server: Server) -> dict[str, float]:
@@ -88,6 +95,12 @@ def test_with_ten_thousand_topics_no_slice_is_long(start_server) -> None:  # typ
     server = start_server(
         statsUpdateFrequencyInSecs=2,
         retentionCheckIntervalInSeconds=2,
+        ttlDurationDefaultInSeconds=3600,
+        magnetarMessageExpiryCheckIntervalSeconds=2,
+        backlogQuotaDefaultLimitBytes=1 << 40,
+        backlogQuotaDefaultLimitSecond=3600,
+        backlogQuotaCheckIntervalInSeconds=2,
+        preciseTimeBasedBacklogQuotaCheck="true",
         magnetarSegmentSizeBytes=1 << 20,
         maxPendingPublishRequestsPerConnection=5_000,
     )

@@ -56,6 +56,23 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
     return ledgers.nth_after(start, low)
 
 
+async def has_expired(subscription: Subscription, time_ms: int) -> bool:
+    """Whether anything that a subscription has not consumed was published before a time.
+
+    :raises LedgerError: it cannot be read
+    """
+    cursor, ledger = subscription.cursor, subscription.topic.managed_ledger
+    while cursor.backlog():
+        position = cursor.first_unconsumed()
+        try:
+            return await published_at(ledger, position) < time_ms
+        except NoSuchLedger:
+            # It was consumed and trimmed while it was looked at; what is next now?
+            if position[0] in ledger.ledgers:
+                raise
+    return False
+
+
 async def expire(subscription: Subscription, time_ms: int) -> int:
     """Consumes what was published before a time (ms since 1970); returns how many entries that were.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from magnetar.broker.deduplication import CURSOR as DEDUPLICATION_CURSOR
@@ -42,7 +42,7 @@ SEEK_RETURN_SECONDS = 60.0
 """How long a reader's cursor waits for its consumer to come back from a seek."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def retention_settings(retention: Retention) -> RetentionSettings:
     """Of a managed ledger; topics with the same policy share it."""
     return RetentionSettings(

@@ -212,6 +212,10 @@ def _cache(broker: BrokerService) -> CacheMetrics:
     )
 
 
+def _slice_name(kind: str) -> str:
+    return f"magnetar_longest_slice_{kind.replace(' ', '_')}_seconds"
+
+
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
     """Everything of one moment, as far as the topics fit into one slice."""
     topics: list[TopicMetrics] = []
@@ -267,6 +271,6 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             "magnetar_loop_delay_seconds": delay,
             "magnetar_longest_slice_seconds": max((0.0, *slices.values())),
             "magnetar_longest_slice_processor_seconds": broker.io.slices.longest_processor(),
-            **{f"magnetar_longest_slice_{kind}_seconds": seconds for kind, seconds in slices.items()},
+            **{_slice_name(kind): seconds for kind, seconds in slices.items()},
         },
     )

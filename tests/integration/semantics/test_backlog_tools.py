@@ -156,6 +156,36 @@ def test_batches_expire_as_a_whole(desk: Desk) -> None:
     consumer.close()
 
 
+def test_keys_that_wait_for_another_consumer_go_on_when_they_expire(desk: Desk) -> None:
+    """Key_Shared: slots drain when what their former consumer holds has expired."""
+    kind = pulsar.ConsumerType.KeyShared
+    former = desk.client.subscribe(desk.topic, "s", consumer_type=kind, consumer_name="former")
+    producer = desk.client.create_producer(desk.topic, batching_enabled=False)
+
+    def publish(number: int) -> Any:
+        return [producer.send(b"%d" % n, partition_key=f"k{n % 20}") for n in range(number)][-1]
+
+    last = publish(40)
+    for _ in range(40):
+        former.receive(5000)
+    newer = desk.client.subscribe(desk.topic, "s", consumer_type=kind, consumer_name="newer")
+    publish(40)
+    with pytest.raises(pulsar.Timeout):
+        newer.receive(500)
+    desk.run(f"topics expire-messages TOPIC -s s -p {last.ledger_id()}:{last.entry_id()}")
+    found = [newer.receive(5000)]
+    for consumer in (newer, former):
+        try:
+            while True:
+                found.append(consumer.receive(1000))
+        except pulsar.Timeout:
+            continue
+    assert sorted(int(message.data()) for message in found) == list(range(40))
+    producer.close()
+    newer.close()
+    former.close()
+
+
 def test_delayed_messages_expire_too(desk: Desk) -> None:
     consumer = desk.client.subscribe(desk.topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     producer = desk.client.create_producer(desk.topic, batching_enabled=False)

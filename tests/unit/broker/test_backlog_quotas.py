@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from magnetar.broker.policies.values import BacklogQuota
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.topic import Topic
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
+from magnetar.server.broker_metrics import take_snapshot
 
 CHECK = {"backlog_quota_check_seconds": 10}
 
@@ -187,3 +189,14 @@ def test_what_is_known_of_a_topic_goes_with_it() -> None:
     lived.world.run(lived.broker.delete_topic(topic))
     lived.world.wait(15)
     assert lived.broker.quotas.of(topic).by_size == 0
+
+
+def test_kinds_of_background_work_have_names_that_metrics_may_have() -> None:
+    """Found here: one of a kind with a space made the whole page unreadable."""
+    lived = Lived(EffectivePolicies(), inactive_topics_check_seconds=5, **CHECK)
+    lived.topic()
+    lived.world.wait(30)
+    extra = lived.world.run(take_snapshot(lived.broker)).extra
+    assert "magnetar_longest_slice_backlog_quotas_seconds" in extra
+    assert "magnetar_longest_slice_inactive_topics_seconds" in extra
+    assert all(re.fullmatch("[a-z_]+", name) for name in extra)

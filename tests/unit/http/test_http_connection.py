@@ -38,6 +38,14 @@ def serve(test: Test, limits: HttpLimits = LIMITS) -> None:
     asyncio.run(run())
 
 
+async def until(check: Callable[[], bool]) -> None:
+    for _ in range(1500):
+        if check():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never became true")
+
+
 async def connect(server: HttpServer) -> Client:
     return await asyncio.open_connection("127.0.0.1", server.port)
 
@@ -231,7 +239,9 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
         transport = cast(asyncio.Transport, writer.transport)
         transport.pause_reading()
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        await asyncio.sleep(0.7)
+        await until(lambda: len(server._connections) == 1)
+        # However long it takes to write as much as the sockets hold.
+        await until(lambda: not server._connections)
         transport.resume_reading()
         with contextlib.suppress(ConnectionResetError):
             assert not (await reader.read()).endswith(b"\r\n0\r\n\r\n")

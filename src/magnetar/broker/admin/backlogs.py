@@ -8,8 +8,7 @@ from typing import Any
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.any_topic import persistent
 from magnetar.broker.backlog_scan import scan
-from magnetar.broker.entries import published_at
-from magnetar.broker.expiry import count_expired, expire
+from magnetar.broker.expiry import count_expired, expire, has_expired
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
@@ -106,10 +105,9 @@ class BacklogAdmin:
         backlog = cursor.backlog()
         if not backlog or subscription.expiring or subscription.closing:
             return False
-        if subscription.consumers and backlog < _NEARLY_CAUGHT_UP:
-            oldest = await published_at(subscription.topic.managed_ledger, cursor.first_unconsumed())
-            if oldest >= before_ms:
-                return False
+        nearly = subscription.consumers and backlog < _NEARLY_CAUGHT_UP
+        if nearly and not await has_expired(subscription, before_ms):
+            return False
         await expire(subscription, before_ms)
         await cursor.flush()
         return True

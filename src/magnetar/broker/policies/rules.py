@@ -25,13 +25,13 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None) -> No
     """
     if field in (None, _RETENTION):
         check_retention(policies.retention)
-        # As in Pulsar: a quota of age does not keep the retention of a namespace from being shortened.
-        if not _size_fits(policies.retention, policies.storage_quota):
+        if not _fits(policies.retention, policies.storage_quota):
             raise PreconditionFailed(
                 "Retention Quota must exceed configured backlog quota for namespace. "
                 "Please increase retention quota and retry"
             )
-    if field in (None, _QUOTAS) and not _fits(policies):
+    # As in Pulsar: quotas of age are compared with what is retained for single topics only.
+    if field in (None, _QUOTAS) and not _fits(policies.retention, policies.storage_quota):
         raise PreconditionFailed(
             "Backlog Quota exceeds configured retention quota for namespace. "
             "Please increase retention quota and retry"
@@ -44,12 +44,12 @@ def check_topic(policies: EffectivePolicies, field: str, broker_max_message_size
     """Like :func:`check_namespace`, for what a topic's own policies amount to."""
     if field == "retentionPolicies":
         check_retention(policies.retention)
-        if not _fits(policies):
+        if not _fits_all(policies):
             raise PreconditionFailed(
                 "Retention Quota must exceed configured backlog quota for topic. "
                 "Please increase retention quota and retry"
             )
-    elif field == "backLogQuotaMap" and not _fits(policies):
+    elif field == "backLogQuotaMap" and not _fits_all(policies):
         raise PreconditionFailed(
             "Backlog Quota exceeds configured retention quota for topic. "
             "Please increase retention quota and retry"
@@ -103,12 +103,14 @@ def check_owned(clusters: Sequence[str], own: str) -> None:
         raise PreconditionFailed(f"Replication to {', '.join(others)} is not supported by this broker yet")
 
 
-def _fits(policies: EffectivePolicies) -> bool:
-    """Whether what may be backlog is kept at least as long as what is acknowledged."""
+def _fits_all(policies: EffectivePolicies) -> bool:
     retention = policies.retention
-    if retention.minutes == 0 and retention.megabytes == 0:
-        return True
-    return _size_fits(retention, policies.storage_quota) and _age_fits(retention, policies.age_quota)
+    return _fits(retention, policies.storage_quota) and _fits(retention, policies.age_quota)
+
+
+def _fits(retention: Retention, quota: BacklogQuota) -> bool:
+    """Whether what may be backlog is kept at least as long as what is acknowledged."""
+    return _size_fits(retention, quota) and _age_fits(retention, quota)
 
 
 def _size_fits(retention: Retention, quota: BacklogQuota) -> bool:
