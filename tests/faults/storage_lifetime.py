@@ -42,8 +42,8 @@ that was under way may miss it, the next does not."""
 ROLL_SECONDS = 4 * 3600.0
 ENTRIES_OF_A_LEDGER = 10
 STORE = EmbeddedSettings(
-    segment_bytes=256 << 10,
-    first_segment_bytes=64 << 10,
+    segment_bytes=64 << 10,
+    first_segment_bytes=16 << 10,
     reserve_bytes=0,
     gc_wait_seconds=60.0,
     minor_compaction_interval=600.0,
