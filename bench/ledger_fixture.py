@@ -20,10 +20,10 @@ from magnetar.io.real.disk import RealDisk
 from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.ledger.embedded.checkpoint import (
     CHECKPOINT_NAME,
+    CheckpointRows,
     SealedSegment,
     decode_checkpoint,
     encode_checkpoint,
-    encode_row,
 )
 from magnetar.ledger.embedded.group import (
     ENTRIES,
@@ -215,9 +215,10 @@ class LedgerFixture:
         checkpoint = self._checkpoint
         checkpoint.next_ledger_id = self._first_ledger + len(rows)
         checkpoint.next_segment_id = checkpoint.log_segment_id = self._place.segment_id + 1
-        sealed = {segment.segment_id for segment in checkpoint.segments}
-        encoded = [encode_row(row, sealed) for row in (*checkpoint.ledgers, *rows)]
-        (self._ledgers / CHECKPOINT_NAME).write_bytes(encode_checkpoint(checkpoint, encoded))
+        encoded = CheckpointRows(frozenset(segment.segment_id for segment in checkpoint.segments))
+        for row in (*checkpoint.ledgers, *rows):
+            encoded.add(row)
+        (self._ledgers / CHECKPOINT_NAME).write_bytes(b"".join(encode_checkpoint(checkpoint, encoded)))
 
     def _write_metadata(self, rows: list[LedgerRow]) -> None:
         connection = SqliteConnection(str(self._metadata))

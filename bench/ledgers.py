@@ -42,7 +42,7 @@ def settle(server: ScaleServer) -> None:
 
 
 def starts(server: ScaleServer, runs: int) -> tuple[list[float], int, int]:
-    """Seconds of each start until it serves; of the last, which goes on, memory once it is quiet, and peak."""
+    """Seconds of each start until it serves; memory of the last, which is left running, and its peak."""
     taken = []
     for number in range(runs):
         taken.append(server.start())
