@@ -55,7 +55,7 @@ class EmbeddedSettings:
     major_compaction_interval: float = 0.0
     compaction_share: float = 0.2
     """Of the time, at most, that is spent on rewriting."""
-    compaction_group_bytes: int = 1 << 20
+    compaction_group_bytes: int = 256 << 10
     """Groups of rewritten segments are ended at about this size; the log gets its turn between two."""
     compaction_bytes_per_second: float = 0.0
     """Rewritten at most; 0: only the share bounds it."""
