@@ -211,4 +211,4 @@ def test_eviction_goes_by_bytes_where_entries_differ() -> None:
     lived.world.wait(11)
     # Some of the large ones are enough.
     assert 0.8 * 20_000 < backlog_bytes(topic) <= 18_000
-    assert subscription.backlog() > 55
+    assert subscription.backlog() >= 55
