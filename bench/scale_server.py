@@ -60,6 +60,10 @@ class ScaleServer:
     def resident_bytes(self) -> int:
         return self._status("VmRSS") * 1024
 
+    def peak_bytes(self) -> int:
+        """The most that was resident since the process began."""
+        return self._status("VmHWM") * 1024
+
     def _status(self, name: str) -> int:
         assert self._process is not None
         text = Path(f"/proc/{self._process.pid}/status").read_text()

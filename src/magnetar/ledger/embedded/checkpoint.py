@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Container
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
@@ -27,6 +27,8 @@ of the ledger that has most."""
 _LEDGER = struct.Struct("<qIqqqII")
 """Ledger id, closed, last entry, length, first entry still wanted, length of metadata, parts."""
 _PART = struct.Struct("<qqqq")
+_BLOCK_BYTES = 256 << 10
+_SWAP = sys.byteorder != "little"
 
 
 @dataclass
@@ -71,23 +73,58 @@ class Checkpoint:
     ledgers: list[LedgerRow] = field(default_factory=list)
 
 
-def encode_row(row: LedgerRow, sealed: Container[int]) -> bytes:
-    """A ledger's row, with those of its parts that lie in ``sealed`` segments."""
-    parts = [_PART.pack(*part) for part in row.each_part() if part[0] in sealed]
-    head = _LEDGER.pack(
-        row.ledger_id,
-        row.closed,
-        row.last_entry_id,
-        row.length,
-        row.forgotten,
-        len(row.created),
-        len(parts),
-    )
-    return b"".join((head, row.created, *parts))
+class CheckpointRows:
+    """Rows of ledgers as a checkpoint has them, joined to blocks as they come.
+
+    A checkpoint of many ledgers is never in one piece: joining that would keep everybody else waiting.
+    """
+
+    def __init__(self, sealed: frozenset[int]) -> None:
+        """:param sealed: ids of the segments the checkpoint names; parts in others are left out"""
+        self.count = 0
+        self._sealed = sealed
+        self._rows: list[bytes] = []
+        self._bytes = 0
+        self._blocks: list[bytes] = []
+
+    def add(self, row: LedgerRow) -> None:
+        parts = self._parts_of(row)
+        head = _LEDGER.pack(
+            row.ledger_id,
+            row.closed,
+            row.last_entry_id,
+            row.length,
+            row.forgotten,
+            len(row.created),
+            len(parts) // _PART.size,
+        )
+        self.count += 1
+        self._rows += (head, row.created, parts)
+        self._bytes += len(head) + len(row.created) + len(parts)
+        if self._bytes >= _BLOCK_BYTES:
+            self._end_block()
+
+    def blocks(self) -> list[bytes]:
+        """All rows that were added."""
+        self._end_block()
+        return self._blocks
+
+    def _end_block(self) -> None:
+        self._blocks.append(b"".join(self._rows))
+        self._rows = []
+        self._bytes = 0
+
+    def _parts_of(self, row: LedgerRow) -> bytes:
+        parts = row.parts
+        # Nearly all ledgers lie in one segment or two.
+        few = 0 < len(parts) <= 2 * PART_FIELDS and not _SWAP
+        if few and parts[0] in self._sealed and parts[-PART_FIELDS] in self._sealed:
+            return parts.tobytes()
+        return b"".join(_PART.pack(*part) for part in row.each_part() if part[0] in self._sealed)
 
 
-def encode_checkpoint(checkpoint: Checkpoint, rows: list[bytes]) -> bytes:
-    """A checkpoint's file; ``rows`` come from :func:`encode_row` and take the place of its ledgers."""
+def encode_checkpoint(checkpoint: Checkpoint, rows: CheckpointRows) -> list[bytes]:
+    """The pieces of a checkpoint's file; ``rows`` take the place of its ledgers."""
     pieces = [
         _BODY.pack(
             checkpoint.next_ledger_id,
@@ -95,12 +132,17 @@ def encode_checkpoint(checkpoint: Checkpoint, rows: list[bytes]) -> bytes:
             checkpoint.log_segment_id,
             checkpoint.log_sequence,
             len(checkpoint.segments),
-            len(rows),
+            rows.count,
         )
     ]
     pieces += [_SEGMENT.pack(*segment.fields()) for segment in checkpoint.segments]
-    body = b"".join(pieces + rows)
-    return _HEADER.pack(_MAGIC, _VERSION, crc32c(body), len(body)) + body
+    pieces = [b"".join(pieces), *rows.blocks()]
+    checksum = 0
+    for piece in pieces:
+        checksum = crc32c(piece, checksum)
+    length = sum(map(len, pieces))
+    pieces.insert(0, _HEADER.pack(_MAGIC, _VERSION, checksum, length))
+    return pieces if length > _BLOCK_BYTES else [b"".join(pieces)]
 
 
 def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
@@ -108,7 +150,7 @@ def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
     if len(data) < _HEADER.size:
         raise DataDamaged(f"{path}: shorter than a checkpoint's header")
     magic, version, checksum, length = _HEADER.unpack_from(data)
-    body = data[_HEADER.size :]
+    body = memoryview(data)[_HEADER.size :]
     if magic != _MAGIC or version != _VERSION or len(body) != length or crc32c(body) != checksum:
         raise DataDamaged(f"{path}: does not carry its checksum; which ledgers exist is not known")
     next_ledger, next_segment, log_segment, sequence, segments, ledgers = _BODY.unpack_from(body)
@@ -126,16 +168,19 @@ def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
     return checkpoint
 
 
-def _decode_row(body: bytes, at: int) -> tuple[LedgerRow, int]:
+def _decode_row(body: memoryview, at: int) -> tuple[LedgerRow, int]:
     ledger_id, closed, last, length, forgotten, created_bytes, parts = _LEDGER.unpack_from(body, at)
     at += _LEDGER.size
-    row = LedgerRow(ledger_id, body[at : at + created_bytes])
+    row = LedgerRow(ledger_id, bytes(body[at : at + created_bytes]))
     at += created_bytes
     row.closed, row.last_entry_id, row.length, row.forgotten = bool(closed), last, length, forgotten
-    row.parts = array("q", struct.unpack_from(f"<{parts * PART_FIELDS}q", body, at))
-    return row, at + parts * _PART.size
+    end = at + parts * _PART.size
+    row.parts.frombytes(body[at:end])
+    if _SWAP:
+        row.parts.byteswap()
+    return row, end
 
 
-def write_checkpoint(disk: Disk, directory: str, data: bytes) -> None:
+def write_checkpoint(disk: Disk, directory: str, pieces: Iterable[bytes]) -> None:
     """Puts a checkpoint in the place of the last one; durable when this returns."""
-    replace_file(disk, directory, CHECKPOINT_NAME, data)
+    replace_file(disk, directory, CHECKPOINT_NAME, *pieces)

@@ -11,9 +11,9 @@ from magnetar.io.jobs import run_job
 from magnetar.io.slices import each
 from magnetar.ledger.embedded.checkpoint import (
     Checkpoint,
+    CheckpointRows,
     SealedSegment,
     encode_checkpoint,
-    encode_row,
     write_checkpoint,
 )
 from magnetar.ledger.embedded.compaction import Compacted, Compaction
@@ -127,14 +127,15 @@ class Maintenance:
         checkpoint = Checkpoint(
             self._table.next_ledger_id, self.next_segment_id, log_segment_id, log_sequence, kept
         )
-        rows: list[bytes] = []
-        every = list(self._table.rows.values())
-        await each(self._io, "checkpoint", every, lambda row: rows.append(encode_row(row, kept_ids)))
-        data = encode_checkpoint(checkpoint, rows)
-        await self._job(lambda: write_checkpoint(self._io.disk, self._directory, data))
+        rows = CheckpointRows(kept_ids)
+        await each(self._io, "checkpoint", list(self._table.rows.values()), rows.add)
+        await self._job(partial(self._write_checkpoint, checkpoint, rows))
         for segment_id in gone:
             self._dead[segment_id] = self.sealed.pop(segment_id).size
         self._lookup.cache.drop_segments(set(gone))
+
+    def _write_checkpoint(self, checkpoint: Checkpoint, rows: CheckpointRows) -> None:
+        write_checkpoint(self._io.disk, self._directory, encode_checkpoint(checkpoint, rows))
 
     async def _run(self) -> None:
         while self._has_work():
@@ -142,16 +143,20 @@ class Maintenance:
                 await self._seal()
             elif (compacted := self._compaction.take_result()) is not None:
                 await self._switch_to(compacted)
-            elif self._table.emptied.intersection(self.sealed):
+            elif self._holds_nothing_wanted():
                 await self.checkpoint()
             else:
                 await self._retire()
             self._compaction.consider(self.sealed, self.take_segment_id)
 
     def _has_work(self) -> bool:
-        if self._to_seal or self._compaction.has_result or self._table.emptied.intersection(self.sealed):
+        if self._to_seal or self._compaction.has_result or self._holds_nothing_wanted():
             return True
         return any(not self._reads.is_pinned(segment_id) for segment_id in self._dead)
+
+    def _holds_nothing_wanted(self) -> bool:
+        """Whether there are sealed segments that a checkpoint would let go."""
+        return any(segment_id in self.sealed for segment_id in self._table.emptied)
 
     def _ended(self, task: Any) -> None:
         self._task = None

@@ -9,6 +9,7 @@ from magnetar.io.interfaces import Disk, File
 from magnetar.ledger.embedded.checkpoint import (
     CHECKPOINT_NAME,
     Checkpoint,
+    CheckpointRows,
     decode_checkpoint,
     encode_checkpoint,
     write_checkpoint,
@@ -39,7 +40,7 @@ def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoi
             raise DataDamaged(f"{path} is missing but {files.segment_path(segments[0])} is there")
         # From now on segments without a checkpoint mean that somebody removed it.
         empty = Checkpoint()
-        write_checkpoint(disk, directory, encode_checkpoint(empty, []))
+        write_checkpoint(disk, directory, encode_checkpoint(empty, CheckpointRows(frozenset())))
         return empty
     file = disk.open(path, write=False)
     try:

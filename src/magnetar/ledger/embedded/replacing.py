@@ -5,8 +5,8 @@ from __future__ import annotations
 from magnetar.io.interfaces import Disk
 
 
-def replace_file(disk: Disk, directory: str, name: str, data: bytes) -> None:
-    """Writes ``directory/name`` anew; durable when this returns.
+def replace_file(disk: Disk, directory: str, name: str, *pieces: bytes) -> None:
+    """Writes ``directory/name`` anew, ``pieces`` one after the other; durable when this returns.
 
     The bytes never go to a file that was there before: when a power cut kept half of the last rename, the
     temporary name that was left is a second name of the very file that is to stay whole until it is replaced.
@@ -16,7 +16,10 @@ def replace_file(disk: Disk, directory: str, name: str, data: bytes) -> None:
         disk.unlink(temporary)
     file = disk.open(temporary, create=True, exclusive=True)
     try:
-        file.write(data, 0)
+        end = 0
+        for piece in pieces:
+            file.write(piece, end)
+            end += len(piece)
         file.sync()
     finally:
         file.close()
