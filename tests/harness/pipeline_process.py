@@ -165,8 +165,12 @@ class Pipelines:
         path = self.folder / "config.json"
         spark: dict[str, Any] = {"master": self._master}
         if not self._master.startswith("sc:"):
-            # A JVM that is killed leaves its temporary files behind.
-            spark["conf"] = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.folder}"}
+            spark["conf"] = {
+                # A JVM that is killed leaves its temporary files behind.
+                "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.folder}",
+                # On a cluster there are 200 otherwise, most of them empty.
+                "spark.sql.shuffle.partitions": "8",
+            }
         document = {
             "cluster": self._addresses,
             "spark": spark,
