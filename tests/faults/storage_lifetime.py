@@ -247,8 +247,7 @@ class Lifetime:
                 evicted = evicts and size >= 0.9 * quota.limit_bytes - of_a_ledger
                 assert expired or evicted, (
                     f"{model.name} {name}: {each} was consumed for no reason: ttl {ttl}, quota "
-                    f"{quota.limit_bytes}, {size} bytes left, acknowledged {acknowledged}, reached {reached}, "
-                    f"now {now}"
+                    f"{quota.limit_bytes}, {size} bytes left, from {acknowledged} to {reached}, now {now}"
                 )
             model.acknowledged[name] = max(acknowledged, reached)
             old = ttl > 0 and bool(left) and left[0].published_ms < now - ttl * 1000
