@@ -156,6 +156,7 @@ class Lifetime:
     def unsubscribe(self, index: int, name: str) -> None:
         self.world.run(self.topics[index].unsubscribe(name))
         del self.models[index].acknowledged[name]
+        self.models[index].stale_since.clear()
 
     def publish(self, index: int, count: int, size: int) -> None:
         """Stores entries, one after the other, and waits until they are durable."""
@@ -244,7 +245,10 @@ class Lifetime:
                 expired = ttl > 0 and each.published_ms < now - ttl * 1000 + 1
                 # Eviction leaves nine tenths of the quota; inside a ledger sizes are estimates.
                 evicted = evicts and size >= 0.9 * quota.limit_bytes - of_a_ledger
-                assert expired or evicted, f"{model.name} {name}: {each} was consumed for no reason"
+                assert expired or evicted, (
+                    f"{model.name} {name}: {each} was consumed for no reason: ttl {ttl}, quota "
+                    f"{quota.limit_bytes}, {size} bytes left, from {acknowledged} to {reached}, now {now}"
+                )
             model.acknowledged[name] = max(acknowledged, reached)
             old = ttl > 0 and bool(left) and left[0].published_ms < now - ttl * 1000
             much = evicts and size >= quota.limit_bytes + of_a_ledger

@@ -35,12 +35,26 @@ _POLICIES: st.SearchStrategy[EffectivePolicies] = st.builds(
 )
 _STEPS = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 60), st.sampled_from([10, 2_000, 20_000])),
+    st.tuples(st.just("interleave"), st.integers(1, 30), st.none()),
     st.tuples(st.just("acknowledge"), st.sampled_from("ab"), st.sampled_from([0.3, 0.7, 1.0, 1.0])),
     st.tuples(st.just("subscribe"), st.sampled_from("ab"), st.none()),
     st.tuples(st.just("unsubscribe"), st.sampled_from("ab"), st.none()),
     st.tuples(st.just("change"), _POLICIES, st.none()),
     st.tuples(st.just("crash"), st.booleans(), st.none()),
 )
+
+
+def lifetime(*policies: EffectivePolicies) -> Lifetime:
+    """Two topics, each in a namespace of its own."""
+    names = [TopicName.parse(f"persistent://public/n{number}/t") for number in range(2)]
+    return Lifetime([TopicModel(*each) for each in zip(names, policies, strict=True)])
+
+
+def interleave(life: Lifetime, count: int) -> None:
+    """Small entries of one topic between large ones of the other."""
+    for _ in range(count):
+        life.publish(0, 1, 10)
+        life.publish(1, 1, 20_000)
 
 
 @settings(
@@ -52,8 +66,7 @@ _STEPS = st.one_of(
 )
 @given(policies=st.tuples(_POLICIES, _POLICIES), draw=st.data())
 def test_a_month(policies: tuple[EffectivePolicies, EffectivePolicies], draw: st.DataObject) -> None:
-    names = [TopicName.parse(f"persistent://public/n{number}/t") for number in range(2)]
-    life = Lifetime([TopicModel(*each) for each in zip(names, policies, strict=True)])
+    life = lifetime(*policies)
     life.subscribe(0, "a")
     left = DAYS * DAY
     while left > 0:
@@ -62,6 +75,8 @@ def test_a_month(policies: tuple[EffectivePolicies, EffectivePolicies], draw: st
         known = life.models[index].acknowledged
         if what == "publish":
             life.publish(index, first, second)
+        elif what == "interleave":
+            interleave(life, first)
         elif what == "acknowledge" and first in known:
             life.acknowledge(index, first, second)
         elif what == "subscribe":
@@ -76,3 +91,12 @@ def test_a_month(policies: tuple[EffectivePolicies, EffectivePolicies], draw: st
         pause = draw.draw(st.sampled_from([60.0, 1800.0, 7 * 3600.0, 20 * 3600.0]))
         life.wait(pause)
         left -= pause
+
+
+def test_small_entries_that_stay_do_not_keep_the_space_of_large_ones_that_went() -> None:
+    life = lifetime(with_policies(retention=Retention(-1, -1)), with_policies(retention=Retention(0, 0)))
+    for _ in range(DAYS):
+        interleave(life, 15)
+        life.wait(DAY)
+    assert len(life.models[0].entries) == 15 * DAYS
+    assert life.world.store.space().compactions.reclaimed_bytes > 2_000_000

@@ -163,9 +163,17 @@ class Pipelines:
 
     def _config(self, name: str, section: dict[str, Any]) -> Path:
         path = self.folder / "config.json"
+        spark: dict[str, Any] = {"master": self._master}
+        if not self._master.startswith("sc:"):
+            spark["conf"] = {
+                # A JVM that is killed leaves its temporary files behind.
+                "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.folder}",
+                # On a cluster there are 200 otherwise, most of them empty.
+                "spark.sql.shuffle.partitions": "8",
+            }
         document = {
             "cluster": self._addresses,
-            "spark": {"master": self._master},
+            "spark": spark,
             name.replace("-", "_"): section,
         }
         path.write_text(json.dumps(document))

@@ -43,6 +43,8 @@ def connect_server(folder: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # It is killed in the end, and would leave its temporary files behind.
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
     }
@@ -60,6 +62,7 @@ def _server(program: str, command: Sequence[str], folder: Path, ready: re.Patter
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "1g",
+        "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={folder}",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2] / "src"), *sys.path]),
     }

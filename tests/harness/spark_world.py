@@ -20,10 +20,13 @@ def session(master: str, folder: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Executor processes that Spark starts itself need the package that is tested.
     source = str(Path(__file__).parents[2] / "src")
+    folder.mkdir(parents=True, exist_ok=True)
     made = (
         SparkSession.builder.master(master)
         .appName("tests")
         .config("spark.driver.memory", "512m")
+        # A JVM that is killed leaves its temporary files behind.
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={folder}")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

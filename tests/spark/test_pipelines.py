@@ -221,7 +221,12 @@ def test_mirror_verify_finds_one_message_more_and_one_that_differs(
     assert code == 3
     assert report["outcome"] == "differences"
     assert (report["figures"]["missing right"], report["figures"]["too many right"]) == (1, 2)
-    assert report["tables"][0]["rows"] == [["k 7", 1, 2], ["k a", 1, 0], ["other a", 0, 1]]
+    wanted = {"title": "Differences", "columns": ["message", "left", "right"]}
+    rows = [["k 7", 1, 2], ["k a", 1, 0], ["other a", 0, 1]]
+    assert report["tables"] == [wanted | {"rows": rows}]
+    _, report = run("mirror-verify", **ignoring, samples=2)
+    wanted["title"] = "Differences (2 of 3)"
+    assert report["tables"] == [wanted | {"rows": rows[:2]}]
 
 
 def test_dead_letters_are_counted_and_sent_again_once(

@@ -7,7 +7,7 @@ farthest behind counts; those that live in memory only hold nothing and do not c
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -25,6 +25,7 @@ from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.records import LedgerSummary
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,24 @@ def closed_ms_of_oldest(topic: Topic) -> int | None:
         return None
     summary = topic.managed_ledger.ledgers.get(subscription.cursor.first_unconsumed()[0])
     return summary.closed_ms or None if summary is not None else None
+
+
+def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) -> Position:
+    """The position at which ``size`` bytes from ``start`` on end; entries of a ledger count alike."""
+    last = start
+    for summary in ledgers:
+        if summary.ledger_id < start[0] or not summary.entries:
+            continue
+        first = start[1] if summary.ledger_id == start[0] else 0
+        left = summary.entries - first
+        stored = summary.size * left // summary.entries
+        if left <= 0:
+            continue
+        if stored >= size:
+            return (summary.ledger_id, first + max(1, -(-left * size // stored)) - 1)
+        size -= stored
+        last = (summary.ledger_id, summary.entries - 1)
+    return last
 
 
 class BacklogQuotas:
@@ -267,9 +286,9 @@ class BacklogQuotas:
             subscription = slowest(topic)
             if subscription is None:
                 return
-            cursor = subscription.cursor
-            count = -(-cursor.backlog() * (size - target) // size)
-            if not self._evict(topic, subscription, cursor.nth_unconsumed(count), Quota.SIZE):
+            start = subscription.cursor.first_unconsumed()
+            last = _end_of_bytes(topic.managed_ledger.ledgers, start, size - target)
+            if not self._evict(topic, subscription, last, Quota.SIZE):
                 return
 
     async def _evict_by_time(self, topic: Topic) -> None:

@@ -200,3 +200,15 @@ def test_kinds_of_background_work_have_names_that_metrics_may_have() -> None:
     assert "magnetar_longest_slice_backlog_quotas_seconds" in extra
     assert "magnetar_longest_slice_inactive_topics_seconds" in extra
     assert all(re.fullmatch("[a-z_]+", name) for name in extra)
+
+
+def test_eviction_goes_by_bytes_where_entries_differ() -> None:
+    lived = Lived(by_size(EVICTION, 20_000), **CHECK)
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    lived.publish(topic, 10, size=2000)
+    lived.publish(topic, 50, size=100)
+    lived.world.wait(11)
+    # Some of the large ones are enough.
+    assert 0.8 * 20_000 < backlog_bytes(topic) <= 18_000
+    assert subscription.backlog() >= 55

@@ -159,6 +159,15 @@ def test_a_forecast_has_the_colour_of_what_it_continues_and_one_series_no_legend
     assert "a" not in texts_of(Plot("P", [Series("a", points)], "y"))
 
 
+def test_a_few_bars_say_what_they_are_exactly_and_many_do_not() -> None:
+    counts = [Series("", [(0.0, 1_000_000.0), (1.0, 1_000_001.0), (2.0, 1.0)])]
+    few = texts_of(Plot("P", counts, "messages", labels=["left", "right", "too many"]))
+    # Above the bar, and where the pointer rests on it.
+    assert [few.count(text) for text in ("1,000,000", "1,000,001", "1")] == [2, 2, 2]
+    many = [Series("", [(float(each), 1_234_567.0) for each in range(9)])]
+    assert texts_of(Plot("P", many, "messages", labels=["l"] * 9)).count("1,234,567") == 9
+
+
 def test_columns_of_numbers_are_aligned_and_long_names_may_break() -> None:
     report = Report("p", {})
     report.tables.append(Table("T", ("name", "bytes"), [("persistent://public/default/orders", 7)]))

@@ -24,7 +24,7 @@ class Admin:
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
-        self.backlogs = BacklogAdmin(broker, self.topics)
+        self.backlogs = BacklogAdmin(broker, self.topics, self.subscriptions)
         self.messages = MessageAdmin(broker, self.topics)
         self.topic_policies = TopicPolicyAdmin(broker)
         self.read_plans = ReadPlanAdmin(broker, self.topics)

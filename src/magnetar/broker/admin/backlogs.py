@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.admin.subscriptions import SubscriptionAdmin, missing
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.any_topic import persistent
 from magnetar.broker.backlog_scan import scan
@@ -16,8 +17,6 @@ from magnetar.errors import (
     Conflict,
     InvalidRequest,
     NamespaceNotFound,
-    NotAllowed,
-    SubscriptionNotFound,
     TopicNotFound,
 )
 from magnetar.managed_ledger.position import Position
@@ -29,9 +28,10 @@ _NEARLY_CAUGHT_UP = 1_000
 class BacklogAdmin:
     """Topics are given by their full names; what concerns a partitioned topic is done to each partition."""
 
-    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
+    def __init__(self, broker: BrokerService, topics: TopicAdmin, subscriptions: SubscriptionAdmin) -> None:
         self._broker = broker
         self._topics = topics
+        self._subscriptions = subscriptions
 
     async def _parts(self, topic: str) -> Sequence[Topic]:
         """The topic, or the partitions that exist.
@@ -51,14 +51,6 @@ class BacklogAdmin:
                 continue
         return found
 
-    async def _one(self, topic: str, subscription: str, refusal: str) -> Subscription:
-        if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
-            raise NotAllowed(refusal)
-        found = (await self._topics.persistent(topic)).subscriptions.get(subscription)
-        if found is None:
-            raise _missing(topic, subscription)
-        return found
-
     # Expiry
 
     async def expire(self, topic: str, subscription: str, seconds: int) -> None:
@@ -71,7 +63,7 @@ class BacklogAdmin:
         parts = await self._parts(topic)
         there = [found for part in parts if (found := part.subscriptions.get(subscription)) is not None]
         if not there:
-            raise _missing(topic, subscription)
+            raise missing(topic, subscription)
         await self._expire_each(there, seconds)
 
     async def expire_all(self, topic: str, seconds: int) -> None:
@@ -120,7 +112,7 @@ class BacklogAdmin:
         :raises NotAllowed: the topic is partitioned
         :raises Conflict: the topic does not reach as far, or it is just being looked up what has expired
         """
-        found = await self._one(
+        found = await self._subscriptions.one(
             topic, subscription, "Expire message at position is not supported for partitioned-topic"
         )
         last = (position[0], position[1] + 1) if behind else position
@@ -142,7 +134,7 @@ class BacklogAdmin:
         :raises SubscriptionNotFound: there is none
         :raises NotAllowed: the topic is partitioned
         """
-        found = await self._one(
+        found = await self._subscriptions.one(
             topic,
             subscription,
             "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic "
@@ -198,7 +190,3 @@ class BacklogAdmin:
     async def check_quotas(self) -> None:
         """Looks at the backlog quotas of all topics now."""
         await self._broker.quotas.run()
-
-
-def _missing(topic: str, subscription: str) -> SubscriptionNotFound:
-    return SubscriptionNotFound(f"Subscription {subscription} not found for topic {topic}")

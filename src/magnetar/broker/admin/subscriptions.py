@@ -51,15 +51,22 @@ class SubscriptionAdmin:
         found = [part.subscriptions.get(subscription) for part in await self._parts(topic)]
         there = [s for s in found if s is not None]
         if not there:
-            raise _missing(topic, subscription)
+            raise missing(topic, subscription)
         return there
 
-    async def _one(self, topic: str, subscription: str, refusal: str) -> Subscription:
+    async def one(self, topic: str, subscription: str, refusal: str) -> Subscription:
+        """A subscription of a topic that is stored.
+
+        :param refusal: said of a partitioned topic
+        :raises NotAllowed: the topic is partitioned
+        :raises TopicNotFound: no such topic
+        :raises SubscriptionNotFound: no such subscription
+        """
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)
         found = (await self._topics.persistent(topic)).subscriptions.get(subscription)
         if found is None:
-            raise _missing(topic, subscription)
+            raise missing(topic, subscription)
         return found
 
     async def names(self, topic: str) -> Sequence[str]:
@@ -142,7 +149,7 @@ class SubscriptionAdmin:
         :raises SubscriptionNotFound: there is none
         :raises NotAllowed: the topic is partitioned
         """
-        found = await self._one(topic, subscription, "Skip messages on a partitioned topic is not allowed")
+        found = await self.one(topic, subscription, "Skip messages on a partitioned topic is not allowed")
         found.skip_to(found.cursor.nth_unconsumed(count))
         await found.cursor.flush()
 
@@ -163,7 +170,7 @@ class SubscriptionAdmin:
         :raises NotAllowed: the topic is partitioned
         :raises ServiceNotReady: another seek is going on
         """
-        found = await self._one(
+        found = await self.one(
             topic, subscription, "Reset-cursor at position is not allowed for partitioned-topic"
         )
         target = _start(position)
@@ -194,7 +201,7 @@ def _with_cursor(found: Subscription | NonPersistentSubscription) -> Subscriptio
     raise PersistentTopicRequired("Need to provide a persistent topic name")
 
 
-def _missing(topic: str, subscription: str) -> SubscriptionNotFound:
+def missing(topic: str, subscription: str) -> SubscriptionNotFound:
     return SubscriptionNotFound(f"Subscription {subscription} not found for topic {topic}")
 
 

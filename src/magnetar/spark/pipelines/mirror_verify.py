@@ -65,15 +65,18 @@ def run(work: Work) -> None:
         f.sum("right"),
         f.sum(f.greatest(f.col("left") - f.col("right"), f.lit(0))),
         f.sum(f.greatest(f.col("right") - f.col("left"), f.lit(0))),
+        f.count_if(f.col("left") != f.col("right")),
     ).collect()[0]
-    found = [int(each or 0) for each in totals]
+    found = [int(each or 0) for each in totals[:4]]
     names = ("messages left", "messages right", "missing right", "too many right")
     work.report.figures.update(zip(names, found, strict=True))
     wrong = both.where("left <> right").orderBy("sample").limit(config.samples).collect()
     both.unpersist()
     if wrong:
         rows = [(row["sample"], row["left"], row["right"]) for row in wrong]
-        work.report.tables.append(Table("Differences", ("message", "left", "right"), rows))
+        kinds = int(totals[4])
+        shown = "Differences" if kinds == len(rows) else f"Differences ({len(rows)} of {kinds:,})"
+        work.report.tables.append(Table(shown, ("message", "left", "right"), rows))
     points = [(float(number), float(count)) for number, count in enumerate(found)]
     work.report.plots.append(Plot("Messages", [Series("", points)], "messages", labels=names))
     work.report.outcome = "differences" if found[2] or found[3] else "finished"

@@ -23,6 +23,8 @@ _DAYS = (2, 5, 7, 14, 30, 60, 90, 180, 365)
 _LETTER = 6.4
 _LABEL = 14
 _LABEL_WIDTH = 92
+_MOST_NUMBERED = 8
+"""With more bars than these, numbers above them would run into each other."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _bars(plot: Plot, frame: _Frame) -> list[str]:
     slot = (_WIDTH - _LEFT - _RIGHT) / len(plot.labels)
     bar = slot * 0.8 / max(1, len(plot.series))
     pieces = []
+    numbered = len(plot.series) * len(plot.labels) <= _MOST_NUMBERED
     for number, series in enumerate(plot.series):
         for index, (_, y) in enumerate(series.points):
             if not isfinite(y):
@@ -141,8 +144,13 @@ def _bars(plot: Plot, frame: _Frame) -> list[str]:
             at = frame.y(y)
             pieces.append(
                 f'<rect x="{left:.1f}" y="{at:.1f}" width="{bar:.1f}" height="{frame.bottom - at:.1f}" '
-                f'fill="{_COLOURS[number % len(_COLOURS)]}"><title>{_number(y)}</title></rect>'
+                f'fill="{_COLOURS[number % len(_COLOURS)]}"><title>{_exact(y)}</title></rect>'
             )
+            if numbered:
+                # One message among millions has no bar that can be seen.
+                pieces.append(
+                    f'<text x="{left + bar / 2:.1f}" y="{at - 3:.1f}" text-anchor="middle">{_exact(y)}</text>'
+                )
     every = max(1, ceil(len(plot.labels) * _LABEL_WIDTH / (_WIDTH - _LEFT - _RIGHT)))
     for index in range(0, len(plot.labels), every):
         label = plot.labels[index]
@@ -202,6 +210,11 @@ def _number(value: float) -> str:
         if abs(value) >= size:
             return f"{value / (1e3 if unit == 'k' else size):.4g} {unit}"
     return f"{value:,.4g}"
+
+
+def _exact(value: float) -> str:
+    """A count with all of its digits, as long as it is a short one."""
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else _number(value)
 
 
 def _time(seconds: float, step: float) -> str:
