@@ -246,8 +246,8 @@ class Lifetime:
                 # Eviction leaves nine tenths of the quota; inside a ledger sizes are estimates.
                 evicted = evicts and size >= 0.9 * quota.limit_bytes - of_a_ledger
                 assert expired or evicted, (
-                    f"{model.name} {name}: {each} was consumed for no reason: ttl {ttl}, quota {quota.limit_bytes}, "
-                    f"{size} bytes left, acknowledged {acknowledged}, reached {reached}, now {now}"
+                    f"{model.name} {name}: {each} was consumed for no reason: ttl {ttl}, quota "
+                    f"{quota.limit_bytes}, {size} bytes left, from {acknowledged} to {reached}, now {now}"
                 )
             model.acknowledged[name] = max(acknowledged, reached)
             old = ttl > 0 and bool(left) and left[0].published_ms < now - ttl * 1000

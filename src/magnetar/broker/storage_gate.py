@@ -60,10 +60,11 @@ class StorageGate:
             self._closing.cancel()
 
     async def _close_producers(self) -> None:
-        for topic in list(self._broker.topics.values()):
+        topics = self._broker.topics.values()
+        for topic in [each for each in topics if isinstance(each, Topic) and each.producers]:
             if not self._reason:
                 return
-            if isinstance(topic, Topic) and topic.producers and not topic.closing:
+            if not topic.closing:
                 self.refused += len(topic.producers)
                 await topic.close_producers_in_order()
             await let_others(self._broker.io.loop)

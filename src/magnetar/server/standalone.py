@@ -72,7 +72,8 @@ class StandaloneBroker:
     async def start(self) -> None:
         """The ledger store comes first: its lock keeps a second process away from all the rest."""
         io, settings = self._place.io, self._place.settings
-        self._guard = DiskGuard(io, io.start_worker("disk-guard"), disk_guard_settings(settings))
+        bounds = disk_guard_settings(settings)
+        self._guard = DiskGuard(io, io.start_worker("disk-guard"), bounds)
         store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
