@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,6 @@ Section = dict[str, Any]
 class World:
     """A server, what was brought about on it so far, and what that took."""
 
-    server: Server
     folder: Path
     pipelines: Pipelines
     client: pulsar.Client
@@ -101,12 +101,29 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("pipelines")
+    with addresses_in(folder) as addresses:
+        yield from world_at(addresses, folder)
+
+
+@contextmanager
+def addresses_in(folder: Path) -> Iterator[dict[str, str]]:
+    """Of Magnetar; or, where MAGNETAR_SPARK_SERVICE_URL and _ADMIN_URL say so, of what runs there."""
+    url = os.environ.get("MAGNETAR_SPARK_SERVICE_URL")
+    if url:
+        yield {"service_url": url, "admin_url": os.environ["MAGNETAR_SPARK_ADMIN_URL"]}
+        return
     server = Server(folder, {})
     server.start()
-    addresses = {"service_url": server.url, "admin_url": server.http_url}
+    try:
+        yield {"service_url": server.url, "admin_url": server.http_url}
+    finally:
+        server.close()
+
+
+def world_at(addresses: dict[str, str], folder: Path) -> Iterator[World]:
     pipelines = Pipelines(folder, addresses, MASTER, SEED)
-    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    found = World(server, folder, pipelines, client, AdminClient(server.http_url))
+    client = pulsar.Client(addresses["service_url"], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    found = World(folder, pipelines, client, AdminClient(addresses["admin_url"]))
     try:
         yield found
         print("", *found.told, *found.pipelines.kills, sep="\n")
@@ -115,7 +132,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             shutil.copytree(folder / "reports", kept, dirs_exist_ok=True)
     finally:
         client.close()
-        server.close()
 
 
 def wanted_orders() -> duckdb.DuckDBPyRelation:
