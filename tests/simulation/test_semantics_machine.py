@@ -374,6 +374,8 @@ class SemanticsMachine(RuleBasedStateMachine):
         else:
             broker.kill()
         since = self.world.loop.time() - FIRM
+        # What is on the wire still arrives, and belongs to the life that has ended.
+        await self.world.sleep(SETTLED)
         for state in self.states.values():
             if how == "kill":
                 state.killed(since)

@@ -53,9 +53,9 @@ class EmbeddedSettings:
     """Seconds between minor compactions; 0: whenever there is something to do."""
     major_compaction_threshold: float = 0.5
     major_compaction_interval: float = 0.0
-    compaction_share: float = 0.2
+    compaction_share: float = 0.1
     """Of the time, at most, that is spent on rewriting."""
-    compaction_group_bytes: int = 256 << 10
+    compaction_group_bytes: int = 64 << 10
     """Groups of rewritten segments are ended at about this size; the log gets its turn between two."""
     compaction_bytes_per_second: float = 0.0
     """Rewritten at most; 0: only the share bounds it."""
