@@ -122,7 +122,6 @@ class Compaction:
         self._schedule = _Schedule(settings, io.loop.time())
         self._rewriting: Rewriting | None = None
         self._pause: Any = None
-        self._rested_bytes = self._rested_entries = 0
         self._stopping = False
         self._rewritten = {MINOR: 0, MAJOR: 0, SORTING: 0}
         self._written_bytes = 0
@@ -284,11 +283,12 @@ class Compaction:
         try:
             rewriting = await run_job(loop, worker, lambda: self._begin(parts, opened, ids))
             self._rewriting = rewriting
-            self._rested_bytes = self._rested_entries = 0
-            begun = loop.time()
-            while await run_job(loop, worker, rewriting.step):
-                await self._rest(begun, loop.time(), rewriting)
-                begun = loop.time()
+            while True:
+                begun, written, entries = loop.time(), rewriting.bytes, rewriting.entries
+                if not await run_job(loop, worker, rewriting.step):
+                    break
+                took = loop.time() - begun
+                await self._rest(took, rewriting.bytes - written, rewriting.entries - entries)
             return await run_job(loop, worker, rewriting.finish)
         finally:
             # Not awaited: a task that is thrown away must not wait for anything.
@@ -298,18 +298,19 @@ class Compaction:
         if error is not None:
             self._failed("cannot close what was rewritten", error)
 
-    async def _rest(self, begun: float, now: float, rewriting: Rewriting) -> None:
-        """Waits after a step as long as the bounds of share and rate ask for."""
+    async def _rest(self, took: float, written: int, entries: int) -> None:
+        """Waits after a step of ``took`` seconds as long as the bounds of share and rate ask for."""
+        if self._urgent or self._stopping:
+            return
         settings = self._settings
-        seconds = 0.0 if self._urgent else (now - begun) * (1 / settings.compaction_share - 1)
+        seconds = took * (1 / settings.compaction_share - 1)
         for rate, done in (
-            (settings.compaction_bytes_per_second, rewriting.bytes - self._rested_bytes),
-            (settings.compaction_entries_per_second, rewriting.entries - self._rested_entries),
+            (settings.compaction_bytes_per_second, written),
+            (settings.compaction_entries_per_second, entries),
         ):
-            if rate > 0 and not self._urgent:
-                seconds = max(seconds, done / rate - (now - begun))
-        self._rested_bytes, self._rested_entries = rewriting.bytes, rewriting.entries
-        if seconds > 0 and not self._stopping:
+            if rate > 0:
+                seconds = max(seconds, done / rate - took)
+        if seconds > 0:
             self._pause = self._io.loop.create_future()
             timer = self._io.loop.call_later(seconds, self._end_pause)
             await self._pause
