@@ -3,6 +3,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP = PYTHON='$(PYTHON)' tools/pip
 DATA ?= data
 ARGS ?=
 PEERS ?=
@@ -11,7 +12,7 @@ FRAMES ?= 1000000
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench instructions faults simulate fuzz interop soak spark-on-pulsar compiled clean
+.PHONY: help setup run test lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
@@ -33,29 +34,32 @@ $(PY):
 	@test -n "$(PYTHON)" || { echo 'magnetar needs Python 3.11 or newer; none was found'; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo 'magnetar needs Python 3.11 or newer; set PYTHON=/path/to/python3.11'; exit 1; }
-	@"$(PYTHON)" -m venv $(VENV)
+	@"$(PYTHON)" -m venv --without-pip $(VENV)
 
+# What compiles comes first; then the hot modules a broker runs are compiled while the rest is installed. Without
+# a compiler that prints one line, and they run as the same source, interpreted.
 $(VENV)/.to-run: pyproject.toml | $(PY)
 	@echo 'installing Magnetar into $(VENV) ...'
-	@$(PY) -m pip install --quiet --editable '.[compile,compression]'
+	@$(PIP) install --quiet 'cython>=3.1,<4' 'setuptools>=70'
+	@PYTHONPATH=src $(PY) -m magnetar.hot build --serving & compiling=$$!; \
+	    $(PIP) install --quiet --no-build-isolation --editable '.[compile,compression]'; installed=$$?; \
+	    wait $$compiling && exit $$installed
 	@touch $@
 
-$(VENV)/.to-develop: pyproject.toml | $(PY)
-	@echo 'installing Magnetar and its tools into $(VENV) ...'
-	@$(PY) -m pip install --quiet --editable '.[dev]'
-	@touch $(VENV)/.to-run $@
-
-# Without a compiler this prints one line and the hot modules run as the same source, interpreted.
-compiled:
-	@$(PY) -m magnetar.hot build
+$(VENV)/.to-develop: pyproject.toml $(VENV)/.to-run
+	@echo 'installing the tools of development into $(VENV) ...'
+	@PYTHONPATH=src $(PY) -m magnetar.hot build & compiling=$$!; \
+	    $(PIP) install --quiet --no-build-isolation --editable '.[dev]'; installed=$$?; \
+	    wait $$compiling && exit $$installed
+	@touch $@
 
 setup: $(VENV)/.to-develop
-	@$(MAKE) --no-print-directory compiled
+	@$(PY) -m magnetar.hot build
 
 # --- to use ----------------------------------------------------------------------------------------------------------
 
 run: $(VENV)/.to-run
-	@$(MAKE) --no-print-directory compiled
+	@$(PY) -m magnetar.hot build --serving
 	@exec $(VENV)/bin/magnetar standalone --data-dir '$(DATA)' $(ARGS)
 
 # --- to change -------------------------------------------------------------------------------------------------------
@@ -70,7 +74,7 @@ lint: setup
 	@$(VENV)/bin/lint-imports --no-cache
 
 bench: setup
-	@$(PY) -m pip install --quiet --editable '.[dev,bench]'
+	@$(PIP) install --quiet --no-build-isolation --editable '.[dev,bench]'
 	@PEERS='$(PEERS)' $(PY) -m bench $(ARGS)
 
 instructions: setup

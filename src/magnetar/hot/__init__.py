@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 
     from magnetar.hot.forms import Status
 
-MODULES = (
-    "magnetar.cli.perf.hot_raw",
+SERVING = (
     "magnetar.ledger.embedded.group",
     "magnetar.managed_ledger.hot_ranges",
-    "magnetar.protocol.hot_client_decode",
-    "magnetar.protocol.hot_client_encode",
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
     "magnetar.protocol.hot_keys",
+)
+"""Those that a broker runs: a first start compiles no others."""
+
+MODULES = (
+    *SERVING,
+    "magnetar.cli.perf.hot_raw",
+    "magnetar.protocol.hot_client_decode",
+    "magnetar.protocol.hot_client_encode",
     "magnetar.spark.hot_avro",
     "magnetar.spark.hot_batches",
     "magnetar.spark.hot_ids",
@@ -36,11 +41,12 @@ MODULES = (
 """All hot modules; the only list of them."""
 
 
-def status() -> Status:
-    """How the hot modules run in this process."""
+def status(modules: Sequence[str] = MODULES) -> Status:
+    """How hot modules run in this process."""
     from magnetar.hot import forms
 
-    return forms.status(any(isinstance(each, _Finder) and each.warned for each in sys.meta_path))
+    told = any(isinstance(each, _Finder) and each.warned for each in sys.meta_path)
+    return forms.status(modules, told)
 
 
 class _Finder:

@@ -1,4 +1,4 @@
-"""``python -m magnetar.hot build [--force]`` compiles the hot modules, ``status`` tells how they run."""
+"""``python -m magnetar.hot build`` compiles the hot modules, ``status`` tells how they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from magnetar.hot import status
+from magnetar.hot import MODULES, SERVING, status
 from magnetar.hot.build import build, obstacle
 
 
@@ -15,16 +15,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m magnetar.hot", description=__doc__)
     parser.add_argument("action", choices=["build", "status"])
     parser.add_argument("--force", action="store_true", help="compile also what is up to date")
+    parser.add_argument("--serving", action="store_true", help="only what a broker runs")
     arguments = parser.parse_args()
+    modules = SERVING if arguments.serving else MODULES
     if arguments.action == "status":
-        for module, form in status().forms.items():
+        for module, form in status(modules).forms.items():
             print(f"{module}: {form.value}")
         return 0
     reason = obstacle()
     if reason is not None:
         print(f"hot modules stay interpreted: {reason}")
         return 0
-    build(Path(__file__).resolve().parent.parent, force=arguments.force)
+    build(Path(__file__).resolve().parent.parent, modules, force=arguments.force)
     return 0
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from magnetar.hot import MODULES
 from magnetar.hot.forms import compiled_path, digest_path, source_digest, source_path
 
+if TYPE_CHECKING:
+    from setuptools import Extension
+
+_FLAGS = ["-O2", "-g0"]
 _DIRECTIVES = {
     "language_level": 3,
     "boundscheck": True,
@@ -37,10 +47,10 @@ def obstacle() -> str | None:
     return None
 
 
-def stale_modules(package: Path) -> list[str]:
-    """The hot modules whose compiled form in ``package`` is missing or made from another source."""
+def stale_modules(package: Path, modules: Sequence[str] = MODULES) -> list[str]:
+    """Those whose compiled form in ``package`` is missing or made from another source."""
     stale = []
-    for module in MODULES:
+    for module in modules:
         if not source_path(module).exists():
             continue
         digest = digest_path(module, package)
@@ -53,43 +63,94 @@ def stale_modules(package: Path) -> list[str]:
     return stale
 
 
-def build(package: Path, *, force: bool = False, say: Callable[[str], object] = print) -> Sequence[str]:
+def build(
+    package: Path,
+    modules: Sequence[str] = MODULES,
+    *,
+    force: bool = False,
+    say: Callable[[str], object] = print,
+) -> Sequence[str]:
     """Compiles what is not up to date into ``package / "_compiled"``; returns the modules compiled.
+
+    They are compiled side by side, a process for each processor.
 
     :param package: a ``magnetar`` package folder: the running one, or the one of a wheel being built
     :raises Exception: the compiler's or Cython's own, when a module does not compile
     """
-    modules = (
-        [module for module in MODULES if source_path(module).exists()] if force else stale_modules(package)
-    )
-    if not modules:
-        return modules
+    wanted = [m for m in modules if source_path(m).exists()] if force else stale_modules(package, modules)
+    if not wanted:
+        return wanted
     target = package / "_compiled"
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target) as scratch:
-        for module in modules:
-            say(f"compiling {module}")
-            digest = source_digest(module)
-            built = _compile(module, Path(scratch))
+    shared = _shared_path(target)
+    with (
+        tempfile.TemporaryDirectory(dir=target) as scratch,
+        ProcessPoolExecutor(os.cpu_count() or 1) as processes,
+    ):
+        helpers = processes.submit(_compile_shared, Path(scratch)) if not shared.exists() else None
+        building = {}
+        for module in wanted:
+            job = processes.submit(_compile, module, source_path(module), Path(scratch))
+            building[module] = source_digest(module), job
+        say(f"compiling {len(wanted)} hot modules")
+        if helpers is not None:
+            helpers.result().replace(shared)
+        for module, (digest, built) in building.items():
+            extension = built.result()
             digest_path(module, package).unlink(missing_ok=True)
-            built.replace(compiled_path(module, package))
+            extension.replace(compiled_path(module, package))
             digest_path(module, package).write_text(digest + "\n")
-    return modules
+    return wanted
 
 
-def _compile(module: str, scratch: Path) -> Path:
+def _shared_name() -> str:
+    """What all compiled modules need of Cython, in a module of its own: each would compile it again.
+
+    Its name tells the release of Cython, for modules use only what was made by the release that made them.
+    """
+    from Cython import __version__ as release
+
+    return "shared_" + re.sub(r"\W", "_", release)
+
+
+def _shared_path(target: Path) -> Path:
+    return target / (_shared_name() + EXTENSION_SUFFIXES[0])
+
+
+def _compile_shared(scratch: Path) -> Path:
+    """Compiles what the modules share; returns the extension file."""
+    from setuptools import Extension
+
+    source = scratch / (_shared_name() + ".c")
+    subprocess.run([sys.executable, "-m", "cython", "--generate-shared", str(source)], check=True)
+    return _link(Extension(_shared_name(), [str(source)], extra_compile_args=_FLAGS), scratch / "shared")
+
+
+def _compile(module: str, source: Path, scratch: Path) -> Path:
     """Compiles one module; returns the extension file, somewhere below ``scratch``."""
     from Cython.Build import cythonize
-    from setuptools import Distribution, Extension
+    from setuptools import Extension
+
+    own = scratch / module
+    extensions = cythonize(
+        [Extension(module, [str(source)], extra_compile_args=_FLAGS)],
+        build_dir=str(own / "c"),
+        compiler_directives=_DIRECTIVES,
+        shared_utility_qualified_name="magnetar._compiled." + _shared_name(),
+        quiet=True,
+        force=True,
+    )
+    return _link(extensions[0], own)
+
+
+def _link(extension: Extension, scratch: Path) -> Path:
+    """Runs the C compiler; returns the extension file."""
+    from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
-    extension = Extension(module, [str(source_path(module))], extra_compile_args=["-O2", "-g0"])
-    extensions = cythonize(
-        [extension], build_dir=str(scratch / "c"), compiler_directives=_DIRECTIVES, quiet=True, force=True
-    )
-    command = build_ext(Distribution({"name": module, "ext_modules": extensions}))
+    command = build_ext(Distribution({"name": extension.name, "ext_modules": [extension]}))
     command.build_lib = str(scratch / "lib")
     command.build_temp = str(scratch / "temp")
     command.ensure_finalized()
     command.run()
-    return Path(command.get_ext_fullpath(module))
+    return Path(command.get_ext_fullpath(extension.name))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-
-from magnetar.hot import MODULES
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
@@ -87,6 +86,6 @@ class Status:
         )
 
 
-def status(stale_told: bool = False) -> Status:
-    """How the hot modules run in this process."""
-    return Status({module: form(module) for module in MODULES if source_path(module).exists()}, stale_told)
+def status(modules: Iterable[str], stale_told: bool = False) -> Status:
+    """How these hot modules run in this process."""
+    return Status({module: form(module) for module in modules if source_path(module).exists()}, stale_told)

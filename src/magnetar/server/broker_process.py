@@ -111,7 +111,7 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
     configure_logging(options.log_format, options.log_level)
     for warning in loaded.warnings:
         log.warning(warning)
-    interpreted = hot.status().warning()
+    interpreted = hot.status(hot.SERVING).warning()
     if interpreted is not None:
         log.warning(interpreted)
     _allow_open_files()

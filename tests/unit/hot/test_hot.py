@@ -15,10 +15,12 @@ from magnetar.hot.forms import Form, form, source_path
 
 MODULE = "magnetar.sample.quick"
 PROGRAM = """
+from array import array
 import magnetar.sample.quick as quick
 from magnetar import hot
 told = hot.status().warning()
-print(quick.twice(21), quick.__file__.endswith(".py"), told.count("\\n") if told else None)
+number = quick.first(array("q", [21]))
+print(quick.twice(number), quick.__file__.endswith(".py"), told.count("\\n") if told else None)
 """
 
 
@@ -30,20 +32,20 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (target / "hot").mkdir()
     source = Path(hot.__file__).parent
     (target / "__init__.py").write_text((source.parent / "__init__.py").read_text())
-    listed = (
-        "MODULES = ("
-        + (source / "__init__.py").read_text().partition("MODULES = (")[2].partition(")")[0]
-        + ")"
-    )
-    text = (source / "__init__.py").read_text().replace(listed, f"MODULES = ({MODULE!r},)")
+    text = (source / "__init__.py").read_text()
+    for name in ("SERVING", "MODULES"):
+        listed = text.partition(f"{name} = (\n")[2].partition("\n)\n")[0]
+        text = text.replace(listed, f"    {MODULE!r},")
     (target / "hot" / "forms.py").write_text((source / "forms.py").read_text())
     (target / "hot" / "__init__.py").write_text(text)
     (target / "sample" / "__init__.py").write_text("")
-    (target / "sample" / "quick.py").write_text("def twice(number):\n    return 2 * number\n")
-    (target / "sample" / "quick.pxd").write_text("cpdef long long twice(long long number)\n")
+    (target / "sample" / "quick.py").write_text(
+        "def twice(number):\n    return 2 * number\n\n\ndef first(numbers):\n    return numbers[0]\n"
+    )
+    (target / "sample" / "quick.pxd").write_text(
+        "cpdef long long twice(long long number)\ncpdef long long first(long long[::1] numbers)\n"
+    )
     monkeypatch.setattr(forms, "_PACKAGE", target)
-    monkeypatch.setattr("magnetar.hot.forms.MODULES", (MODULE,))
-    monkeypatch.setattr("magnetar.hot.build.MODULES", (MODULE,))
     monkeypatch.delenv("MAGNETAR_PURE", raising=False)
     return target
 
@@ -62,7 +64,7 @@ def run(package: Path, pure: bool = False) -> tuple[str, str]:
 
 
 def quiet(package: Path) -> list[str]:
-    return list(build(package, say=lambda line: None))
+    return list(build(package, [MODULE], say=lambda line: None))
 
 
 needs_compiler = pytest.mark.skipif(obstacle() is not None, reason=f"nothing compiles here: {obstacle()}")
@@ -71,8 +73,8 @@ needs_compiler = pytest.mark.skipif(obstacle() is not None, reason=f"nothing com
 def test_without_a_compiled_form_the_source_runs(package: Path) -> None:
     assert run(package) == ("42 True 0", "")
     assert form(MODULE) is Form.ABSENT
-    assert stale_modules(package) == [MODULE]
-    warning = hot.status().warning()
+    assert stale_modules(package, [MODULE]) == [MODULE]
+    warning = hot.status([MODULE]).warning()
     assert warning is not None
     assert "not compiled" in warning
     assert "\n" not in warning
@@ -84,7 +86,7 @@ def test_a_compiled_form_runs_while_it_fits(package: Path, monkeypatch: pytest.M
     assert quiet(package) == []
     assert run(package) == ("42 False None", "")
     assert form(MODULE) is Form.COMPILED
-    assert hot.status().warning() is None
+    assert hot.status([MODULE]).warning() is None
     assert run(package, pure=True) == ("42 True 0", "")
     monkeypatch.setenv("MAGNETAR_PURE", "1")
     assert form(MODULE) is Form.FORCED
@@ -115,6 +117,12 @@ def test_without_a_compiler_nothing_is_built_and_one_line_says_so() -> None:
     )
     assert done.stdout.count("\n") == 1
     assert "stay interpreted" in done.stdout
+
+
+def test_what_a_broker_imports_is_compiled_first() -> None:
+    program = "import sys, magnetar.server.standalone, magnetar.server.broker_process; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(loaded.stdout.split()) & set(hot.MODULES) == set(hot.SERVING)
 
 
 def test_every_hot_module_is_plain_python() -> None:
