@@ -10,13 +10,15 @@ PEERS ?=
 SEEDS ?= 200
 FRAMES ?= 1000000
 MINUTES ?= 30
+BASE ?= HEAD
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
+.PHONY: help setup run test check lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
+	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
 	@echo 'make lint     style, types, and which package may import which'
 	@echo 'make bench    measures beside Apache Pulsar and writes docs/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
@@ -66,6 +68,9 @@ run: $(VENV)/.to-run
 
 test: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors spark
+
+check: setup
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/check.py $(BASE)
 
 lint: setup
 	@$(VENV)/bin/ruff check .
