@@ -201,9 +201,23 @@ def test_durable_and_not_do_not_mix(client: Client, topic: str) -> None:
     with pytest.raises(Refused) as refused:
         client.subscribe(topic, "s", durable=False)
     assert refused.value.code == ServerErrorCode.NOT_ALLOWED
-    with pytest.raises(Refused) as refused:
-        client.subscribe(topic, "r", SHARED, durable=False)
-    assert refused.value.code == ServerErrorCode.NOT_ALLOWED
+
+
+@pytest.mark.parametrize("kind", [SHARED, CommandSubscribe.Failover, CommandSubscribe.Key_Shared])
+def test_several_may_share_a_subscription_that_is_not_durable(
+    client: Client, topic: str, kind: CommandSubscribe.SubType
+) -> None:
+    where = kept_topic(client, topic, 20)
+    consumers = [
+        client.subscribe(topic, "r", kind, permits=20, durable=False, start_message_id=EARLIEST)
+        for _ in range(2)
+    ]
+    got = [client.take_frame(BaseCommand.MESSAGE) for _ in range(20)]
+    assert sorted(position(message.message_id) for message, _entry in got) == where
+    for consumer in consumers:
+        client.close_consumer(consumer)
+    # It went with the last of them: else a durable one of its name would be refused.
+    client.subscribe(topic, "r", kind)
 
 
 # Seek

@@ -66,5 +66,7 @@ class BrokerSettings:
     """The part of it that a subscription may have outstanding when it is reached."""
     max_read_plan_seconds: int = 3600
     """For which a read plan may be held; 0: there are none."""
+    metadata_url: str = ""
+    """Where the metadata lies, as operators are told."""
     runtime: dict[str, str] = field(default_factory=dict)
     """Every setting in effect by Pulsar's name, as text."""

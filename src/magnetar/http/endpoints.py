@@ -91,6 +91,34 @@ ENDPOINTS: Sequence[Endpoint] = (
     ),
     Endpoint(
         "GET",
+        "/admin/v2/brokers/leaderBroker",
+        cluster.leader,
+        "the broker that leads the cluster",
+        ("/admin/brokers/leaderBroker",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers/internal-configuration",
+        cluster.internal_configuration,
+        "where the metadata lies",
+        ("/admin/brokers/internal-configuration",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers/configuration",
+        cluster.dynamic_settings,
+        "settings that can be changed while the broker runs",
+        ("/admin/brokers/configuration",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers/configuration/values",
+        cluster.dynamic_values,
+        "settings that were changed while the broker runs",
+        ("/admin/brokers/configuration/values",),
+    ),
+    Endpoint(
+        "GET",
         "/admin/v2/brokers/configuration/runtime",
         cluster.runtime_settings,
         "all settings in effect",
@@ -99,7 +127,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/admin/v2/brokers/{cluster}",
-        cluster.list_brokers,
+        cluster.list_brokers_of_cluster,
         "list live brokers",
         ("/admin/brokers/{cluster}",),
     ),

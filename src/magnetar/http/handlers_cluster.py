@@ -24,6 +24,29 @@ async def list_brokers(application: Application, request: Request) -> Response:
     return json_response(list(application.broker.broker_ids()))
 
 
+async def list_brokers_of_cluster(application: Application, request: Request) -> Response:
+    await application.broker.cluster(cluster_of(request.variables))
+    return await list_brokers(application, request)
+
+
+async def leader(application: Application, request: Request) -> Response:
+    return json_response(application.broker.leader())
+
+
+async def internal_configuration(application: Application, request: Request) -> Response:
+    return json_response(application.broker.internal_configuration())
+
+
+async def dynamic_settings(application: Application, request: Request) -> Response:
+    """Names of settings that can be changed while the broker runs: it has none."""
+    return json_response([])
+
+
+async def dynamic_values(application: Application, request: Request) -> Response:
+    """What was changed of them."""
+    return json_response({})
+
+
 async def runtime_settings(application: Application, request: Request) -> Response:
     return json_response(dict(application.broker.runtime_settings()))
 

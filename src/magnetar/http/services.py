@@ -296,6 +296,14 @@ class BrokerServices(Protocol):
         """``host:port`` of every live broker, own first."""
         ...
 
+    def leader(self) -> Json:
+        """Id and address of the broker that leads the cluster."""
+        ...
+
+    def internal_configuration(self) -> Json:
+        """Where the cluster keeps its metadata: ``InternalConfigurationData``."""
+        ...
+
     def runtime_settings(self) -> Mapping[str, str]:
         """Every setting in effect, by Pulsar's name, as text."""
         ...

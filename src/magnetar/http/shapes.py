@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
@@ -13,6 +15,13 @@ ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 """What a role may be allowed."""
 
 EMPTY = "The request entity cannot be empty."
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?")
+_TRUTHS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 
 Shape = Callable[[Request], Any]
 """The value of a request's body; None removes what is set.
@@ -27,25 +36,39 @@ Check = Callable[[str, Any], Any]
 
 def whole(bits: int = 32) -> Check:
     def check(name: str, value: Any) -> int:
-        if type(value) is not int:
+        given = _number_of(value, int)
+        if type(given) is float and isfinite(given):
+            given = int(given)
+        if type(given) is not int:
             raise InvalidRequest(f"{name}: a whole number is wanted, not {value!r}")
-        if not -(1 << bits - 1) <= value < 1 << bits - 1:
-            raise InvalidRequest(f"{name}: a number of {bits} bits is wanted, not {value}")
-        return value
+        if not -(1 << bits - 1) <= given < 1 << bits - 1:
+            raise InvalidRequest(f"{name}: a number of {bits} bits is wanted, not {given}")
+        return given
 
     return check
 
 
 def number(name: str, value: Any) -> float:
-    if type(value) not in (int, float):
+    given = _number_of(value, float)
+    if type(given) not in (int, float):
         raise InvalidRequest(f"{name}: a number is wanted, not {value!r}")
-    return float(value)
+    return float(given)
+
+
+def _number_of(value: Any, kind: type[int] | type[float]) -> Any:
+    """A text that is a number as that number: Pulsar's interface takes either. Others as they are."""
+    if not isinstance(value, str):
+        return value
+    written = _WHOLE if kind is int else _NUMBER
+    return kind(value) if written.fullmatch(value.strip()) else value
 
 
 def truth(name: str, value: Any) -> bool:
-    if type(value) is not bool:
+    """Numbers and texts stand for truth values as in Pulsar's interface."""
+    given = _TRUTHS.get(value, value) if isinstance(value, str) else value
+    if type(given) not in (bool, int):
         raise InvalidRequest(f"{name}: true or false is wanted, not {value!r}")
-    return value
+    return bool(given)
 
 
 def text(name: str, value: Any) -> str:

@@ -62,6 +62,21 @@ class Services:
     def broker_ids(self) -> Sequence[str]:
         return [self._broker.settings.broker_id]
 
+    def leader(self) -> Json:
+        # The only broker of its cluster leads it.
+        own = self._broker.settings
+        return {"brokerId": own.broker_id, "serviceUrl": own.http_url}
+
+    def internal_configuration(self) -> Json:
+        url = self._broker.settings.metadata_url
+        return {
+            "zookeeperServers": url,
+            "configurationStoreServers": url,
+            "metadataStoreUrl": url,
+            "configurationMetadataStoreUrl": url,
+            "ledgersRootPath": "/ledgers",
+        }
+
     def runtime_settings(self) -> Mapping[str, str]:
         return self._broker.settings.runtime
 

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _LEDGERS = "ledgers"
 _METADATA = "metadata"
+_METADATA_FILE = f"{_METADATA}/metadata.sqlite"
 
 
 def run_standalone(options: ProcessOptions) -> int:
@@ -77,7 +78,7 @@ class StandaloneBroker:
         store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
-        metadata = await EmbeddedMetadataStore.open_store(io, f"{_METADATA}/metadata.sqlite")
+        metadata = await EmbeddedMetadataStore.open_store(io, _METADATA_FILE)
         self._metadata = metadata
         wheel = TimerWheel(io.loop)
         ledgers = ManagedLedgers(
@@ -128,6 +129,7 @@ class StandaloneBroker:
         known = broker_settings(
             settings, place.advertised_host, port, place.http_port, place.runtime_settings
         )
+        known = replace(known, metadata_url=f"sqlite:{_METADATA_FILE}")
         broker = BrokerService(place.io, wheel, metadata, ledgers, known)
         self._broker = broker
         if port != 0:

@@ -132,3 +132,18 @@ def test_they_are_printed_as_pulsar_prints_them(
     printed = capsys.readouterr().out
     assert f"Batch Message ID: {ledger}:1:1" in printed
     assert "|00000000| 74 77 6f                                        |two             |" in printed
+
+
+def test_peeking_at_an_empty_backlog_prints_nothing(
+    looked_at: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(line: str) -> int:
+        return main(["--admin-url", looked_at.http_url, *line.split(" ")])
+
+    assert run("topics create peeked") == 0
+    assert run("topics create-subscription peeked -s s") == 0
+    capsys.readouterr()
+    assert run("topics peek-messages peeked -s s -n 3") == 0
+    assert capsys.readouterr().out == ""
+    assert run("topics peek-messages peeked -s none -n 3") == 1
+    assert "ubscription" in capsys.readouterr().err

@@ -43,6 +43,12 @@ class StandInBroker:
     def broker_ids(self) -> Sequence[str]:
         return ["127.0.0.1:8080"]
 
+    def leader(self) -> Json:
+        return {"brokerId": "127.0.0.1:8080", "serviceUrl": "http://127.0.0.1:8080"}
+
+    def internal_configuration(self) -> Json:
+        return {"metadataStoreUrl": "sqlite:metadata"}
+
     def runtime_settings(self) -> Mapping[str, str]:
         return {"clusterName": "standalone"}
 

@@ -46,6 +46,13 @@ def answer(response: Response) -> object:
         ("/admin/v2/clusters/standalone", {"serviceUrl": "http://127.0.0.1:8080"}),
         ("/admin/v2/brokers", ["127.0.0.1:8080"]),
         ("/admin/v2/brokers/standalone", ["127.0.0.1:8080"]),
+        (
+            "/admin/v2/brokers/leaderBroker",
+            {"brokerId": "127.0.0.1:8080", "serviceUrl": "http://127.0.0.1:8080"},
+        ),
+        ("/admin/brokers/internal-configuration", {"metadataStoreUrl": "sqlite:metadata"}),
+        ("/admin/v2/brokers/configuration", []),
+        ("/admin/v2/brokers/configuration/values", {}),
         ("/admin/v2/brokers/configuration/runtime", {"clusterName": "standalone"}),
         ("/admin/v2/tenants", ["public", "sample"]),
         ("/admin/properties", ["public", "sample"]),
@@ -109,6 +116,7 @@ def test_bare_texts(path: str, text: bytes) -> None:
     ("method", "path", "status", "reason"),
     [
         ("GET", "/admin/v2/clusters/nope", 404, "Cluster does not exist"),
+        ("GET", "/admin/v2/brokers/nope", 404, "Cluster does not exist"),
         ("GET", "/admin/v2/tenants/nope", 404, "Tenant does not exist"),
         ("GET", "/admin/v2/tenants/n%20o", 412, "invalid tenant name 'n o'"),
         ("GET", "/admin/v2/persistent/public/nope", 404, "Namespace does not exist"),

@@ -84,8 +84,6 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
-    if not request.durable and kind is not SubscriptionType.Exclusive and name.persistent:
-        raise NotAllowed(f"A non-durable subscription must be exclusive, not {kind.name}")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation)
     topic.check_open()

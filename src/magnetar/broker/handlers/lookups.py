@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from magnetar.broker.connection import Connection
 from magnetar.broker.wire_ids import signed
+from magnetar.errors import NamespaceNotFound
 from magnetar.io.slices import each
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.pulsar_api_pb2 import (
@@ -64,7 +65,11 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     """GET_TOPICS_OF_NAMESPACE → all, or those that match; without them when the hash is the same."""
     broker = connection.broker
     mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
-    names = await broker.topic_names(request.namespace, mode=mode)
+    try:
+        names = await broker.topic_names(request.namespace, mode=mode)
+    except NamespaceNotFound:
+        # Patterns may name what is made later.
+        names = []
     matches = (
         broker.topic_lists.matcher(request.topics_pattern) if request.HasField("topics_pattern") else None
     )

@@ -80,8 +80,8 @@ def _peek(call: Call) -> Any:
     for number in range(1, call["count"] + 1):
         try:
             headers, data = call.fetch(f"{call.subscription}/position/{number}")
-        except NotFound:
-            if printed:
+        except NotFound as error:
+            if "Message not found" in str(error):
                 break
             raise
         printed.extend(_messages(headers, data))

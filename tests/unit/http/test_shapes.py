@@ -1,0 +1,56 @@
+"""What JSON values are taken for; what Apache Pulsar 4.0.8 takes and refuses was asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from magnetar.errors import InvalidRequest
+from magnetar.http.shapes import number, truth, whole
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(5, 5), ("10240", 10240), (" 5 ", 5), ("-1", -1), (10.7, 10), (12.0, 12)]
+)
+def test_whole_numbers_may_be_texts(given: Any, taken: int) -> None:
+    assert whole()("limit", given) == taken
+
+
+@pytest.mark.parametrize(
+    "given", ["ten", "5.5", "1_000", "", "0x10", "\u0663", True, None, [], 1e400, "9" * 41]
+)
+def test_other_texts_are_no_whole_numbers(given: Any) -> None:
+    with pytest.raises(InvalidRequest, match="limit: a whole number is wanted"):
+        whole()("limit", given)
+
+
+def test_texts_have_the_range_of_numbers() -> None:
+    with pytest.raises(InvalidRequest, match="32 bits"):
+        whole()("limit", "2147483648")
+    assert whole(64)("limit", "2147483648") == 1 << 31
+
+
+@pytest.mark.parametrize(("given", "taken"), [(1, 1.0), ("0.5", 0.5), ("1e3", 1000.0), (2.5, 2.5)])
+def test_numbers_may_be_texts(given: Any, taken: float) -> None:
+    assert number("rate", given) == taken
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "fast", "1_0", True])
+def test_other_texts_are_no_numbers(given: Any) -> None:
+    with pytest.raises(InvalidRequest, match="rate: a number is wanted"):
+        number("rate", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(True, True), ("true", True), ("FALSE", False), ("True", True), (1, True), (0, False)],
+)
+def test_truth_may_be_a_text_or_a_number(given: Any, taken: bool) -> None:
+    assert truth("active", given) is taken
+
+
+@pytest.mark.parametrize("given", ["1", "yes", "tRue", 1.0, None])
+def test_other_values_are_no_truth(given: Any) -> None:
+    with pytest.raises(InvalidRequest, match="active: true or false is wanted"):
+        truth("active", given)
