@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from magnetar import __version__
+from magnetar.cli.streams import on_standard_streams
 
 _OVERRIDES = {
     "binary_port": "brokerServicePort",
@@ -18,6 +19,7 @@ _OVERRIDES = {
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
+@on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood."""
     parser = _parser()
@@ -53,7 +55,11 @@ def _parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
     )
     standalone.add_argument(
-        "--data-dir", type=Path, metavar="DIR", default=Path("data"), help="where everything is kept (data)"
+        "--data-dir",
+        type=_folder,
+        metavar="DIR",
+        default=Path("data"),
+        help="where everything is kept (data)",
     )
     standalone.add_argument(
         "--binary-port",
@@ -108,6 +114,13 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     report.add_argument("--json", action="store_true", help="print everything as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+
+
+def _folder(text: str) -> Path:
+    # An unset variable of a script would else mean the current folder.
+    if not text:
+        raise argparse.ArgumentTypeError("an empty text names no folder")
+    return Path(text)
 
 
 def _count(text: str) -> int:

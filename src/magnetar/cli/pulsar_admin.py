@@ -12,12 +12,14 @@ from magnetar.admin_client.http import AdminHttp
 from magnetar.cli.admin.arguments import Command, UsageError, commands
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
+from magnetar.cli.streams import on_standard_streams
 from magnetar.naming.errors import InvalidName
 
 _URL = "--admin-url"
 _HELP = ("-h", "--help")
 
 
+@on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; answers the exit code: 0 well, 1 failed or not understood, as Pulsar's does."""
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from magnetar.cli.perf.options import COMMANDS_OF_LATER, parser
+from magnetar.cli.streams import on_standard_streams
 
 _NOT_UNDERSTOOD = 2
 
 
+@on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood, 3 void."""
     known = parser()

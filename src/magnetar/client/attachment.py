@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+QUIET_SECONDS = 1.0
+"""What takes longer than this because attempts fail is told, once, while it goes on."""
+
 
 class Services:
     """What a client gives to its producers and consumers."""
@@ -53,6 +56,7 @@ class Services:
         """
         loop = self.io.loop
         end = loop.time() + self.operation_timeout
+        said = loop.time() + QUIET_SECONDS
         backoff = Backoff(self.io.randomness)
         while True:
             try:
@@ -61,6 +65,10 @@ class Services:
                 delay = backoff.next()
                 if not is_retryable(error) or loop.time() + delay >= end:
                     raise
+                if loop.time() >= said:
+                    said = end
+                    left = end - loop.time()
+                    log.warning("no success yet, trying for another %.0f s: %s", left, error)
             await sleep(loop, delay)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from magnetar.client.attachment import Services
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
@@ -134,6 +134,12 @@ class Client:
             return str(TopicName.parse(topic))
         except InvalidName as error:
             raise InvalidTopicName(str(error)) from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Closes all of its producers, consumers and readers, then its connections.

@@ -11,6 +11,9 @@ from magnetar.protocol.hot_client_decode import split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
+_SHOWN_BYTES = 64
+"""Of a message's data in its printed form."""
+
 
 class RawEntry:
     """One entry, not taken apart: a message, or a batch of ``num_messages``."""
@@ -137,6 +140,11 @@ class Message:
         self._single: SingleMessageMetadata | None = None
         self._content = content
         self._redeliveries = redeliveries
+
+    def __repr__(self) -> str:
+        data = self.data()
+        shown = repr(data) if len(data) <= _SHOWN_BYTES else f"{data[:_SHOWN_BYTES]!r}..., {len(data)} bytes"
+        return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
     def data(self) -> bytes:
         return self._content

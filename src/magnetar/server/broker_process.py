@@ -28,12 +28,15 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.taken_port import PortTaken, taken_port
 
 log = logging.getLogger(__name__)
 
 EXIT_CODE_FAILED = 1
 _SWITCH_INTERVAL_SECONDS = 2e-5
 _HTTP_GRACE_SECONDS = 5.0
+_SAME_SIGNAL_SECONDS = 1.0
+"""Signals so close together are one."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +125,16 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
     except (OSError, LedgerError, MetadataError, SettingsContradict) as error:
         log.debug("not started", exc_info=error)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        sys.stderr.write(f"magnetar: not started with data in {options.data_dir}: {reason}\n")
+        sys.stderr.write(f"magnetar: not started with data in {options.data_dir}: {_reason(error)}\n")
         return EXIT_CODE_FAILED
     finally:
         loop.close()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, PortTaken):
+        return error.strerror
+    return str(error)
 
 
 def _allow_open_files() -> None:
@@ -160,10 +168,12 @@ async def _serve(
     settings = loaded.settings
     host = advertised_host(settings)
     http = HttpServer(io, _http_limits(settings))
-    await http.start(settings.bind_address, settings.web_service_port)
+    with taken_port("HTTP", "--http-port", settings.web_service_port):
+        await http.start(settings.bind_address, settings.web_service_port)
     broker = make_broker(Place(io, settings, loaded.texts, host, http.port))
     try:
-        await broker.start()
+        with taken_port("binary", "--binary-port", settings.broker_service_port):
+            await broker.start()
         http.serve(
             Application(broker.services, _metrics_options(settings), __version__, settings.cluster_name)
         )
@@ -172,18 +182,26 @@ async def _serve(
         log.info("stopping")
     finally:
         code = await _stop(http, broker, settings.broker_shutdown_timeout_ms / 1000)
+    if code == 0:
+        log.info("stopped")
     return code
 
 
 def _listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """A future that is done at the first SIGTERM or SIGINT; the second ends the process."""
+    """A future that is done at the first SIGTERM or SIGINT; another one, later, ends the process."""
     stopping: asyncio.Future[None] = loop.create_future()
+    first = 0.0
 
     def arrived(number: signal.Signals) -> None:
+        nonlocal first
+        if stopping.done() and loop.time() - first < _SAME_SIGNAL_SECONDS:
+            # Who ends services often signals the process and its group.
+            return
         if stopping.done():
             sys.stderr.write(f"magnetar: {number.name} again: ending at once\n")
             sys.stderr.flush()
             os._exit(128 + number)
+        first = loop.time()
         log.info("signal", extra={"signal": number.name})
         stopping.set_result(None)
 
@@ -201,7 +219,6 @@ async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int
     except TimeoutError:
         log.error("stopping took too long", extra={"seconds": timeout_seconds})
         return EXIT_CODE_FAILED
-    log.info("stopped")
     return 0
 
 
