@@ -95,7 +95,7 @@ def test_a_command_nobody_listens_to_ends_quietly(server: Server) -> None:
 
 def test_a_client_says_that_nothing_listens_while_it_tries(caplog: pytest.LogCaptureFixture) -> None:
     async def connect() -> None:
-        async with aio.Client("pulsar://127.0.0.1:1", operation_timeout_seconds=2.5) as client:
+        async with aio.Client("pulsar://127.0.0.1:1", operation_timeout_seconds=4) as client:
             await client.create_producer("t")
 
     with pytest.raises(aio.PulsarException):
