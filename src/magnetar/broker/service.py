@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from magnetar.broker.any_topic import AnyTopic, persistent
@@ -14,6 +15,7 @@ from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.loop_turn import LoopTurn
+from magnetar.broker.name_listings import ListedNames, NameListings
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.outgoing import UnsentBytes
@@ -133,6 +135,7 @@ class BrokerService:
         self.lookups = Timings()
         self.lookup_failures = 0
         self.lookups_pending = 0
+        self._listings = NameListings(io.loop, self._list_names)
         self.publish_latency = Timings()
         self.topic_loads = Timings()
 
@@ -223,39 +226,52 @@ class BrokerService:
         if not name.persistent and not self.settings.non_persistent_topics:
             raise NotAllowed("Broker is unable to load non-persistent topic")
 
+    @contextmanager
+    def lookup_in_progress(self) -> Iterator[None]:
+        """Around what counts as a lookup: where topics are, their partitions, which there are.
+
+        :raises TooManyRequests: too many are in progress
+        """
+        if self.lookups_pending >= self.settings.max_lookups:
+            raise TooManyRequests("Too many lookups in progress")
+        self.lookups_pending += 1
+        try:
+            yield
+        finally:
+            self.lookups_pending -= 1
+
     async def check_lookup(self, name: TopicName) -> None:
         """:raises NamespaceNotFound: no such namespace
 
         :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
         """
-        if self.lookups_pending >= self.settings.max_lookups:
-            self.lookup_failures += 1
-            raise TooManyRequests("Too many lookups in progress")
         started = self.io.clock.monotonic()
-        self.lookups_pending += 1
         try:
-            if self._stopping:
-                raise ServiceNotReady("The broker is stopping")
-            self.check_served(name)
-            await self.namespaces.check(name.namespace_name)
+            with self.lookup_in_progress():
+                if self._stopping:
+                    raise ServiceNotReady("The broker is stopping")
+                self.check_served(name)
+                await self.namespaces.check(name.namespace_name)
         except BrokerError:
             self.lookup_failures += 1
             raise
-        finally:
-            self.lookups_pending -= 1
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
 
     async def topic_names(
         self, namespace: str, *, mode: str = "PERSISTENT", system: bool = False
-    ) -> list[str]:
-        """Full names of the namespace's topics, sorted.
+    ) -> Sequence[str]:
+        """Full names of the namespace's topics, sorted; the list is shared by all who ask for it.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
         :param system: the system's own ones too
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
+        return await self._listings.names(ListedNames(parsed, mode, system))
+
+    async def _list_names(self, listed: ListedNames) -> Sequence[str]:
+        parsed, mode, system = listed
         found: list[str] = []
 
         def take(name: str) -> None:
