@@ -29,6 +29,7 @@ from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.storage_gate import StorageGate
 from magnetar.broker.topic import Topic, retention_settings
+from magnetar.broker.topic_counts import TopicCounts
 from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.topic_lists import TopicLists
 from magnetar.broker.translation import to_broker_error
@@ -43,7 +44,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Listener, StreamProtocol
-from magnetar.io.slices import each
+from magnetar.io.slices import Slice, each, let_others
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
@@ -97,7 +98,9 @@ class BrokerService:
             max_pattern_length=settings.max_pattern_length,
             enabled=settings.match_patterns,
         )
-        self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers, self.topics)
+        self.creation = TopicCreation(
+            self.namespaces, self.policies, managed_ledgers, self.topics, TopicCounts(metadata)
+        )
         if settings.topic_policies:
             self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
         self.max_message_size = settings.max_message_size
@@ -431,15 +434,28 @@ class BrokerService:
 
     async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
         """Live topics go by what counts now."""
-        for live in list(self.topics.values()):
+        affected: list[AnyTopic] = []
+
+        def take(live: AnyTopic) -> None:
             name = live.name
-            if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
-                try:
-                    live.apply_policies(await self.policies.of_topic(name))
-                    await live.prepare()
-                except NamespaceNotFound:
-                    # It is being deleted, and its topics with it.
-                    return
+            if name.namespace_name == namespace and topic in (None, name.base):
+                affected.append(live)
+
+        await each(self.io, "policies", list(self.topics.values()), take)
+        running = Slice(self.io, "policies")
+        for live in affected:
+            if live.closing:
+                continue
+            try:
+                live.apply_policies(await self.policies.of_topic(live.name))
+                await live.prepare()
+            except NamespaceNotFound:
+                # It is being deleted, and its topics with it.
+                return
+            if running.is_over():
+                running.end()
+                await let_others(self.io.loop)
+                running.begin()
 
     async def unload_topic(self, topic: AnyTopic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""

@@ -81,7 +81,7 @@ MAX_VALUE_BYTES = 1024 * 1024
 
 
 def check_path(path: str) -> None:
-    """:raises ValueError: it is not absolute, ends in a slash, has an empty element, ``.`` or ``..``, or is no text"""
+    """:raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text"""
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
     if not absolute or (path != "/" and any(piece in ("", ".", "..") for piece in pieces)):

@@ -6,7 +6,7 @@ from magnetar.naming.errors import InvalidName
 
 MAX_NAME_BYTES = 1000
 """In UTF-8, of a tenant, a namespace, a subscription, or of a topic with all that is in front of it. Paths in
-the metadata, where a byte may take three, and lists that clients get in one frame stay far from their bounds."""
+the metadata, where a byte may take three, and lists in one frame stay far from their bounds."""
 
 _SHOWN = 100
 """Characters of a name that is too long that an error shows."""
