@@ -19,6 +19,7 @@ from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.passing_run import DROPPED_ID, PASSING_ID
 from magnetar.broker.producer import Opening, Producer, Publish
 from magnetar.broker.publish_rates import PublishLimiter
+from magnetar.broker.requests import Requests
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscription_base import BaseSubscription
 from magnetar.broker.topic_lists import TopicList
@@ -85,6 +86,7 @@ class Connection:
         self._pauses = 0
         self._paused_by_own = False
         self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull, broker.unsent)
+        self.requests = Requests(self, broker.io.loop)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.keep_alive)
 
     # The transport's side
@@ -279,8 +281,10 @@ class Connection:
 
     @property
     def held_back(self) -> bool:
-        """Whether it is not read because of publishes that are not durable yet."""
-        return self._paused_by_own or self.broker.publish_buffer.holds(self)
+        """Whether it is not read for a reason that is not its client's: what it sent is still being done."""
+        if self._paused_by_own or self.broker.publish_buffer.holds(self):
+            return True
+        return self.requests.paused and not self.outgoing.paused
 
     # Publishing
 

@@ -88,7 +88,7 @@ class KeepAlive:
             # It was closed an interval ago, and its client did not even take what it was still to get.
             connection.abort()
             return
-        # A client that is not read because its publishes are not durable yet cannot show that it lives.
+        # A client that is not read because of what the broker still does for it cannot show that it lives.
         silent = not self._traffic and not connection.held_back
         if silent and self._ping_sent:
             log.info("closing a connection that is silent", extra={"peer": connection.address})

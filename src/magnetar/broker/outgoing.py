@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from magnetar.io.interfaces import Clock, Loop
+
+log = logging.getLogger(__name__)
 
 MESSAGES_HIGH_WATER = 1024 * 1024
 """Unsent bytes beyond which no messages are written to a connection."""
@@ -16,8 +19,14 @@ REQUESTS_HIGH_WATER = 16 * 1024 * 1024
 TIGHT_HIGH_WATER = 64 * 1024
 """In place of :data:`MESSAGES_HIGH_WATER` while all connections together are over their budget."""
 
+TIGHT_REQUESTS_HIGH_WATER = 256 * 1024
+"""In place of :data:`REQUESTS_HIGH_WATER` then."""
+
 UNSENT_BUDGET = 64 * 1024 * 1024
 """Unsent bytes of all connections together beyond which each may have little."""
+
+_END = 4
+"""Beyond so many budgets the connections with most are closed: what many have together is too much, too."""
 
 _RECOUNT_SECONDS = 0.1
 
@@ -51,7 +60,15 @@ class UnsentBytes:
             self._counted_at = now
             for member in self.members:
                 member.count_again()
+            if self.used > _END * self._budget:
+                self._close_fullest()
         return self.used > self._budget
+
+    def _close_fullest(self) -> None:
+        for member in sorted(self.members, key=lambda member: member.unsent_in_socket, reverse=True):
+            if self.used <= _END * self._budget or member.unsent_in_socket <= TIGHT_HIGH_WATER:
+                break
+            member.give_up()
 
 
 class Outgoing:
@@ -67,6 +84,7 @@ class Outgoing:
         "_paused",
         "_planned",
         "_size",
+        "_takers",
         "_tight",
         "_transport",
         "unsent",
@@ -96,6 +114,7 @@ class Outgoing:
         self.unsent = unsent
         self._counted = 0
         """What of ``unsent`` is its own, beside what is queued."""
+        self._takers: list[Any] = []
 
     def use(self, transport: Any) -> None:
         """From now on frames go there; None drops them."""
@@ -105,6 +124,7 @@ class Outgoing:
             self.unsent.used -= self._size + self._counted
             self._frames = []
             self._size = self._counted = 0
+            self._wake_takers()
         else:
             self.unsent.members.add(self)
             transport.set_write_buffer_limits(high=MESSAGES_HIGH_WATER, low=MESSAGES_HIGH_WATER // 2)
@@ -153,12 +173,56 @@ class Outgoing:
         unsent = transport.get_write_buffer_size()
         self.unsent.used += unsent - self._counted
         self._counted = unsent
-        if not self._overfull and unsent > REQUESTS_HIGH_WATER:
+        if unsent > TIGHT_REQUESTS_HIGH_WATER and not self._overfull and self._is_too_much(unsent):
             self._overfull = True
             self._on_overfull(True)
         if size >= (TIGHT_HIGH_WATER if self._tight else MESSAGES_HIGH_WATER) and not self._paused:
             # What stopped at the bound of one turn, and not for the socket, goes on in the next.
             self._on_room()
+
+    def _is_too_much(self, unsent: int) -> bool:
+        """Whether requests of a client that has so much to take are not read."""
+        if unsent > REQUESTS_HIGH_WATER:
+            return True
+        if self.unsent.over():
+            self._tighten()
+            return self._paused
+        return False
+
+    async def taken(self) -> None:
+        """Returns when the client has taken most of what it was sent, or is gone."""
+        if self._size and not self._paused:
+            self.flush()
+        if self.unsent.over():
+            self._tighten()
+        if self._paused and self._transport is not None:
+            taken = self._loop.create_future()
+            self._takers.append(taken)
+            await taken
+
+    def _wake_takers(self) -> None:
+        takers, self._takers = self._takers, []
+        for taken in takers:
+            if not taken.done():
+                taken.set_result(None)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client takes less than it is sent."""
+        return self._paused
+
+    @property
+    def unsent_in_socket(self) -> int:
+        """Bytes that were written and, when they were counted last, not sent."""
+        return self._counted
+
+    def give_up(self) -> None:
+        """Ends the connection of a client that took too little of what it asked for."""
+        log.warning("closing a connection with too much unsent", extra={"bytes": self._counted})
+        self.unsent.used -= self._counted
+        self._counted = 0
+        if self._transport is not None:
+            self._transport.abort()
 
     def make_room(self) -> int:
         """Writes what is queued now, for what cannot wait; returns :attr:`room`."""
@@ -180,4 +244,5 @@ class Outgoing:
         if self._overfull:
             self._overfull = False
             self._on_overfull(False)
+        self._wake_takers()
         self._on_room()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from magnetar.broker.any_topic import AnyTopic, persistent
@@ -14,6 +15,7 @@ from magnetar.broker.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.keep_alive import KeepAliveSettings
 from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.loop_turn import LoopTurn
+from magnetar.broker.name_listings import ListedNames, NameListings
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.outgoing import UnsentBytes
@@ -27,6 +29,7 @@ from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.storage_gate import StorageGate
 from magnetar.broker.topic import Topic, retention_settings
+from magnetar.broker.topic_counts import TopicCounts
 from magnetar.broker.topic_creation import TopicCreation
 from magnetar.broker.topic_lists import TopicLists
 from magnetar.broker.translation import to_broker_error
@@ -41,7 +44,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.io.interfaces import Io, Listener, StreamProtocol
-from magnetar.io.slices import each
+from magnetar.io.slices import Slice, each, let_others
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
@@ -95,7 +98,9 @@ class BrokerService:
             max_pattern_length=settings.max_pattern_length,
             enabled=settings.match_patterns,
         )
-        self.creation = TopicCreation(self.namespaces, self.policies, managed_ledgers, self.topics)
+        self.creation = TopicCreation(
+            self.namespaces, self.policies, managed_ledgers, self.topics, TopicCounts(metadata)
+        )
         if settings.topic_policies:
             self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
         self.max_message_size = settings.max_message_size
@@ -133,6 +138,7 @@ class BrokerService:
         self.lookups = Timings()
         self.lookup_failures = 0
         self.lookups_pending = 0
+        self._listings = NameListings(io.loop, self._list_names)
         self.publish_latency = Timings()
         self.topic_loads = Timings()
 
@@ -223,39 +229,52 @@ class BrokerService:
         if not name.persistent and not self.settings.non_persistent_topics:
             raise NotAllowed("Broker is unable to load non-persistent topic")
 
+    @contextmanager
+    def lookup_in_progress(self) -> Iterator[None]:
+        """Around what counts as a lookup: where topics are, their partitions, which there are.
+
+        :raises TooManyRequests: too many are in progress
+        """
+        if self.lookups_pending >= self.settings.max_lookups:
+            raise TooManyRequests("Too many lookups in progress")
+        self.lookups_pending += 1
+        try:
+            yield
+        finally:
+            self.lookups_pending -= 1
+
     async def check_lookup(self, name: TopicName) -> None:
         """:raises NamespaceNotFound: no such namespace
 
         :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
         """
-        if self.lookups_pending >= self.settings.max_lookups:
-            self.lookup_failures += 1
-            raise TooManyRequests("Too many lookups in progress")
         started = self.io.clock.monotonic()
-        self.lookups_pending += 1
         try:
-            if self._stopping:
-                raise ServiceNotReady("The broker is stopping")
-            self.check_served(name)
-            await self.namespaces.check(name.namespace_name)
+            with self.lookup_in_progress():
+                if self._stopping:
+                    raise ServiceNotReady("The broker is stopping")
+                self.check_served(name)
+                await self.namespaces.check(name.namespace_name)
         except BrokerError:
             self.lookup_failures += 1
             raise
-        finally:
-            self.lookups_pending -= 1
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
 
     async def topic_names(
         self, namespace: str, *, mode: str = "PERSISTENT", system: bool = False
-    ) -> list[str]:
-        """Full names of the namespace's topics, sorted.
+    ) -> Sequence[str]:
+        """Full names of the namespace's topics, sorted; the list is shared by all who ask for it.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
         :param system: the system's own ones too
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
+        return await self._listings.names(ListedNames(parsed, mode, system))
+
+    async def _list_names(self, listed: ListedNames) -> Sequence[str]:
+        parsed, mode, system = listed
         found: list[str] = []
 
         def take(name: str) -> None:
@@ -415,15 +434,28 @@ class BrokerService:
 
     async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
         """Live topics go by what counts now."""
-        for live in list(self.topics.values()):
+        affected: list[AnyTopic] = []
+
+        def take(live: AnyTopic) -> None:
             name = live.name
-            if name.namespace_name == namespace and topic in (None, name.base) and not live.closing:
-                try:
-                    live.apply_policies(await self.policies.of_topic(name))
-                    await live.prepare()
-                except NamespaceNotFound:
-                    # It is being deleted, and its topics with it.
-                    return
+            if name.namespace_name == namespace and topic in (None, name.base):
+                affected.append(live)
+
+        await each(self.io, "policies", list(self.topics.values()), take)
+        running = Slice(self.io, "policies")
+        for live in affected:
+            if live.closing:
+                continue
+            try:
+                live.apply_policies(await self.policies.of_topic(live.name))
+                await live.prepare()
+            except NamespaceNotFound:
+                # It is being deleted, and its topics with it.
+                return
+            if running.is_over():
+                running.end()
+                await let_others(self.io.loop)
+                running.begin()
 
     async def unload_topic(self, topic: AnyTopic) -> None:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""

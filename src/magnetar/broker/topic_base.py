@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from magnetar import errors
 from magnetar.broker.admission import Admission
 from magnetar.broker.deduplication import Deduplication, DeduplicationSettings
 from magnetar.broker.dispatch import DispatchSettings
@@ -22,6 +23,8 @@ from magnetar.errors import NotAllowed, ProducerBusy, ServiceNotReady, Subscript
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.topic_name import TopicName
 
 S = TypeVar("S", bound=BaseSubscription)
@@ -274,6 +277,7 @@ class BaseTopic(ABC, Generic[S]):
 
         :param start: first position to deliver of a new one
         :raises SubscriptionNotFound: it is missing and ``create`` is false
+        :raises errors.InvalidName: it is missing, and none may have such a name
         :raises NotAllowed: durable and non-durable do not match, or a cap is reached
         :raises ServiceNotReady: it is missing, and the topic is closing or lost
         """
@@ -281,6 +285,10 @@ class BaseTopic(ABC, Generic[S]):
         if known is None:
             if not create:
                 raise SubscriptionNotFound(f"Subscription {name} does not exist")
+            try:
+                check_subscription_name(name)
+            except InvalidName as error:
+                raise errors.InvalidName(str(error)) from error
             self.check_open()
             cap = self.policies.max_subscriptions
             if cap and durable and self._others(name) >= cap:

@@ -9,6 +9,7 @@ from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
+from magnetar.broker.topic_counts import TopicCounts
 from magnetar.errors import AlreadyExists, NotAllowed, TopicNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.naming.namespace_name import NamespaceName
@@ -24,12 +25,14 @@ class TopicCreation:
         policies: PolicyStore,
         managed_ledgers: ManagedLedgers,
         live: Mapping[str, AnyTopic],
+        counts: TopicCounts,
     ) -> None:
         """:param live: loaded topics by their full names: non-persistent ones are nowhere else"""
         self._namespaces = namespaces
         self._policies = policies
         self._managed_ledgers = managed_ledgers
         self._live = live
+        self._counts = counts
 
     async def exists(self, name: TopicName) -> bool:
         """Whether there is such a topic, itself without partitions."""
@@ -102,8 +105,7 @@ class TopicCreation:
         cap = (await self._policies.of_namespace(name.namespace_name)).max_topics
         if not cap or name.reserved:
             return
-        known = await self._namespaces.persistent_topics(name.namespace_name)
-        there = sum(not TopicName.parse(other).reserved for other in known)
+        there = await self._counts.persistent(name.namespace_name)
         if not name.persistent:
             there += len(self.non_persistent(name.namespace_name))
         if there + more > cap:

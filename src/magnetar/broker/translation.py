@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from magnetar.errors import BrokerError, InternalError, MetadataFailure, PersistenceFailure
+from magnetar.errors import BrokerError, InternalError, InvalidRequest, MetadataFailure, PersistenceFailure
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.metadata.interface import MetadataError
+from magnetar.metadata.interface import MetadataError, NodeTooLarge
 
 
 def to_broker_error(error: Exception) -> BrokerError:
     """What a client is told of an error from the layers below."""
     if isinstance(error, BrokerError):
         return error
+    if isinstance(error, NodeTooLarge):
+        return InvalidRequest(str(error))
     if isinstance(error, MetadataError):
         return MetadataFailure(f"Metadata store: {error}")
     if isinstance(error, LedgerError | ManagedLedgerError):

@@ -165,6 +165,7 @@ class Settings:
     magnetar_cursor_write_interval_ms: int
     magnetar_read_plan_max_seconds: int
     magnetar_disk_reserve_bytes: int
+    magnetar_http_allowed_origins: tuple[str, ...]
     gc_wait_time: int
     minor_compaction_threshold: float
     minor_compaction_interval: int

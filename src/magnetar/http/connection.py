@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 import h11
 
+from magnetar.http.bodies import Bodies
 from magnetar.http.message import Request, Response, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
 from magnetar.io.slices import Slice, let_others
@@ -27,6 +28,8 @@ class HttpLimits:
     """Bounds on what one client may cost."""
 
     body_bytes: int = 8 << 20
+    bodies_bytes: int = 64 << 20
+    """Of all requests together."""
     head_bytes: int = 8192
     connections: int = 2048
     request_seconds: float = 30.0
@@ -42,6 +45,7 @@ class Owner(Protocol):
 
     io: Io
     limits: HttpLimits
+    bodies: Bodies
 
     def admit(self, connection: HttpConnection) -> bool:
         """False when there are too many connections, or the server stops."""
@@ -95,6 +99,7 @@ class HttpConnection:
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True
+        self._drop_body()
         self._expect(None)
         self.resume_writing()
         self._owner.forget(self)
@@ -142,12 +147,14 @@ class HttpConnection:
                 if len(self._body) > self._owner.limits.body_bytes:
                     self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
                     return
+                self._owner.bodies.grew(self, len(event.data))
+                if self._closing:
+                    return
             elif isinstance(event, h11.EndOfMessage):
                 self._start_answering()
 
     def _accept_head(self, head: h11.Request) -> bool:
         self._head = head
-        self._body.clear()
         size = len(head.target) + sum(len(name) + len(value) + 4 for name, value in head.headers)
         if size > self._owner.limits.head_bytes:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large")
@@ -167,12 +174,17 @@ class HttpConnection:
         self._answering = True
         self._expect(None)
         self._transport.pause_reading()
-        request = _request_of(head, bytes(self._body))
-        self._body.clear()
+        self._owner.bodies.complete(self)
+        body, self._body = self._body, bytearray()
+        local = self._transport.get_extra_info("sockname")
+        request = _request_of(head, body, str(local[0]) if isinstance(local, tuple) else "")
         self._loop.create_task(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
-        response = await self._owner.answer(request)
+        try:
+            response = await self._owner.answer(request)
+        finally:
+            self._owner.bodies.gone(self)
         if self._transport is None:
             return
         try:
@@ -235,9 +247,19 @@ class HttpConnection:
             self._transport.resume_reading()
         self._read(lambda: None)
 
+    def refuse_body(self) -> None:
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "The bodies of all requests together are too large")
+
+    def _drop_body(self) -> None:
+        """Lets go of a body that is not complete, or will not be answered."""
+        if not self._answering:
+            self._owner.bodies.gone(self)
+        self._body = bytearray()
+
     def _refuse(self, status: int, reason: str) -> None:
         """Answers an error outside any handler, and closes."""
         self._closing = True
+        self._drop_body()
         if self._transport is None:
             return
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -288,7 +310,7 @@ class HttpConnection:
             self._transport.abort()
 
 
-def _request_of(head: h11.Request, body: bytes) -> Request:
+def _request_of(head: h11.Request, body: bytearray, local_host: str) -> Request:
     target = head.target.decode("ascii", "replace")
     path, _, query = target.partition("?")
     if not path.startswith("/"):
@@ -300,6 +322,7 @@ def _request_of(head: h11.Request, body: bytes) -> Request:
         query=dict(parse_qsl(query, keep_blank_values=True)),
         headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
         body=body,
+        local_host=local_host,
     )
 
 

@@ -44,7 +44,7 @@ async def expire_to(application: Application, request: Request) -> Response:
 
 
 async def analyze(application: Application, request: Request) -> Response:
-    given = request.json() if request.body.strip() not in (b"", b"null") else None
+    given = request.json() if request.has_value else None
     return json_response(
         await application.broker.admin.backlogs.analyze(
             topic_of(request.variables),

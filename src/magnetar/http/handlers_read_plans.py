@@ -36,7 +36,7 @@ async def release(application: Application, request: Request) -> Response:
 
 
 def _body(request: Request, *known: str) -> dict[str, Any]:
-    if not request.body.strip():
+    if not request.has_body:
         return {}
     value = request.json()
     if not isinstance(value, dict):

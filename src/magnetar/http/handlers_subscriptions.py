@@ -35,7 +35,7 @@ async def create(application: Application, request: Request) -> Response:
 
 def _start(request: Request) -> tuple[tuple[int, int] | None, Mapping[str, str]]:
     """Where a subscription begins, and its properties; None: with what comes from now on."""
-    if not request.body.strip() or request.body.strip() == b"null":
+    if not request.has_value:
         return None, {}
     value = request.json()
     if value in ("earliest", "latest"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from magnetar.errors import BrokerError, InvalidRequest
 
 JSON_TYPE = "application/json"
+_NULL = re.compile(rb"\s*null\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,23 @@ class Request:
     """Decoded; of repeated names the last one."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case; of repeated names the last one."""
-    body: bytes = b""
+    body: bytes | bytearray = b""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What stood in the places of the pattern's variables, decoded."""
+    local_host: str = ""
+    """The address of this machine that the client reached; empty when nobody knows."""
+    parse: Callable[[bytes | bytearray], Any] = json.loads
+    """Makes a value of the body, or tells what became of that before."""
+
+    @property
+    def has_body(self) -> bool:
+        """Whether there is more than white space."""
+        return bool(self.body) and not self.body.isspace()
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is more than white space or ``null``."""
+        return self.has_body and not _NULL.fullmatch(self.body)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A query parameter that is ``true`` or not."""
@@ -38,10 +54,10 @@ class Request:
 
         :raises InvalidRequest: it is empty or not JSON
         """
-        if not self.body.strip():
+        if not self.has_body:
             raise InvalidRequest("The request entity cannot be empty.")
         try:
-            return json.loads(self.body)
+            return self.parse(self.body)
         except ValueError as error:
             raise InvalidRequest(f"The body is not JSON: {error}") from error
         except RecursionError as error:

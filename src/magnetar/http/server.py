@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from magnetar.errors import BrokerError, NotSupported
+from magnetar.http.bodies import Bodies
 from magnetar.http.connection import HttpConnection, HttpLimits
 from magnetar.http.endpoints import ENDPOINTS
+from magnetar.http.large_json import LARGE_BYTES, parse_large
 from magnetar.http.message import Request, Response, error_response, refusal
-from magnetar.http.routing import Application, Found, Router
-from magnetar.io.interfaces import Io, Listener
+from magnetar.http.origins import Origins
+from magnetar.http.routing import Application, Found, Handler, Router
+from magnetar.io.interfaces import Io, Listener, Worker
+from magnetar.io.jobs import run_job
+from magnetar.io.turns import Turns
 
 log = logging.getLogger("magnetar.http")
 
@@ -19,9 +26,14 @@ log = logging.getLogger("magnetar.http")
 class HttpServer:
     """Serves the endpoint table for one broker, from the moment it is given one."""
 
-    def __init__(self, io: Io, limits: HttpLimits | None = None) -> None:
+    def __init__(self, io: Io, limits: HttpLimits | None = None, origins: Origins | None = None) -> None:
+        """:param origins: which pages may change something; None: only those of the loopback addresses"""
         self.io = io
         self.limits = limits or HttpLimits()
+        self.bodies = Bodies(self.limits.bodies_bytes)
+        self._origins = origins or Origins()
+        self._large = Turns(io.loop)
+        self._parser: Worker | None = None
         self._application: Application | None = None
         self._router = Router(ENDPOINTS)
         self._connections: set[HttpConnection] = set()
@@ -51,12 +63,14 @@ class HttpServer:
             self._listener.close()
         for connection in tuple(self._connections):
             connection.close_when_idle()
-        if not self._connections:
-            return
-        self._empty = self.io.loop.create_future()
-        expiry = self.io.loop.call_later(grace_seconds, self._grace_ended)
-        await self._empty
-        expiry.cancel()
+        if self._connections:
+            self._empty = self.io.loop.create_future()
+            expiry = self.io.loop.call_later(grace_seconds, self._grace_ended)
+            await self._empty
+            expiry.cancel()
+        if self._parser is not None:
+            self._parser.close()
+            self._parser = None
 
     def _grace_ended(self) -> None:
         log.warning("requests were still in progress", extra={"connections": len(self._connections)})
@@ -82,11 +96,18 @@ class HttpServer:
         application = self._application
         if application is None:
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
+        refused = self._origins.refusal(request, self.port)
+        if refused is not None:
+            log.warning("request of a foreign page refused", extra=_named(request))
+            return error_response(HTTPStatus.FORBIDDEN, refused)
         found = self._router.find(request.method, request.path)
         if not isinstance(found, Found):
             return _not_served(request, found)
         try:
-            return await found.handler(application, _with_variables(request, found))
+            prepared = replace(request, variables=found.variables)
+            if len(request.body) <= LARGE_BYTES:
+                return await found.handler(application, prepared)
+            return await self._answer_large(application, found.handler, prepared)
         except BrokerError as error:
             if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
                 log.warning("request failed", extra=_named(request), exc_info=error)
@@ -97,11 +118,26 @@ class HttpServer:
                 HTTPStatus.INTERNAL_SERVER_ERROR, "An internal error; the log of the broker has the details"
             )
 
+    async def _answer_large(self, application: Application, handler: Handler, request: Request) -> Response:
+        """One after another: what a large body is parsed to may be many times its size."""
+        async with self._large:
+            if self._parser is None:
+                self._parser = self.io.start_worker("http-json")
+            try:
+                value = await run_job(self.io.loop, self._parser, partial(parse_large, request.body))
+            except (ValueError, RecursionError) as error:
+                parse = partial(_raise, error)
+            else:
+                parse = partial(_give, value)
+            return await handler(application, replace(request, parse=parse))
 
-def _with_variables(request: Request, found: Found) -> Request:
-    return Request(
-        request.method, request.path, request.query, request.headers, request.body, found.variables
-    )
+
+def _raise(error: Exception, _body: object) -> Any:
+    raise error
+
+
+def _give(value: Any, _body: object) -> Any:
+    return value
 
 
 def _not_served(request: Request, allowed: frozenset[str]) -> Response:

@@ -146,7 +146,7 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
     """
 
     def shape(request: Request) -> Any:
-        if not request.body.strip() or request.body.strip() == b"null":
+        if not request.has_value:
             if required is not None:
                 raise InvalidRequest(required)
             return None

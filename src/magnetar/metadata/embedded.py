@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -14,8 +15,12 @@ from magnetar.metadata.interface import (
     MetadataUnavailable,
     Node,
     SessionEvent,
+    check_path,
+    check_value,
 )
-from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes, check_path
+from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Operation = tuple[Callable[[SqliteNodes], Any], Any]
@@ -82,6 +87,7 @@ class EmbeddedMetadataStore:
         sequential: bool = False,
     ) -> Node:
         check_path(path)
+        check_value(path, value)
         now_ms = self._io.clock.wall_ms()
         return await self._do(
             lambda nodes: nodes.put(path, value, expected_version, ephemeral, sequential, now_ms)
@@ -164,7 +170,10 @@ class EmbeddedMetadataStore:
             self._idle = None
         for change in changes:
             for listener in self._listeners:
-                listener(change)
+                try:
+                    listener(change)
+                except Exception:
+                    log.exception("a listener to changes of the metadata failed", extra={"path": change.path})
 
     def _fail(self, done: list[Operation], error: BaseException | None) -> None:
         """A transaction that cannot be written leaves nobody knowing what is durable."""

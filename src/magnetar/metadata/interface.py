@@ -2,6 +2,7 @@
 
 Paths are ``/``-separated, absolute and without a trailing slash. A node has a value and a version, 0 when
 made, one more with every put. Parents are made when missing. A put or delete is answered only when durable.
+No piece of a path is empty, ``.`` or ``..``; every operation raises ValueError for what is no path.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class NodeDamaged(MetadataError):
     """What is stored for a node is not what a broker writes."""
 
 
+class NodeTooLarge(MetadataError):
+    """A value is larger than a node's may be; nothing was written."""
+
+
 class SessionEvent(Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
@@ -69,6 +74,29 @@ class SessionEvent(Enum):
 
 MUST_NOT_EXIST = -1
 """As ``expected_version`` of a put: the node must be made by this put."""
+
+
+MAX_VALUE_BYTES = 1024 * 1024
+"""Of a node's value, as ZooKeeper has it."""
+
+
+def check_path(path: str) -> None:
+    """:raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text"""
+    pieces = path.split("/")[1:]
+    absolute = path.startswith("/") and "\0" not in path
+    if not absolute or (path != "/" and any(piece in ("", ".", "..") for piece in pieces)):
+        raise ValueError(f"not a path of a node: {path[:1000]!r}")
+    # SQLite refuses lone surrogates only in the middle of a transaction, which would end the process.
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"not a path of a node: {path[:1000]!r}") from error
+
+
+def check_value(path: str, value: bytes) -> None:
+    """:raises NodeTooLarge: it is more than :data:`MAX_VALUE_BYTES`"""
+    if len(value) > MAX_VALUE_BYTES:
+        raise NodeTooLarge(f"{path}: {len(value)} bytes, at most {MAX_VALUE_BYTES} are allowed in a node")
 
 
 class MetadataStore(Protocol):
@@ -88,6 +116,7 @@ class MetadataStore(Protocol):
         :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only makes; any other
             replaces that version
         :raises BadVersion: the condition does not hold
+        :raises NodeTooLarge: the value has more than :data:`MAX_VALUE_BYTES`
         """
         ...
 
@@ -106,7 +135,10 @@ class MetadataStore(Protocol):
         ...
 
     def listen(self, listener: Callable[[Change], None]) -> None:
-        """Calls ``listener`` in the loop after each change, also those made here."""
+        """Calls ``listener`` in the loop after each change, also those made here.
+
+        What it raises is logged, and keeps nobody else from hearing.
+        """
         ...
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None: ...

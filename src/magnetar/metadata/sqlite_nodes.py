@@ -38,17 +38,6 @@ _TABLES = (
 _SEQUENCE_DIGITS = 10
 
 
-def check_path(path: str) -> None:
-    """:raises ValueError: the path is not absolute, ends in a slash, has an empty element or is no text"""
-    if not path.startswith("/") or (path.endswith("/") and path != "/") or "//" in path or "\0" in path:
-        raise ValueError(f"not a path of a node: {path!r}")
-    # SQLite refuses lone surrogates only in the middle of a transaction, which would end the process.
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"not a path of a node: {path!r}") from error
-
-
 def parent_of(path: str) -> str:
     """The path above ``path``; ``/`` for those at the top, the empty string for ``/`` itself."""
     if path == "/":

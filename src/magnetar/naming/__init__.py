@@ -9,10 +9,12 @@ from magnetar.naming.hashes import (
     murmur3_positive,
     topic_list_hash,
 )
+from magnetar.naming.name_rules import MAX_NAME_BYTES, check_subscription_name
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece, encode_path_piece
 
 __all__ = [
+    "MAX_NAME_BYTES",
     "BundleRange",
     "Bundles",
     "Domain",
@@ -20,6 +22,7 @@ __all__ = [
     "NamespaceName",
     "TopicName",
     "bundle_hash",
+    "check_subscription_name",
     "decode_path_piece",
     "encode_path_piece",
     "java_string_hash",

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import check_length, check_path_piece
 
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 
@@ -14,10 +15,13 @@ def check_part(kind: str, part: str) -> None:
     """Checks one part of a name.
 
     :param kind: what it names, for the message
-    :raises InvalidName: it is empty or has characters other than letters, digits and ``-=:._``
+    :raises InvalidName: it is empty, too long, ``.`` or ``..``, or has characters other than letters, digits
+        and ``-=:._``
     """
+    check_length(kind, part)
     if not _PART.fullmatch(part):
         raise InvalidName(f"invalid {kind} name {part!r}: letters, digits and -=:._ are allowed")
+    check_path_piece(kind, part)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,10 +36,12 @@ class NamespaceName:
         if self.cluster is not None:
             check_part("cluster", self.cluster)
         check_part("namespace", self.local)
+        check_length("namespace", str(self))
 
     @classmethod
     def parse(cls, text: str) -> NamespaceName:
         """:raises InvalidName: it is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``"""
+        check_length("namespace", text)
         parts = text.split("/")
         if len(parts) == 2:
             return cls(parts[0], None, parts[1])

@@ -8,9 +8,12 @@ from urllib.parse import quote_plus, unquote_plus
 
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import bundle_hash
+from magnetar.naming.name_rules import MAX_NAME_BYTES, check_length, check_path_piece
 from magnetar.naming.namespace_name import NamespaceName
 
 PARTITION_SUFFIX = "-partition-"
+_SURELY_SHORT = MAX_NAME_BYTES // 8
+"""Characters: a name with so few is not looked at more closely. Clusters are in names of old only."""
 _DEFAULT_NAMESPACE = NamespaceName("public", None, "default")
 
 
@@ -37,6 +40,16 @@ def _partition_index(local: str) -> int:
     return index if str(index) == digits and index < 1 << 31 else -1
 
 
+def _check_topic_length(text: str) -> None:
+    """The number of a partition does not count: a topic's partitions have names when the topic has.
+
+    :raises InvalidName: it is longer than names may be
+    """
+    if len(text) * 4 > MAX_NAME_BYTES:
+        whole = text.rpartition(PARTITION_SUFFIX)[0] if _partition_index(text) >= 0 else text
+        check_length("topic", whole)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicName:
     domain: Domain
@@ -45,10 +58,14 @@ class TopicName:
     """As clients write it; not encoded. In legacy names it may hold slashes."""
 
     def __post_init__(self) -> None:
+        namespace = self.namespace_name
+        if len(self.local) + len(namespace.tenant) + len(namespace.local) > _SURELY_SHORT:
+            _check_topic_length(str(self))
         if not self.local or self.local.isspace():
             raise InvalidName(f"invalid topic name '{self}': the local name is empty")
         if self.local.startswith(PARTITION_SUFFIX) and _partition_index(self.local) >= 0:
             raise InvalidName(f"invalid topic name '{self}': the partition of a topic with an empty name")
+        check_path_piece("topic", self.local)
         if "/" in self.local and not self.namespace_name.legacy:
             raise InvalidName(f"invalid topic name '{self}': a slash in the local name")
 
@@ -58,6 +75,7 @@ class TopicName:
 
         :raises InvalidName: the number of parts, the domain or a part is wrong
         """
+        _check_topic_length(text)
         domain_text, separator, rest = text.partition("://")
         if not separator:
             return cls._parse_short(text)

@@ -18,6 +18,7 @@ from magnetar import __version__, hot
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.connection import HttpLimits
 from magnetar.http.metrics import MetricsOptions
+from magnetar.http.origins import Origins
 from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.http.services import BrokerServices
@@ -167,7 +168,7 @@ async def _serve(
     io = real_io(loop, options.data_dir)
     settings = loaded.settings
     host = advertised_host(settings)
-    http = HttpServer(io, _http_limits(settings))
+    http = HttpServer(io, _http_limits(settings), _http_origins(settings, host))
     with taken_port("HTTP", "--http-port", settings.web_service_port):
         await http.start(settings.bind_address, settings.web_service_port)
     broker = make_broker(Place(io, settings, loaded.texts, host, http.port))
@@ -228,6 +229,14 @@ def _http_limits(settings: Settings) -> HttpLimits:
         head_bytes=settings.http_max_request_header_size,
         connections=settings.max_http_server_connections,
     )
+
+
+def _http_origins(settings: Settings, host: str) -> Origins:
+    """:raises SettingsContradict: what is allowed is no origin"""
+    try:
+        return Origins((settings.bind_address, host), settings.magnetar_http_allowed_origins)
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
 
 
 def _metrics_options(settings: Settings) -> MetricsOptions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from magnetar.broker.outgoing import (
@@ -22,9 +24,18 @@ class Socket:
         self.unsent = 0
         self.closing = False
         self.limits: tuple[int, int] = (0, 0)
+        self.aborted = False
+        self.paused: Callable[[], None] = lambda: None
+        """Called when it has more than it wants."""
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         self.limits = (high, low)
+        if self.unsent > high:
+            self.paused()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.unsent = 0
 
     def write(self, data: bytes | bytearray) -> None:
         self.written.append(bytes(data))
@@ -149,3 +160,34 @@ def test_what_goes_with_its_connection_is_unsent_no_more(world: World) -> None:
     assert world.unsent.used == 0
     world.turn()
     assert world.unsent.used == 0
+
+
+def test_answers_nobody_takes_stop_reading_sooner_when_all_together_have_too_much(world: World) -> None:
+    for _ in range(4):
+        world.another()[0].queue(bytes(MESSAGES_HIGH_WATER))
+    stopped: list[bool] = []
+    outgoing, socket = (
+        Outgoing(world.simulation.io.loop, lambda: None, stopped.append, world.unsent),
+        Socket(),
+    )
+    socket.paused = outgoing.pause
+    outgoing.use(socket)
+    outgoing.queue(bytes(5 * TIGHT_HIGH_WATER))
+    world.turn()
+    assert stopped == [True]
+    outgoing.resume()
+    assert stopped == [True, False]
+
+
+def test_far_beyond_the_budget_the_fullest_are_closed(world: World) -> None:
+    """A thousand clients that take none of their answers took gigabytes."""
+    others = [world.another() for _ in range(100)]
+    for number, (other, socket) in enumerate(others):
+        other.queue(bytes(MESSAGES_HIGH_WATER + number))
+        world.turn()
+        world.simulation.loop.run_for(0.2)
+        if socket.aborted:
+            other.use(None)
+    world.outgoing.room  # noqa: B018 - whoever asks counts again
+    assert world.unsent.used <= 13 * MESSAGES_HIGH_WATER
+    assert sum(socket.aborted for _, socket in others) >= 88

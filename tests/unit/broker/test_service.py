@@ -13,8 +13,9 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_base import TopicSettings
-from magnetar.errors import NamespaceNotFound, TopicNotFound
+from magnetar.errors import InvalidName, NamespaceNotFound, TopicNotFound
 from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://public/default/t")
@@ -85,3 +86,15 @@ def test_stopping_closes_everything() -> None:
     assert all(topic.closing for topic in topics)
     assert not brokers.broker.topics
     assert not brokers.world.managed.opened
+
+
+@pytest.mark.parametrize("name", ["x" * 1001, "..", ""])
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_subscriptions_have_names_that_metadata_can_hold(domain: str, name: str) -> None:
+    brokers = Brokers()
+    topic = brokers.world.run(
+        brokers.broker.topic(TopicName.parse(f"{domain}://public/default/t"), create=True)
+    )
+    with pytest.raises(InvalidName, match="invalid subscription name"):
+        brokers.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+    assert not topic.subscriptions

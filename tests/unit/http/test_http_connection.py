@@ -300,3 +300,110 @@ def test_before_there_is_a_broker_all_answers_are_503() -> None:
         await server.stop(1.0)
 
     asyncio.run(run())
+
+
+POST = b"PUT /admin/v2/persistent/public/default/p/partitions HTTP/1.1\r\nHost: x\r\n"
+
+
+def _body_head(size: int) -> bytes:
+    return POST + b"Content-Length: %d\r\n\r\n" % size
+
+
+def test_bodies_of_all_requests_together_are_bounded_and_small_ones_are_served() -> None:
+    """Two thousand connections with 8 MiB each were 16 GiB."""
+
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        hoarders = [await connect(server) for _ in range(20)]
+        most = 0
+        for _, writer in hoarders:
+            writer.write(_body_head(400_000) + b" " * 300_000)
+        for _ in range(100):
+            await asyncio.sleep(0.005)
+            most = max(most, sum(len(connection._body) for connection in server._connections))
+        assert 0 < most <= 1_000_000
+        assert (await exchange(server, _body_head(1) + b"4"))[0] == 204
+        served = 0
+        for reader, writer in hoarders:
+            writer.write(b" " * 99_999 + b"4")
+            # Who is refused while it sends may see no more than the end of its connection.
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                status = (await one_answer(reader))[0]
+                assert status in (204, 503)
+                served += status == 204
+            writer.close()
+        assert 1 <= served <= 3
+        await until(lambda: server.bodies.used == 0)
+
+    limits = replace(LIMITS, body_bytes=1_000_000, connections=100)
+    serve(test, replace(limits, bodies_bytes=1_000_000))
+
+
+def test_bodies_that_never_come_whole_are_forgotten_with_their_connections() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        for _ in range(3):
+            _, writer = await connect(server)
+            writer.write(_body_head(900) + bytes(800))
+            await until(lambda: server.bodies.used == 800)
+            writer.close()
+            await until(lambda: server.bodies.used == 0)
+        assert (await exchange(server, _body_head(900) + bytes(900)))[0] == 400
+        assert server.bodies.used == 0
+
+    serve(test)
+
+
+def test_a_large_body_does_not_keep_the_loop() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        reader, writer = await connect(server)
+        body = b"[" + b",".join(b'{"a":[%d]}' % number for number in range(200_000)) + b"]"
+        writer.write(_body_head(len(body)) + body)
+        await until(lambda: any(connection._answering for connection in server._connections))
+        turns = 0
+        answer = asyncio.ensure_future(one_answer(reader))
+        while not answer.done():
+            await asyncio.sleep(0)
+            turns += 1
+        status, _, found = answer.result()
+        assert status == 400
+        assert found.startswith(b'{"reason":')
+        assert turns > 40
+        writer.close()
+
+    serve(test, replace(LIMITS, body_bytes=8 << 20))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b" " * 70_000 + b"4", 204, b""),
+        (b" " * 70_000 + b"{", 400, b"The body is not JSON"),
+        (b"[" * 70_000, 400, b"nested too deeply"),
+        (b'"' + b"\xff" * 70_000 + b'"', 400, b"The body is not JSON"),
+        (b"\xef\xbb\xbf" + b" " * 70_000 + b"4", 204, b""),
+    ],
+)
+def test_large_bodies_are_read_as_small_ones_are(body: bytes, status: int, reason: bytes) -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        found, _, text, _ = await exchange(server, _body_head(len(body)) + body)
+        assert found == status
+        assert reason in text
+        if status == 204:
+            assert broker.asked[0][2] == 4
+
+    serve(test, replace(LIMITS, body_bytes=8 << 20))
+
+
+def test_a_page_from_elsewhere_changes_nothing() -> None:
+    async def test(server: HttpServer, broker: StandInBroker) -> None:
+        foreign = b"Origin: http://evil.example\r\nContent-Length: 1\r\n\r\n4"
+        status, _, body, _ = await exchange(server, POST + foreign)
+        assert status == 403
+        assert b"http://evil.example" in body
+        assert broker.asked == []
+        own = b"Origin: http://127.0.0.1:%d\r\nContent-Length: 1\r\n\r\n4" % server.port
+        assert (await exchange(server, POST + own))[0] == 204
+        assert (await exchange(server, GET.replace(b"x\r\n", b"x\r\nOrigin: http://evil.example\r\n")))[
+            0
+        ] == 200
+
+    serve(test)

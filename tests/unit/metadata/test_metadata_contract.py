@@ -11,6 +11,7 @@ import pytest
 from magnetar.io.real import real_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import (
+    MAX_VALUE_BYTES,
     MUST_NOT_EXIST,
     BadVersion,
     Change,
@@ -19,6 +20,7 @@ from magnetar.metadata.interface import (
     MetadataUnavailable,
     NodeMissing,
     NodeNotEmpty,
+    NodeTooLarge,
     SessionEvent,
 )
 
@@ -199,10 +201,42 @@ def test_session_and_close(run: Callable[..., None]) -> None:
     run(life, later)
 
 
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/a\0", "/a\ud800"])
+@pytest.mark.parametrize(
+    "path", ["", "a", "/a/", "//", "/a//b", "/a\0", "/a\ud800", "/.", "/a/..", "/a/./b", "a/b"]
+)
 def test_wrong_paths_are_refused(run: Callable[..., None], path: str) -> None:
     async def life(store: MetadataStore) -> None:
         with pytest.raises(ValueError, match="not a path"):
             await store.put(path, b"")
+
+    run(life)
+
+
+def test_values_have_a_bound(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        most = b"x" * MAX_VALUE_BYTES
+        assert (await store.put("/a", most)).version == 0
+        with pytest.raises(NodeTooLarge, match=f"at most {MAX_VALUE_BYTES} are allowed"):
+            await store.put("/a", most + b"x")
+        found = await store.get("/a")
+        assert found is not None
+        assert (found.version, len(found.value)) == (0, MAX_VALUE_BYTES)
+
+    run(life)
+
+
+def test_a_listener_that_fails_keeps_nobody_from_hearing(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        heard: list[Change] = []
+
+        def fail(_change: Change) -> None:
+            raise KeyError("a defect")
+
+        store.listen(fail)
+        store.listen(heard.append)
+        await asyncio.gather(store.put("/a", b""), store.put("/b", b""))
+        await store.put("/c", b"")
+        made = [change.path for change in heard if change.kind is ChangeKind.CREATED]
+        assert made[-3:] == ["/a", "/b", "/c"]
 
     run(life)

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.naming import (
+    MAX_NAME_BYTES,
     Domain,
     InvalidName,
     NamespaceName,
     TopicName,
+    check_subscription_name,
     decode_path_piece,
     encode_path_piece,
 )
@@ -21,9 +23,12 @@ _LINES = (Path(__file__).parent / "data" / "topic_names.tsv").read_text().splitl
 _KNOWN = [line.split("\t") for line in _LINES if "\t" in line]
 _REFUSED = [line for line in _LINES if "\t" not in line]
 
-_PART = st.from_regex(r"[-=:.\w]+", fullmatch=True).filter(str.isascii)
+_PLACES = (".", "..")
+_PART = st.from_regex(r"[-=:.\w]+", fullmatch=True).filter(
+    lambda text: text.isascii() and text not in _PLACES
+)
 _LOCAL = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
-    lambda text: "/" not in text and not text.isspace() and "-partition-" not in text
+    lambda text: "/" not in text and text not in _PLACES and not text.isspace() and "-partition-" not in text
 )
 
 
@@ -130,3 +135,69 @@ def test_namespaces() -> None:
     for wrong in ("", "a", "a/", "a/b/c/d", "a/b c"):
         with pytest.raises(InvalidName):
             NamespaceName.parse(wrong)
+
+
+def _named(local: str) -> str:
+    return f"persistent://public/default/{local}"
+
+
+_ROOM = MAX_NAME_BYTES - len(_named(""))
+
+
+@pytest.mark.parametrize(
+    ("fits", "too_long"),
+    [
+        (_named("x" * _ROOM), _named("x" * (_ROOM + 1))),
+        (_named("é" * (_ROOM // 2)), _named("é" * (_ROOM // 2 + 1))),
+        ("x" * _ROOM, "x" * (_ROOM + 1)),
+        ("t" * 500 + "/" + "n" * 400 + "/t", "t" * 500 + "/" + "n" * 500 + "/t"),
+        (f"persistent://a/{'c' * 400}/n/{'l' * 400}", f"persistent://a/{'c' * 1000}/n/l"),
+        (_named("x" * _ROOM + "-partition-2147483647"), _named("x" * (_ROOM + 1) + "-partition-7")),
+        (_named("x" * _ROOM), "x" * 5_000_000),
+        (_named("x" * _ROOM), "persistent://" + "x" * 5_000_000),
+        (_named("x" * _ROOM), "/" * 5_000_000),
+    ],
+)
+def test_names_that_are_too_long(fits: str, too_long: str) -> None:
+    topic = TopicName.parse(fits)
+    assert TopicName.parse(str(topic)) == topic
+    with pytest.raises(InvalidName, match="at most 1000 are allowed") as refused:
+        TopicName.parse(too_long)
+    assert len(str(refused.value)) < 300
+
+
+def test_partitions_of_any_topic_have_names() -> None:
+    topic = TopicName.parse(_named("x" * _ROOM))
+    assert topic.partition(2**31 - 1).base == topic
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_places_in_a_path_are_no_names(place: str) -> None:
+    for name in (f"{place}/n/t", f"t/{place}/x", f"t/n/{place}", f"persistent://t/{place}/n/x", place):
+        with pytest.raises(InvalidName, match="it stands for a place in a path"):
+            TopicName.parse(name)
+    for name in (f"{place}/n", f"t/{place}", f"t/{place}/n"):
+        with pytest.raises(InvalidName, match="it stands for a place in a path"):
+            NamespaceName.parse(name)
+    with pytest.raises(InvalidName, match="it stands for a place in a path"):
+        check_subscription_name(place)
+    assert TopicName.parse(f"t/n/{place}.x").local == f"{place}.x"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1001, "é" * 501, "x" * 5_000_000])
+def test_names_that_no_subscription_has(name: str) -> None:
+    with pytest.raises(InvalidName, match="invalid subscription name") as refused:
+        check_subscription_name(name)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["x" * 1000, "é" * 500, "...", "a/b", " "])
+def test_names_that_subscriptions_may_have(name: str) -> None:
+    check_subscription_name(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 1001, "x" * 5_000_000, "t/" + "x" * 999])
+def test_namespaces_that_are_too_long(name: str) -> None:
+    with pytest.raises(InvalidName, match="at most 1000 are allowed") as refused:
+        NamespaceName.parse(name)
+    assert len(str(refused.value)) < 300

@@ -30,11 +30,18 @@ async def _answer(connection: Connection, work: Coroutine[Any, Any, None], reque
         connection.send_error(request_id, told)
 
 
+def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]) -> None:
+    """Runs what a request asks for; it is in progress until that has ended."""
+    size = message.ByteSize()
+    connection.requests.began(size)
+    task = connection.broker.io.loop.create_task(work)
+    task.add_done_callback(lambda _done: connection.requests.ended(size))
+
+
 def _request(field: str, handler: Request) -> Handler:
     def handle_request(connection: Connection, command: BaseCommand) -> None:
         message = getattr(command, field)
-        work = handler(connection, message)
-        connection.broker.io.loop.create_task(_answer(connection, work, message.request_id))
+        _begin(connection, message, _answer(connection, handler(connection, message), message.request_id))
 
     return handle_request
 
@@ -43,7 +50,8 @@ def _own_form(field: str, handler: Request) -> Handler:
     """A request whose handler answers errors itself, in the answer's own form."""
 
     def handle_request(connection: Connection, command: BaseCommand) -> None:
-        connection.broker.io.loop.create_task(handler(connection, getattr(command, field)))
+        message = getattr(command, field)
+        _begin(connection, message, handler(connection, message))
 
     return handle_request
 

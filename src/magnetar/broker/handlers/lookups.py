@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from magnetar.broker.connection import Connection
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topic_lists import TopicList
 from magnetar.broker.wire_ids import signed
 from magnetar.errors import NamespaceNotFound
 from magnetar.io.slices import each
@@ -26,11 +28,12 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
     response.request_id = request.request_id
     try:
         broker = connection.broker
-        name = broker.parse_topic(request.topic)
-        if request.metadata_auto_creation_enabled:
-            response.partitions = await broker.creation.partitions_or_create(name)
-        else:
-            response.partitions = await broker.creation.existing_partitions(name)
+        with broker.lookup_in_progress():
+            name = broker.parse_topic(request.topic)
+            if request.metadata_auto_creation_enabled:
+                response.partitions = await broker.creation.partitions_or_create(name)
+            else:
+                response.partitions = await broker.creation.existing_partitions(name)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = connection.broker.told(error)
@@ -63,7 +66,13 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
     """GET_TOPICS_OF_NAMESPACE → all, or those that match; without them when the hash is the same."""
-    broker = connection.broker
+    with connection.broker.lookup_in_progress():
+        async with connection.requests.large_answer():
+            if not connection.closed:
+                connection.send(await _topics_answer(connection.broker, request))
+
+
+async def _topics_answer(broker: BrokerService, request: CommandGetTopicsOfNamespace) -> BaseCommand:
     mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
     try:
         names = await broker.topic_names(request.namespace, mode=mode)
@@ -92,7 +101,7 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
         response.topics.extend(names)
     response.filtered = matches is not None
     response.topics_hash = digest
-    connection.send(answer)
+    return answer
 
 
 async def watch_topic_list(connection: Connection, request: CommandWatchTopicList) -> None:
@@ -100,9 +109,13 @@ async def watch_topic_list(connection: Connection, request: CommandWatchTopicLis
     broker = connection.broker
     watcher_id = signed(request.watcher_id)
     namespace = broker.parse_namespace(request.namespace)
-    watched = await broker.topic_lists.watch(connection, watcher_id, namespace, request.topics_pattern)
-    if watched is None:
-        return
+    async with connection.requests.large_answer():
+        watched = await broker.topic_lists.watch(connection, watcher_id, namespace, request.topics_pattern)
+        if watched is not None:
+            connection.send(_watch_answer(request, watched))
+
+
+def _watch_answer(request: CommandWatchTopicList, watched: TopicList) -> BaseCommand:
     answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
     response = answer.watchTopicListSuccess
     response.request_id = request.request_id
@@ -110,7 +123,7 @@ async def watch_topic_list(connection: Connection, request: CommandWatchTopicLis
     response.topics_hash = watched.digest()
     if request.topics_hash != response.topics_hash:
         response.topic.extend(watched.names)
-    connection.send(answer)
+    return answer
 
 
 async def close_topic_list(connection: Connection, request: CommandWatchTopicListClose) -> None:

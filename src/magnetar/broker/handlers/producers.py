@@ -83,7 +83,9 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     turn = await topic.add_producer(producer)
     if turn is not None:
         _send_success(connection, request.request_id, producer, ready=False)
-        if not await turn:
+        with connection.requests.set_aside():
+            its_turn = await turn
+        if not its_turn:
             return
     if producer.closed or not _is_wanted(connection, producer_id, opening):
         topic.remove_producer(producer)

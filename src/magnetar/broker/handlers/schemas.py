@@ -18,11 +18,14 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
     try:
         name = broker.parse_topic(request.topic)
         version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
-        found = await broker.schemas.get(name.schema_path, version)
-        if found is None:
-            raise TopicNotFound(f"Topic not found or no-schema {request.topic}")
-        fill_wire(response.schema, name.schema_path, found.data)
-        response.schema_version = version_bytes(found.version)
+        async with connection.requests.large_answer():
+            found = await broker.schemas.get(name.schema_path, version)
+            if found is None:
+                raise TopicNotFound(f"Topic not found or no-schema {request.topic}")
+            fill_wire(response.schema, name.schema_path, found.data)
+            response.schema_version = version_bytes(found.version)
+            connection.send(answer)
+            return
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = broker.told(error)
         response.ClearField("schema")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
+from magnetar.io.slices import each
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
 from magnetar.ledger.embedded.index_lookup import IndexLookup
@@ -243,7 +244,7 @@ class Compaction:
         loop, worker = self._io.loop, self._worker
         try:
             indexes = await run_job(loop, worker, lambda: self._indexes(sorted(sources)))
-            parts = self._live_parts(indexes)
+            parts = await self._live_parts(indexes)
             rewritten = await self._write(parts, iter(ids))
             ledgers = {ledger_id for _, ledger_id, _ in indexes}
             if not self._stopping:
@@ -331,24 +332,29 @@ class Compaction:
         self.finished()
 
     def _indexes(self, segment_ids: list[int]) -> list[tuple[int, int, PartIndex]]:
-        """(segment id, ledger id, part) of all parts. Runs on the worker."""
-        return [
+        """(segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker."""
+        found = [
             (segment_id, ledger_id, part)
             for segment_id in segment_ids
             for ledger_id, part in self._segments.lookup.all_parts(segment_id)
         ]
+        found.sort(key=lambda index: (index[1], index[2].first_entry_id))
+        return found
 
-    def _live_parts(self, indexes: list[tuple[int, int, PartIndex]]) -> list[_LivePart]:
-        """Those of the parts that somebody still wants, by ledger and entry."""
-        live = []
-        for segment_id, ledger_id, part in indexes:
+    async def _live_parts(self, indexes: list[tuple[int, int, PartIndex]]) -> list[_LivePart]:
+        """Those of the parts, by ledger and entry, that somebody still wants."""
+        live: list[_LivePart] = []
+
+        def take(index: tuple[int, int, PartIndex]) -> None:
+            segment_id, ledger_id, part = index
             row = self._table.rows.get(ledger_id)
             if row is None:
-                continue
+                return
             place = row.part_of(part.first_entry_id)
             if place is not None and place[0] == segment_id:
                 live.append(_LivePart(ledger_id, segment_id, part, row.forgotten))
-        live.sort(key=lambda entry: (entry.ledger_id, entry.runs.first_entry_id))
+
+        await each(self._io, "compaction", indexes, take)
         return live
 
     def _begin(self, parts: list[_LivePart], opened: dict[int, File], ids: Iterator[int]) -> Rewriting:

@@ -172,11 +172,10 @@ class Maintenance:
         rows = self._table.rows
         for segment, next_sequence in segments:
             parts = [entry for entry in segment.index.parts() if entry[0] in rows]
-            data = encode_index(segment.segment_id, segment.end, parts)
-            size = await self._job(partial(self._write_sealed, segment, data))
+            sealed = await self._job(partial(self._write_sealed, segment, parts))
             for ledger_id, part in parts:
                 self._lookup.cache.put(segment.segment_id, ledger_id, part)
-            self.add_sealed([_sealed(segment, size, [part for _, part in parts])])
+            self.add_sealed([sealed])
             del self._lookup.growing[segment.segment_id]
             self._reads.unpin(segment.segment_id)
             self.log_start = (segment.segment_id + 1, next_sequence)
@@ -187,9 +186,11 @@ class Maintenance:
         await self._job(self._files.sync_directory)
         await self.checkpoint()
 
-    def _write_sealed(self, segment: LogSegment, index: bytes) -> int:
-        self._files.write_index(segment.segment_id, index)
-        return self._files.trim(segment.file, segment.end)
+    def _write_sealed(self, segment: LogSegment, parts: list[tuple[int, PartIndex]]) -> SealedSegment:
+        """Runs on the worker: an index may have 100,000 runs."""
+        self._files.write_index(segment.segment_id, encode_index(segment.segment_id, segment.end, parts))
+        size = self._files.trim(segment.file, segment.end)
+        return _sealed(segment, size, [part for _, part in parts])
 
     async def _retire(self) -> None:
         """Recycles or removes dead segments that nobody reads."""

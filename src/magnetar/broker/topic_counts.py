@@ -1,0 +1,82 @@
+"""How many topics namespaces have, for those that may have so many only."""
+
+from __future__ import annotations
+
+from magnetar.managed_ledger.opening import ROOT
+from magnetar.metadata.interface import Change, ChangeKind, MetadataStore, SessionEvent
+from magnetar.naming.namespace_name import NamespaceName
+
+_MOST_NAMES = 1_000_000
+"""Held in memory at most; beyond it all are forgotten, and counted again when somebody asks."""
+
+_SYSTEM = "__"
+
+
+class TopicCounts:
+    """Each namespace is listed once; what is made and deleted from then on is told by the metadata."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._known: dict[str, set[str]] = {}
+        self._early: dict[str, list[Change]] = {}
+        """What happened to namespaces that are being listed."""
+        self._held = 0
+        metadata.listen(self._changed)
+        metadata.listen_session(self._session_changed)
+
+    async def persistent(self, namespace: NamespaceName) -> int:
+        """Persistent topics, each partition one, without the system's own."""
+        path = f"{ROOT}/{namespace.path}/persistent"
+        while path not in self._known:
+            await self._list(path)
+        return len(self._known[path])
+
+    async def _list(self, path: str) -> None:
+        early = self._early.setdefault(path, [])
+        try:
+            children = await self._metadata.children(path)
+        finally:
+            early_is_over = self._early.get(path) is not early
+            if not early_is_over:
+                del self._early[path]
+        if early_is_over:
+            # Somebody else who listed it was first; what happened since then is not in this list.
+            return
+        names = {child for child in children if not child.startswith(_SYSTEM)}
+        for change in early:
+            _apply(names, change)
+        if self._held + len(names) > _MOST_NAMES:
+            self._forget()
+        self._held += len(names)
+        self._known[path] = names
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._held = 0
+
+    def _changed(self, change: Change) -> None:
+        if not (self._known or self._early) or change.kind not in (ChangeKind.CREATED, ChangeKind.DELETED):
+            return
+        parent = change.path.rpartition("/")[0]
+        early = self._early.get(parent)
+        if early is not None:
+            early.append(change)
+        names = self._known.get(parent)
+        if names is not None:
+            self._held += _apply(names, change)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is not SessionEvent.CONNECTED:
+            # Nobody knows what was not told.
+            self._forget()
+
+
+def _apply(names: set[str], change: Change) -> int:
+    """Takes note of a topic that was made or deleted; returns how many there are more."""
+    name = change.path.rpartition("/")[2]
+    before = len(names)
+    if change.kind is ChangeKind.DELETED:
+        names.discard(name)
+    elif not name.startswith(_SYSTEM):
+        names.add(name)
+    return len(names) - before

@@ -1,0 +1,38 @@
+"""What every name keeps to: its length, and that it can be a piece of a path in the metadata."""
+
+from __future__ import annotations
+
+from magnetar.naming.errors import InvalidName
+
+MAX_NAME_BYTES = 1000
+"""In UTF-8, of a tenant, a namespace, a subscription, or of a topic with all that is in front of it. Paths in
+the metadata, where a byte may take three, and lists in one frame stay far from their bounds."""
+
+_SHOWN = 100
+"""Characters of a name that is too long that an error shows."""
+
+
+def check_length(kind: str, name: str) -> None:
+    """:raises InvalidName: the name is longer than :data:`MAX_NAME_BYTES`"""
+    if len(name) * 4 <= MAX_NAME_BYTES:
+        return
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size > MAX_NAME_BYTES:
+        shown = f"{name[:_SHOWN]}…"
+        raise InvalidName(
+            f"invalid {kind} name {shown!r}: {size} bytes, at most {MAX_NAME_BYTES} are allowed"
+        )
+
+
+def check_path_piece(kind: str, name: str) -> None:
+    """:raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper has in no path"""
+    if name in (".", ".."):
+        raise InvalidName(f"invalid {kind} name {name!r}: it stands for a place in a path")
+
+
+def check_subscription_name(name: str) -> None:
+    """:raises InvalidName: it is empty, too long, or ``.`` or ``..``"""
+    if not name:
+        raise InvalidName("invalid subscription name '': it is empty")
+    check_length("subscription", name)
+    check_path_piece("subscription", name)
