@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+import pytest
 from world import World
 
 from magnetar.broker.bootstrap import bootstrap
@@ -155,3 +156,19 @@ def test_what_is_still_on_its_way_when_later_entries_fail_is_not_stored_again() 
     assert client.stored == [1, 2, 3]
     assert client.undecided == [1, 2]
     assert other.stored == [7]
+
+
+@pytest.mark.parametrize("entries", range(6, 40, 3))
+def test_a_crash_behind_trimming_forgets_nothing(entries: int) -> None:
+    """Ledgers went before the snapshot that they were behind of was written: neither told what was stored."""
+    once = Once(ledgers=ManagedLedgerSettings(max_entries_per_ledger=3, min_rollover_ms=0), entries=2)
+    clients = [Client(once.topic, "a"), Client(once.topic, "b")]
+    for number in range(entries):
+        client = clients[number % 5 == 0]
+        client.send(number)
+        while not client.stored or client.stored[-1] != number:
+            once.world.wait(0.001)
+    assert len(list(once.topic.managed_ledger.ledgers)) < entries // 3
+    again = Once(once.world.crash())
+    for client, name in zip(clients, "ab", strict=True):
+        assert again.topic.last_sequence_id(name) == client.stored[-1]
