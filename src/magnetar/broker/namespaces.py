@@ -29,12 +29,16 @@ class Namespaces:
         self._metadata = metadata
         self._known: set[str] = set()
         self._partitions: dict[str, int] = {}
+        self._drops = 0
+        """How often something known was dropped: what was being read then is not to be remembered."""
         metadata.listen(self._changed)
 
     def _changed(self, change: Change) -> None:
         if change.path.startswith(_POLICIES):
+            self._drops += 1
             self._known.clear()
         elif change.path.startswith(_PARTITIONED):
+            self._drops += 1
             self._partitions.clear()
 
     async def check(self, namespace: NamespaceName) -> None:
@@ -42,9 +46,11 @@ class Namespaces:
         path = namespace.path
         if path in self._known:
             return
+        drops = self._drops
         if not await self._metadata.exists(f"{_POLICIES}/{path}"):
             raise NamespaceNotFound("Namespace not found")
-        self._known.add(path)
+        if drops == self._drops:
+            self._known.add(path)
 
     # Partitioned topics
 
@@ -54,6 +60,7 @@ class Namespaces:
         known = self._partitions.get(path)
         if known is not None:
             return known
+        drops = self._drops
         node = await self._metadata.get(path)
         count = 0
         if node is not None:
@@ -63,7 +70,8 @@ class Namespaces:
         if len(self._partitions) >= _MAX_KNOWN:
             # Clients may ask for any name: what is remembered of them is bounded.
             self._partitions.clear()
-        self._partitions[path] = count
+        if drops == self._drops:
+            self._partitions[path] = count
         return count
 
     async def create_partitioned(

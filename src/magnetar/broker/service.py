@@ -438,7 +438,7 @@ class BrokerService:
 
         :raises ServiceNotReady: it is just being closed
         """
-        if topic.closing:
+        if topic.closing or topic.full_name in self._unloading:
             raise ServiceNotReady("Topic is temporarily unavailable")
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
@@ -450,10 +450,10 @@ class BrokerService:
     async def delete_stored_topic(self, name: TopicName) -> None:
         """Removes a topic with everything it stored, whether it is loaded or not."""
         live = self.topics.get(str(name))
-        if live is not None and not live.closing:
+        going = self._unloading.get(str(name))
+        if live is not None and not live.closing and going is None:
             await self.delete_topic(live)
             return
-        going = self._unloading.get(str(name))
         if going is not None:
             await going
         try:

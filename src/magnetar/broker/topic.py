@@ -294,7 +294,7 @@ class Topic(BaseTopic[Subscription]):
         try:
             await self.managed_ledger.delete_cursor(name)
         except (LedgerError, MetadataError):
-            subscription.closing = False
+            subscription.unfence()
             raise
         self.subscriptions.pop(name, None)
         self.last_active = self.clock.monotonic()
