@@ -117,6 +117,22 @@ class Namespaces:
         await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
         self._partitions.clear()
 
+    async def mark_deleted(self, topic: TopicName, *, deleted: bool) -> None:
+        """Says in the record of a partitioned topic that it is being deleted, or that it is not after all.
+
+        :raises TopicNotFound: there is no such partitioned topic
+        """
+
+        def work(record: Record) -> None:
+            record["deleted"] = deleted
+
+        missing = TopicNotFound(f"Partitioned topic {topic} not found")
+        await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
+
+    async def is_being_deleted(self, topic: TopicName) -> bool:
+        """Whether a partitioned topic is marked so: by a deletion under way, or one that was cut short."""
+        return bool((await self.partitioned(topic)).get("deleted"))
+
     async def delete_partitioned(self, topic: TopicName) -> bool:
         """False when there was none."""
         try:

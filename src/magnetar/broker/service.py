@@ -358,8 +358,10 @@ class BrokerService:
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
-        if create and unasked and not await self.creation.exists(name):
-            create = await self.creation.may_create(name, policies)
+        if create and not await self.creation.exists(name):
+            await self.creation.check_not_deleted(name)
+            if unasked:
+                create = await self.creation.may_create(name, policies)
         if name.persistent:
             topic: AnyTopic = await self._open_stored(name, policies, create=create)
         elif create or await self.creation.is_partition(name):
