@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _TIMEOUT = 8.0
 _LONGEST_TURN = 60.0
 _WAIT_FOR_EXCLUSIVE = 2
+_STORED_ALREADY = (2**64 - 1, 2**64 - 1)
+_REMEMBERED = 30
+_SENT_AGAIN = 0.15
+"""Share of bursts before which a client that knows nothing of its receipts sends once more."""
 
 
 class Client:
@@ -106,6 +110,7 @@ class Producer:
         self._last = (-1, -1)
         self._wake: Any = None
         self._damaged: set[int] = set()
+        self._receipted: deque[tuple[int, bytes, int]] = deque(maxlen=_REMEMBERED)
 
     def __str__(self) -> str:
         return (
@@ -117,6 +122,18 @@ class Producer:
         return self._next >= self._plan.entries and not self._pending
 
     async def run(self) -> None:
+        await self._publish()
+        life = self._world.broker.lives
+        while self._topic.once and not self._world.quiet:
+            await self._world.sleep(0.05)
+            if self._world.broker.lives != life:
+                life = self._world.broker.lives
+                self._pending.extend(self._receipted)
+                self._receipted.clear()
+                await self._publish()
+
+    async def _publish(self) -> None:
+        """Until everything has its receipt."""
         while not self.done:
             try:
                 connection = await self._client.connection()
@@ -137,6 +154,7 @@ class Producer:
         self._id = connection.next_id()
         fields: dict[str, Any] = {"producer_name": self._name} if self._name else {}
         connection.producers[self._id] = self
+        stored = self._topic.highest.get(self._name, -1)
         answer = await connection.ask(
             BaseCommand.PRODUCER,
             topic=self._topic.name,
@@ -149,6 +167,7 @@ class Producer:
         )
         if connection.closed or self._closed:
             raise Gone("closed again")
+        self._topic.check_last_sequence_id(answer.producer_name, answer.last_sequence_id, stored)
         self._name = answer.producer_name
         self._open = True
         self._last = (-1, -1)
@@ -161,7 +180,10 @@ class Producer:
             if len(self._pending) < self._plan.window and self._next < self._plan.entries:
                 if self._random.random() < self._plan.mischief and await self._mischief(connection):
                     continue
-                self._burst(connection)
+                if self._topic.once and self._random.random() < _SENT_AGAIN:
+                    self._send_again(connection)
+                else:
+                    self._burst(connection)
                 await self._world.sleep(self._random.random() * self._plan.pause)
             else:
                 self._wake = self._world.loop.create_future()
@@ -177,6 +199,12 @@ class Producer:
             self._topic.sent[(self._name, number)] = Sent(entry, messages, self._world.steps())
             self._pending.append((number, entry, messages))
             self._send(connection, number, entry, messages)
+
+    def _send_again(self, connection: Connection) -> None:
+        """What has its receipt is sent once more, as by somebody who went on from an older state."""
+        for _ in range(self._random.randrange(len(self._receipted) + 1)):
+            self._pending.append(self._receipted.popleft())
+            self._send(connection, *self._pending[-1])
 
     def _entry(self, number: int) -> tuple[bytes, int]:
         random = self._random
@@ -249,11 +277,14 @@ class Producer:
         if not self._pending or self._pending[0][0] != number:
             expected = self._pending[0][0] if self._pending else None
             raise Violation(f"{self._plan.name}: a receipt for {number} instead of {expected}")
-        if position <= self._last:
-            raise Violation(f"{self._plan.name}: a receipt for {position} after {self._last}")
-        self._last = position
-        self._pending.popleft()
-        self._topic.receipt((self._name, number), position)
+        self._receipted.append(self._pending.popleft())
+        if position == _STORED_ALREADY:
+            self._topic.stored_already((self._name, number))
+        else:
+            if position <= self._last:
+                raise Violation(f"{self._plan.name}: a receipt for {position} after {self._last}")
+            self._last = position
+            self._topic.receipt((self._name, number), position)
         self._go_on()
 
     def _refused(self, message: Any) -> None:

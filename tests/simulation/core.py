@@ -24,9 +24,22 @@ class CoreTopic:
     """What is known of a topic that only core clients use."""
 
     name: str
+    once: bool
+    """Whether the broker deduplicates."""
+    places: dict[tuple[str, int], MessageId] = field(default_factory=dict)
+    """Where messages are known to be stored."""
     sent: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     """What was handed to the client, and at which step."""
     stored: dict[tuple[str, int], MessageId] = field(default_factory=dict)
+
+    def found(self, key: tuple[str, int], message_id: MessageId) -> None:
+        """A message is known to be stored there.
+
+        :raises Violation: it is stored somewhere else, too
+        """
+        place = self.places.setdefault(key, message_id)
+        if self.once and place != message_id:
+            raise Violation(f"{self.name}: {key} is stored twice, at {place} and at {message_id}")
 
 
 class CoreClient:
@@ -139,8 +152,13 @@ class CoreProducer:
                 raise Violation(f"{self._name}: told of {number} before {self._told}")
             self._told += 1
             self.client.world.trace.note(self._name, "published", number, message_id)
-            if message_id in self._topic.stored.values():
+            if message_id.ledger_id() < 0:
+                if not self._topic.once:
+                    raise Violation(f"{self._name}: {number} was taken for a duplicate")
+            elif message_id in self._topic.stored.values():
                 raise Violation(f"{self._name}: {message_id} was given twice")
+            else:
+                self._topic.found((self._name, number), message_id)
             self._topic.stored[self._name, number] = message_id
 
         return done
@@ -227,6 +245,7 @@ class CoreConsumer:
         self.client.world.trace.note(self._name, "gets", *key, message.message_id())
         if self._topic.sent[key][0] != content:
             raise Violation(f"{self._name}: {key} has other bytes than were sent")
+        self._topic.found(key, message.message_id())
         # What was published before it subscribed may be trimmed.
         highest = self._highest.get(key[0], key[1] - 1)
         if key not in self._got and key[1] != highest + 1:

@@ -86,6 +86,22 @@ def draw(random: Random) -> Limits:
     return limits
 
 
+def deduplicating(limits: Limits, random: Random) -> Limits:
+    """The same with a broker that stores each entry once; three seeds in ten, others stay as they are."""
+    if random.random() > 0.3:
+        return limits
+    settings = replace(
+        limits.settings,
+        broker_deduplication_enabled=True,
+        broker_deduplication_entries_interval=random.choice((1, 2, 5, 20, 1000)),
+        broker_deduplication_snapshot_frequency_in_seconds=random.choice((1, 120)),
+        broker_deduplication_snapshot_interval_seconds=random.choice((1, 120)),
+    )
+    store = replace(limits.store, cursor_write_interval=random.choice((0.001, 0.02, 0.1)))
+    seconds = random.choice((limits.disk_seconds, 0.02, 0.1))
+    return replace(limits, settings=settings, store=store, disk_seconds=seconds)
+
+
 def _draw(random: Random) -> Limits:
     settings = default_settings(
         broker_service_port=BROKER_PORT,

@@ -39,10 +39,20 @@ class Ack:
 
 
 class TopicModel:
-    """All that clients were told of one topic."""
+    """All that clients were told of one topic.
 
-    def __init__(self, name: str) -> None:
+    :param once: whether the broker deduplicates: each entry is stored at one position
+    """
+
+    def __init__(self, name: str, *, once: bool = False) -> None:
         self.name = name
+        self.once = once
+        self.places: dict[Key, Position] = {}
+        """Where entries are known to be stored, if that is one place."""
+        self.unplaced: dict[Key, None] = {}
+        """What a producer was told to be stored already, and nobody knows where."""
+        self.highest: dict[str, int] = {}
+        """The highest sequence id of each producer that is known to be stored."""
         self.sent: dict[Key, Sent] = {}
         self.positions: dict[Position, Key] = {}
         """What is known to be stored, and where."""
@@ -57,6 +67,20 @@ class TopicModel:
         self._learn(position, key)
         if position in self.receipted:
             raise Violation(f"{self.name}: two receipts for {position}")
+        self._told(key, position)
+
+    def stored_already(self, key: Key) -> None:
+        """A producer was told that its entry was stored before; where, a consumer will learn."""
+        if not self.once:
+            raise Violation(f"{self.name}: {key} was taken for a duplicate")
+        self._stored(key)
+        place = self.places.get(key)
+        if place is None:
+            self.unplaced[key] = None
+        elif place not in self.receipted:
+            self._told(key, place)
+
+    def _told(self, key: Key, position: Position) -> None:
         self.receipted[position] = key
         self.last_told = max(self.last_told, position)
         for subscription in self.subscriptions.values():
@@ -82,6 +106,24 @@ class TopicModel:
         known = self.positions.setdefault(position, key)
         if known != key:
             raise Violation(f"{self.name}: {position} was {known} and is {key}")
+        self._stored(key)
+        if not self.once:
+            return
+        place = self.places.setdefault(key, position)
+        if place != position:
+            raise Violation(f"{self.name}: {key} is stored twice, at {place} and at {position}")
+        if key in self.unplaced:
+            del self.unplaced[key]
+            self._told(key, position)
+
+    def _stored(self, key: Key) -> None:
+        name, number = key
+        self.highest[name] = max(self.highest.get(name, -1), number)
+
+    def check_last_sequence_id(self, name: str, told: int, known: int) -> None:
+        """A producer that came back was told its last sequence id; ``known`` was stored before it asked."""
+        if self.once and told < known:
+            raise Violation(f"{self.name}: {name} is told that {told} was its last, and {known} is stored")
 
     def check_last_message(self, position: Position, told_before: Position) -> None:
         """An answer to a question that was asked when ``told_before`` had been told."""
@@ -257,15 +299,25 @@ class SubscriptionModel:
         """What must still be delivered."""
         return self.owed - self.acks.keys() - self.doubtful.keys()
 
+    def missing_unplaced(self) -> list[Key]:
+        """What must still be delivered of what is stored nobody knows where."""
+        since = self.exists_since
+        if since is None or self.unsettled:
+            return []
+        since = max(since, self.settled_step)
+        return [key for key in self.topic.unplaced if since < self.topic.sent[key].first_step]
+
 
 @dataclass
 class Model:
     """Everything that is known from outside."""
 
+    once: bool = False
+    """Whether the broker deduplicates."""
     topics: dict[str, TopicModel] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicModel:
-        return self.topics.setdefault(name, TopicModel(name))
+        return self.topics.setdefault(name, TopicModel(name, once=self.once))
 
     def life_ended(self, step: int, at: float, window: float) -> None:
         """:param window: seconds before the end within which acknowledgements may have got lost"""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from magnetar.broker.deduplication import Deduplication
 from magnetar.broker.dispatcher_shared import SharedDispatcher
 from magnetar.broker.outgoing import Outgoing
 from magnetar.broker.subscription import Subscription
@@ -132,10 +133,23 @@ def receipt_before_commit() -> Iterator[None]:
         yield
 
 
+def snapshot_in_a_commit() -> AbstractContextManager[None]:
+    """Deduplication takes a snapshot while entries of the same commit are not counted yet."""
+    counted = Deduplication.counted
+
+    def too_early(self: Deduplication, entries: int) -> None:
+        counted(self, entries)
+        if self.full():
+            self.snapshot(self._saved_at)
+
+    return _replaced(Deduplication, "counted", too_early)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
     "ack lost on redelivery": ack_lost_on_redelivery,
     "reused buffer": reused_buffer,
     "receipt before the commit": receipt_before_commit,
+    "snapshot in a commit": snapshot_in_a_commit,
 }

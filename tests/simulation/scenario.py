@@ -27,7 +27,9 @@ class Scenario:
     def __init__(self, seed: int, *, printing: bool = False) -> None:
         random = Random(seed)
         self._random = random
-        self.limits = limits.draw(random)
+        # Drawn beside the rest, so that the stories of the other seeds stay what they are.
+        self._once = Random(f"once {seed}")
+        self.limits = limits.deduplicating(limits.draw(random), self._once)
         self.world = World(random, self.limits, printing=printing)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
@@ -67,6 +69,8 @@ class Scenario:
             each.client.spawn(each.run())
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
+        if world.model.once:
+            await world.finished(world.spawn(self._kills()))
         await world.finished(faults)
         await self._until_done()
         if random.random() < 0.5:
@@ -75,6 +79,12 @@ class Scenario:
             await world.sleep(2.0)
             await self._until_done()
         await self._end()
+
+    async def _kills(self) -> None:
+        """Lives in a row that are cut short, while everybody publishes."""
+        for _ in range(self._once.randrange(8)):
+            await self.world.sleep(self._once.random() ** 2)
+            self.world.broker.kill()
 
     def _conditions(self) -> Conditions:
         random = self._random
@@ -97,6 +107,8 @@ class Scenario:
             waits = random.random() < 0.15
             for index in range(random.randrange(1, 4)):
                 self._producer(topic, f"p{number}-{index}", waits=waits)
+            if topic.once and not waits:
+                self._crowd(topic, f"q{number}")
             for index in range(random.randrange(1, 3)):
                 self._subscription(topic, f"s{number}-{index}")
             if random.random() < 0.3:
@@ -107,10 +119,27 @@ class Scenario:
         if random.random() < 0.4:
             self._core_people()
 
+    def _crowd(self, topic: TopicModel, name: str) -> None:
+        """More producers, so fast that commits hold entries of several; each life ends among them."""
+        random = self._once
+        for index in range(random.randrange(4)):
+            plan = ProducerPlan(
+                f"{name}-{index}",
+                entries=random.randrange(20, 150),
+                own_name=True,
+                window=random.choice((5, 100)),
+                pause=random.choice((0.002, 0.05)),
+                largest=20,
+                batches=random.random() < 0.5,
+                mischief=0.0,
+                waits=False,
+            )
+            self.producers.append(Producer(self._client(), topic, plan, Random(random.getrandbits(64))))
+
     def _core_people(self) -> None:
         """Users of Magnetar's own client, on a topic that they share with nobody else."""
         random = self._random
-        topic = CoreTopic("persistent://public/default/core")
+        topic = CoreTopic("persistent://public/default/core", once=self.world.model.once)
         for number in range(random.randrange(1, 3)):
             name = f"core{number}"
             self._core_clients.append(CoreClient(self.world, name, Random(random.getrandbits(64))))
@@ -195,9 +224,9 @@ class Scenario:
         left += world.invariants.settled(service)
         for topic in world.model.topics.values():
             for subscription in topic.subscriptions.values():
-                missing = subscription.missing()
+                missing = [*sorted(subscription.missing()), *subscription.missing_unplaced()]
                 if missing:
-                    left.append(f"{subscription.name}: {len(missing)} undelivered, {sorted(missing)[:5]}")
+                    left.append(f"{subscription.name}: {len(missing)} undelivered, {missing[:5]}")
         return left
 
     async def _end(self) -> None:

@@ -31,7 +31,7 @@ class World:
         self.trace = Trace(self.loop.time, printing=printing)
         self.network = SimulatedNetwork(self.loop, random.getrandbits(64), Conditions())
         self.network.watch = lambda number, what, size: self.trace.note("link", number, what, size)
-        self.model = Model()
+        self.model = Model(once=limits.settings.broker_deduplication_enabled)
         self.quiet = False
         """Faults and mischief are over."""
         self.stay_dead = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from magnetar.ledger.entry_run import EntryRun
@@ -116,9 +117,15 @@ class Deduplication:
         """Entries that say nothing of sequence ids are durable."""
         self._unsaved += entries
 
-    def failed(self) -> None:
-        """What was on its way will not become durable."""
+    def failed(self, on_their_way: Iterable[tuple[str, int]]) -> None:
+        """Something will not become durable.
+
+        :param on_their_way: names and highest sequence ids of what still may, in the order it was published
+        """
         self._pushed = dict(self._persisted)
+        for name, mark in on_their_way:
+            if mark > self._pushed.get(name, -1):
+                self._pushed[name] = mark
 
     # Producers that come and go
 
@@ -140,7 +147,10 @@ class Deduplication:
         return self._unsaved > 0 and now - self._saved_at >= interval
 
     def snapshot(self, now: float) -> None:
-        """Moves the cursor to the end, with what is known; written like any cursor."""
+        """Moves the cursor to the end, with what is known; written like any cursor.
+
+        Only between commits: all that is durable must have been counted, for it is not read again.
+        """
         self._forget(now)
         storage = self.cursor.storage
         if storage is not None:

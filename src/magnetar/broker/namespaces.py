@@ -29,12 +29,16 @@ class Namespaces:
         self._metadata = metadata
         self._known: set[str] = set()
         self._partitions: dict[str, int] = {}
+        self._drops = 0
+        """How often something known was dropped: what was being read then is not to be remembered."""
         metadata.listen(self._changed)
 
     def _changed(self, change: Change) -> None:
         if change.path.startswith(_POLICIES):
+            self._drops += 1
             self._known.clear()
         elif change.path.startswith(_PARTITIONED):
+            self._drops += 1
             self._partitions.clear()
 
     async def check(self, namespace: NamespaceName) -> None:
@@ -42,9 +46,11 @@ class Namespaces:
         path = namespace.path
         if path in self._known:
             return
+        drops = self._drops
         if not await self._metadata.exists(f"{_POLICIES}/{path}"):
             raise NamespaceNotFound("Namespace not found")
-        self._known.add(path)
+        if drops == self._drops:
+            self._known.add(path)
 
     # Partitioned topics
 
@@ -54,6 +60,7 @@ class Namespaces:
         known = self._partitions.get(path)
         if known is not None:
             return known
+        drops = self._drops
         node = await self._metadata.get(path)
         count = 0
         if node is not None:
@@ -63,7 +70,8 @@ class Namespaces:
         if len(self._partitions) >= _MAX_KNOWN:
             # Clients may ask for any name: what is remembered of them is bounded.
             self._partitions.clear()
-        self._partitions[path] = count
+        if drops == self._drops:
+            self._partitions[path] = count
         return count
 
     async def create_partitioned(
@@ -108,6 +116,22 @@ class Namespaces:
         missing = TopicNotFound(f"Partitioned topic {topic} not found")
         await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
         self._partitions.clear()
+
+    async def mark_deleted(self, topic: TopicName, *, deleted: bool) -> None:
+        """Says in the record of a partitioned topic that it is being deleted, or that it is not after all.
+
+        :raises TopicNotFound: there is no such partitioned topic
+        """
+
+        def work(record: Record) -> None:
+            record["deleted"] = deleted
+
+        missing = TopicNotFound(f"Partitioned topic {topic} not found")
+        await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
+
+    async def is_being_deleted(self, topic: TopicName) -> bool:
+        """Whether a partitioned topic is marked so: by a deletion under way, or one that was cut short."""
+        return bool((await self.partitioned(topic)).get("deleted"))
 
     async def delete_partitioned(self, topic: TopicName) -> bool:
         """False when there was none."""

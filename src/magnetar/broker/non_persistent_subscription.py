@@ -76,7 +76,7 @@ class NonPersistentSubscription(BaseSubscription):
             self.topic.forget_subscription(self)
 
     def close(self) -> None:
-        self.closing = True
+        self.fence()
 
     # Delivery
 

@@ -377,8 +377,10 @@ class BrokerService:
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
-        if create and unasked and not await self.creation.exists(name):
-            create = await self.creation.may_create(name, policies)
+        if create and not await self.creation.exists(name):
+            await self.creation.check_not_deleted(name)
+            if unasked:
+                create = await self.creation.may_create(name, policies)
         if name.persistent:
             topic: AnyTopic = await self._open_stored(name, policies, create=create)
         elif create or await self.creation.is_partition(name):
@@ -470,7 +472,7 @@ class BrokerService:
 
         :raises ServiceNotReady: it is just being closed
         """
-        if topic.closing:
+        if topic.closing or topic.full_name in self._unloading:
             raise ServiceNotReady("Topic is temporarily unavailable")
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
@@ -482,10 +484,10 @@ class BrokerService:
     async def delete_stored_topic(self, name: TopicName) -> None:
         """Removes a topic with everything it stored, whether it is loaded or not."""
         live = self.topics.get(str(name))
-        if live is not None and not live.closing:
+        going = self._unloading.get(str(name))
+        if live is not None and not live.closing and going is None:
             await self.delete_topic(live)
             return
-        going = self._unloading.get(str(name))
         if going is not None:
             await going
         try:

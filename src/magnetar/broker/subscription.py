@@ -75,6 +75,7 @@ class Subscription(BaseSubscription):
         self.last_expire_ms = 0
         self.expiring = False
         """Whether it is just being looked up what has expired."""
+        self.seeking = False
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
@@ -295,11 +296,18 @@ class Subscription(BaseSubscription):
         """
         if self.closing:
             raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
-        self.closing = True
+        self.seeking = self.closing = True
 
     def end_seek(self) -> None:
-        self.closing = False
-        self.topic.keep_for_return(self)
+        self.seeking = False
+        if not self.ending:
+            # Else it must not be opened again: its end began meanwhile.
+            self.closing = False
+            self.topic.keep_for_return(self)
+
+    def unfence(self) -> None:
+        super().unfence()
+        self.closing = self.seeking
 
     def reset(self, position: Position) -> None:
         """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
@@ -317,7 +325,7 @@ class Subscription(BaseSubscription):
         return self.cursor.backlog()
 
     def close(self) -> None:
-        self.closing = True
+        self.fence()
         if self.awaiting_return is not None:
             self.awaiting_return.cancel()
             self.awaiting_return = None

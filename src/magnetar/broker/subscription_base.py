@@ -89,6 +89,8 @@ class BaseSubscription(ABC):
         self.last_consumed_flow_ms = 0
         self.last_acked_ms = 0
         self.closing = False
+        """Nobody joins, and nothing is read: it is being ended, or moved."""
+        self.ending = False
 
     @property
     @abstractmethod
@@ -107,6 +109,14 @@ class BaseSubscription(ABC):
                 f"Subscription is of different type. Active subscription type of '{self.type.name}' is "
                 f"different than the connecting consumer's type '{kind.name}'."
             )
+
+    def fence(self) -> None:
+        """It is being ended."""
+        self.ending = self.closing = True
+
+    def unfence(self) -> None:
+        """It could not be ended."""
+        self.ending = self.closing = False
 
     def _check_joins(self, kind: SubscriptionType, max_consumers: int) -> None:
         """:raises ConsumerBusy: taken, of another type, or full

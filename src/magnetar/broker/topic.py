@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -188,6 +188,9 @@ class Topic(BaseTopic[Subscription]):
             self._record_latency(milliseconds)
             self.writes.messages += operation.count
             self.entry_sizes.add(operation.size / operation.count, operation.count)
+        if self.deduplication is not None and self.deduplication.full():
+            # After all of the commit: a snapshot's place is its end.
+            self.deduplication.snapshot(now)
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
@@ -203,8 +206,6 @@ class Topic(BaseTopic[Subscription]):
             known.stored(publish.producer.name, sequence_id, highest, operation.count)
         else:
             known.counted(operation.count)
-        if known.full():
-            known.snapshot(self.clock.monotonic())
 
     def save_sequence_ids(self) -> None:
         """Takes a snapshot of what deduplication knows, if it is time."""
@@ -222,9 +223,18 @@ class Topic(BaseTopic[Subscription]):
                     publish.producer, publish, operation.first, operation.count, operation.size, reason
                 )
         if self.deduplication is not None:
-            self.deduplication.failed()
+            self.deduplication.failed(self._on_their_way())
         self.disconnect_producers()
         self._wake_drained()
+
+    def _on_their_way(self) -> Iterator[tuple[str, int]]:
+        """Names and highest sequence ids of what is published and not durable yet."""
+        for operation in self.managed_ledger.pending():
+            publish = operation.context
+            if publish is not None and publish.completes:
+                last = operation.first + operation.count - 1
+                mark = max(publish.sequence_ids[last], publish.highest_sequence_ids[last])
+                yield publish.producer.name, mark
 
     def on_fenced(self) -> None:
         """Somebody else owns the managed ledger: whoever asks for the topic next has it loaded anew."""
@@ -284,7 +294,7 @@ class Topic(BaseTopic[Subscription]):
         try:
             await self.managed_ledger.delete_cursor(name)
         except (LedgerError, MetadataError):
-            subscription.closing = False
+            subscription.unfence()
             raise
         self.subscriptions.pop(name, None)
         self.last_active = self.clock.monotonic()

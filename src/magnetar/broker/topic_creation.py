@@ -43,7 +43,14 @@ class TopicCreation:
     async def is_partition(self, name: TopicName) -> bool:
         """Whether it is one of the partitions of a topic: it may be made when somebody wants it."""
         index = name.partition_index
-        return index >= 0 and index < await self._namespaces.partitions(name.base)
+        if index < 0 or index >= await self._namespaces.partitions(name.base):
+            return False
+        return not await self._namespaces.is_being_deleted(name.base)
+
+    async def check_not_deleted(self, name: TopicName) -> None:
+        """:raises TopicNotFound: it is a partition of a topic that is being deleted"""
+        if name.partition_index >= 0 and await self._namespaces.is_being_deleted(name.base):
+            raise TopicNotFound(f"Topic {name.base} is being deleted")
 
     def non_persistent(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace."""

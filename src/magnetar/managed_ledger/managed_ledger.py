@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -130,6 +130,11 @@ class ManagedLedger:
     def pending_count(self) -> int:
         """Appends not yet durable."""
         return len(self._pending) + len(self._waiting)
+
+    def pending(self) -> Iterator[Append]:
+        """Appends not yet durable, in order."""
+        yield from self._pending
+        yield from self._waiting
 
     @property
     def current_ledger(self) -> LedgerSummary | None:

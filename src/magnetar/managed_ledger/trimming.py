@@ -15,7 +15,7 @@ from magnetar.io.interfaces import Io
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
-from magnetar.managed_ledger.errors import ManagedLedgerFenced
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary
@@ -74,6 +74,8 @@ class Trimmer:
         self._running: Any = None
         self._again = False
         self._cursors_known = False
+        self._written_through = -1
+        """Ledgers up to this one are behind what is written of the cursors that say something of them."""
 
     def cursors_recovered(self) -> None:
         """All durable cursors are there: from now on ledgers that none of them needs may go."""
@@ -110,20 +112,35 @@ class Trimmer:
             while True:
                 self._again = False
                 await self._owner.rolled()
+                await self._write_cursors(self.reclaimable())
                 going = [] if self._owner.lost else self.reclaimable()
+                going = [summary for summary in going if summary.ledger_id <= self._written_through]
                 if going:
                     await self._trim(going)
                 if not self._again:
                     break
         except ManagedLedgerFenced:
             self._owner.fenced()
-        except (LedgerError, MetadataError) as error:
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
             log.warning(
                 "trimming failed, trying again later",
                 extra={"managed_ledger": self._owner.name, "error": str(error)},
             )
         finally:
             self._running = None
+
+    async def _write_cursors(self, going: Sequence[LedgerSummary]) -> None:
+        """Makes durable what cursors' properties say of ledgers that are about to go.
+
+        Such properties stand for the entries before the cursor (deduplication's do); with neither the newer
+        properties nor the entries, a crash would forget them. Other cursors lose nothing.
+        """
+        if not going or self._owner.lost:
+            return
+        for cursor in list(self._owner.cursors.values()):
+            if cursor.describe_properties():
+                await cursor.flush()
+        self._written_through = max(self._written_through, going[-1].ledger_id)
 
     async def _trim(self, going: Sequence[LedgerSummary]) -> None:
         for summary in going:
@@ -141,6 +158,7 @@ class Trimmer:
         ledger for that.
 
         :raises LedgerError: there is no new ledger
+        :raises ManagedLedgerError: a cursor cannot be written
         :raises MetadataError: the list of ledgers cannot be written
         """
         self._owner.start_over()
@@ -158,7 +176,9 @@ class Trimmer:
         if not self._cursors_known or self._owner.lost:
             return
         try:
-            await self._trim(self._consumed())
+            await self._write_cursors(self._consumed())
+            going = [] if self._owner.lost else self._consumed()
+            await self._trim([summary for summary in going if summary.ledger_id <= self._written_through])
         except ManagedLedgerFenced:
             self._owner.fenced()
 

@@ -68,8 +68,18 @@ def test_after_a_failed_write_the_mark_falls_back() -> None:
     known.admit("p", 5, -1)
     known.stored("p", 5, -1, 1)
     known.admit("p", 6, -1)
-    known.failed()
+    known.failed([])
     assert known.admit("p", 6, -1) == FRESH
+
+
+def test_after_a_failed_write_the_mark_stays_where_former_ones_are_on_their_way() -> None:
+    known = deduplication()
+    for number in (5, 6, 7):
+        known.admit("p", number, -1)
+    known.stored("p", 5, -1, 1)
+    known.failed([("p", 5), ("p", 6), ("q", 3)])
+    assert [known.admit("p", number, -1) for number in (5, 6, 7)] == [DUPLICATE, UNDECIDED, FRESH]
+    assert [known.admit("q", number, -1) for number in (3, 4)] == [UNDECIDED, FRESH]
 
 
 def test_a_batch_is_judged_by_its_first_and_moves_the_mark_to_its_highest() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     AlreadyExists,
+    BrokerError,
     Conflict,
     InUse,
     NotAllowed,
@@ -16,6 +17,10 @@ from magnetar.errors import (
     TopicNotFound,
     Unprocessable,
 )
+from magnetar.io.waiting import finished
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 
 _MOST_PARTITIONS = 2**31 - 1
@@ -144,11 +149,24 @@ class PartitionAdmin:
         topics = [await self._broker.topic(partition, create=False) for partition in existing]
         if not force and any(t.producers or t.consumer_count() for t in topics):
             raise InUse("Topic has active producers/subscriptions")
-        for found in topics:
-            await self._broker.delete_topic(found)
+        # From here on no partition is made anew by clients that come back.
+        await self._namespaces.mark_deleted(name, deleted=True)
+        try:
+            await self._delete_partitions(partitions)
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
+            await self._namespaces.mark_deleted(name, deleted=False)
+            raise
         await self._namespaces.delete_partitioned(name)
         await self._broker.schemas.delete(name.schema_path)
         await self._broker.forget_policies(name)
+
+    async def _delete_partitions(self, partitions: Sequence[TopicName]) -> None:
+        for loading in self._broker.loading_in(partitions[0].namespace_name):
+            # It may have begun to make one before.
+            await finished(self._broker.io.loop, loading)
+        for partition in partitions:
+            if await self._is_there(partition):
+                await self._broker.delete_topic(await self._broker.topic(partition, create=False))
 
     async def _is_there(self, partition: TopicName) -> bool:
         """Whether there is anything to delete of it."""

@@ -284,7 +284,7 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     subscription.check_unsubscribe(consumer, force=request.force)
-    subscription.closing = True
+    subscription.fence()
     subscription.stop_sending()
     for other in list(subscription.consumers):
         if other is not consumer:

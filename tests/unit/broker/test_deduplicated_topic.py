@@ -1,0 +1,174 @@
+"""Deduplication of a topic in a simulated world: commits of several producers, failures, crashes."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from world import World
+
+from magnetar.broker.bootstrap import bootstrap
+from magnetar.broker.deduplication import DeduplicationSettings
+from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.producer import AccessMode, Producer, Publish
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topic import Topic, TopicSettings
+from magnetar.io.simulated import SimulatedDisk
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.faulty import FaultyLedgerStore
+from magnetar.ledger.interface import LedgerStore
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+
+NAME = TopicName.parse("persistent://public/default/once")
+LARGE = ManagedLedgerSettings()
+
+
+class Client:
+    """The connection of one producer; remembers what it was told."""
+
+    address = "client"
+    client_version = "test"
+    supports_partial_producer = False
+
+    def __init__(self, topic: Topic, name: str) -> None:
+        self.stored: list[int] = []
+        self.failed: list[int] = []
+        self.duplicates: list[int] = []
+        self.undecided: list[int] = []
+        self._topic = topic
+        connection: Any = self
+        self._producer = Producer(
+            topic,
+            connection,
+            1,
+            name,
+            user_provided_name=True,
+            epoch=0,
+            access_mode=AccessMode.Shared,
+            topic_epoch=None,
+            metadata={},
+            connected_ms=0,
+        )
+
+    def send(self, *sequence_ids: int) -> None:
+        """Publishes entries as one run."""
+        metadata = MessageMetadata(producer_name=self._producer.name, publish_time=1)
+        entries = []
+        for number in sequence_ids:
+            metadata.sequence_id = number
+            entries.append(build_entry(metadata, b"x"))
+        ends = array("q")
+        for entry in entries:
+            ends.append((ends[-1] if ends else 0) + len(entry))
+        starts = array("q", [0, *ends[:-1]])
+        none = array("q", [-1] * len(entries))
+        publish = Publish(self._producer, array("q", sequence_ids), none, len(entries), 0.0)
+        ones = array("q", [1] * len(entries))
+        desk: Any = self
+        assert self._topic.admission is not None
+        self._topic.admission.publish(desk, publish, ones, b"".join(entries), starts, ends, chunked=False)
+
+    def submit(
+        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
+    ) -> None:
+        self._topic.publish(publish, buffer, starts, ends, sum(ends) - sum(starts))
+
+    def publish_durable(
+        self, producer: Producer, publish: Publish, ledger_id: int, entry_id: int, *part: int
+    ) -> None:
+        first, count, _size = part
+        self.stored += publish.sequence_ids[first : first + count]
+
+    def publish_failed(self, producer: Producer, publish: Publish, *rest: Any) -> None:
+        first, count = rest[:2]
+        self.failed += publish.sequence_ids[first : first + count]
+
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+        self.duplicates.append(sequence_id)
+
+    def send_send_error(self, producer_id: int, sequence_id: int, error: Exception) -> None:
+        self.undecided.append(sequence_id)
+
+
+class Once:
+    """One life of a broker that deduplicates."""
+
+    def __init__(
+        self, disk: SimulatedDisk | None = None, ledgers: ManagedLedgerSettings = LARGE, entries: int = 1000
+    ) -> None:
+        self.store: FaultyLedgerStore
+
+        def faulty(inner: LedgerStore, loop: Any) -> LedgerStore:
+            self.store = FaultyLedgerStore(inner, loop)
+            return self.store
+
+        self.world = World(disk, ledgers, wrap=faulty)
+        io = self.world.simulation.io
+        urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
+        if disk is None:
+            self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
+        topic = TopicSettings(DispatchSettings(), deduplication=DeduplicationSettings(entries))
+        policies = EffectivePolicies(deduplication=True)
+        known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies)
+        self.broker = BrokerService(io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known)
+        self.topic: Topic = self.world.run(self.broker.topic(NAME, create=True))
+
+
+def test_a_snapshot_holds_all_of_a_commit_that_filled_it() -> None:
+    """It was taken in the middle of one, and its place was the end: after a crash the rest was unknown."""
+    once = Once(entries=1000)
+    first, second = Client(once.topic, "a"), Client(once.topic, "b")
+    first.send(*range(1000))
+    second.send(*range(900))
+    once.world.wait(5.0)
+    assert second.stored == list(range(900))
+    again = Once(once.world.crash(), entries=1000)
+    assert again.topic.last_sequence_id("a") == 999
+    assert again.topic.last_sequence_id("b") == 899
+    second = Client(again.topic, "b")
+    second.send(898, 899, 900)
+    again.world.wait(5.0)
+    assert second.duplicates == [898, 899]
+    assert second.stored == [900]
+
+
+def test_what_is_still_on_its_way_when_later_entries_fail_is_not_stored_again() -> None:
+    once = Once(ledgers=ManagedLedgerSettings(max_entries_per_ledger=2, min_rollover_ms=0))
+    client = Client(once.topic, "a")
+    once.store.fail_next("create")
+    client.send(1, 2, 3)
+    other = Client(once.topic, "b")
+    other.send(7)
+    while not client.failed:
+        assert not client.stored
+        once.world.wait(0.00001)
+    assert not client.stored
+    assert (client.failed, other.failed) == ([3], [7])
+    client.send(1, 2, 3)
+    other.send(7)
+    once.world.wait(5.0)
+    assert client.stored == [1, 2, 3]
+    assert client.undecided == [1, 2]
+    assert other.stored == [7]
+
+
+@pytest.mark.parametrize("entries", range(6, 40, 3))
+def test_a_crash_behind_trimming_forgets_nothing(entries: int) -> None:
+    """Ledgers went before the snapshot that they were behind of was written: neither told what was stored."""
+    once = Once(ledgers=ManagedLedgerSettings(max_entries_per_ledger=3, min_rollover_ms=0), entries=2)
+    clients = [Client(once.topic, "a"), Client(once.topic, "b")]
+    for number in range(entries):
+        client = clients[number % 5 == 0]
+        client.send(number)
+        while not client.stored or client.stored[-1] != number:
+            once.world.wait(0.001)
+    assert len(list(once.topic.managed_ledger.ledgers)) < entries // 3
+    again = Once(once.world.crash())
+    for client, name in zip(clients, "ab", strict=True):
+        assert again.topic.last_sequence_id(name) == client.stored[-1]

@@ -1,0 +1,101 @@
+"""Ends that meet something else: a seek, an unload in the same turn, a look at the metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lived import NAME, Lived
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.subscription_base import SubscriptionType
+from magnetar.errors import NamespaceNotFound, ServiceNotReady
+from magnetar.ledger.interface import LedgerError
+from magnetar.naming.namespace_name import NamespaceName
+
+
+def test_a_seek_that_ends_does_not_open_a_subscription_that_is_being_deleted() -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    subscription.begin_seek()
+    deleting = lived.world.simulation.loop.create_task(topic.unsubscribe("s"))
+    lived.world.wait(0)
+    assert not deleting.done()
+    subscription.end_seek()
+    consumer: Any = None
+    with pytest.raises(ServiceNotReady):
+        subscription.add(consumer, SubscriptionType.Exclusive, 0)
+    lived.world.run(deleting)
+    assert subscription.closing
+
+
+def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    subscription.begin_seek()
+
+    async def fails(_name: str) -> None:
+        raise LedgerError("not now")
+
+    monkeypatch.setattr(topic.managed_ledger, "delete_cursor", fails)
+    with pytest.raises(LedgerError):
+        lived.world.run(topic.unsubscribe("s"))
+    assert subscription.closing
+    with pytest.raises(ServiceNotReady):
+        subscription.begin_seek()
+    subscription.end_seek()
+    assert not subscription.closing
+
+
+def test_a_topic_that_is_to_be_unloaded_in_this_turn_is_not_deleted_beside_it() -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    loop, broker = lived.world.simulation.loop, lived.broker
+    unloading = loop.create_task(broker.unload_topic(topic))
+    deleting = loop.create_task(broker.delete_topic(topic))
+    with pytest.raises(ServiceNotReady):
+        lived.world.run(deleting)
+    lived.world.run(unloading)
+    assert lived.topic() is not topic
+
+
+def test_deleting_whatever_is_stored_waits_for_an_unload_of_the_same_turn() -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    loop, broker = lived.world.simulation.loop, lived.broker
+    unloading = loop.create_task(broker.unload_topic(topic))
+    deleting = loop.create_task(broker.delete_stored_topic(NAME))
+    lived.world.run(unloading)
+    lived.world.run(deleting)
+    assert not lived.world.run(broker.creation.exists(NAME))
+
+
+def test_a_namespace_deleted_while_it_is_looked_up_is_not_taken_for_known() -> None:
+    lived = Lived(EffectivePolicies())
+    namespace, path = NamespaceName.parse("public/gone"), "/admin/policies/public/gone"
+    metadata, names = lived.world.metadata, lived.broker.namespaces
+    lived.world.run(metadata.put(path, b"{}"))
+    loop = lived.world.simulation.loop
+    looking = loop.create_task(names.check(namespace))
+    deleting = loop.create_task(metadata.delete(path))
+    lived.world.run(looking)
+    lived.world.run(deleting)
+    with pytest.raises(NamespaceNotFound):
+        lived.world.run(names.check(namespace))
+
+
+def test_partitions_changed_while_they_are_looked_up_are_not_remembered() -> None:
+    lived = Lived(EffectivePolicies())
+    metadata, names = lived.world.metadata, lived.broker.namespaces
+    path = f"/admin/partitioned-topics/{NAME.path}"
+    lived.world.run(metadata.put(path, b'{"partitions": 3}'))
+    loop = lived.world.simulation.loop
+    looking = loop.create_task(names.partitions(NAME))
+    deleting = loop.create_task(metadata.delete(path))
+    lived.world.run(looking)
+    lived.world.run(deleting)
+    assert lived.world.run(names.partitions(NAME)) == 0
