@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from magnetar.io.interfaces import Io, SqlConnection, SqlError
+from magnetar.io.interfaces import Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.jobs import run_job
+from magnetar.io.space_reserve import SpaceReserve
 from magnetar.metadata.interface import (
     Change,
     MetadataError,
@@ -21,6 +22,9 @@ T = TypeVar("T")
 Operation = tuple[Callable[[SqliteNodes], Any], Any]
 """What to do, and the future that hears of it."""
 Outcome = tuple[Any, BaseException | None, list[Change]]
+
+_TRANSACTION_BYTES = 4 << 20
+"""What a transaction and the checkpoint of SQLite's log behind it may take together, as a rule."""
 
 
 class UnknownMetadataFormat(MetadataError):
@@ -38,8 +42,9 @@ class EmbeddedMetadataStore:
     fails is undone alone. Ephemeral nodes belong to the process: none is older than the store's opening.
     """
 
-    def __init__(self, io: Io, path: str) -> None:
+    def __init__(self, io: Io, path: str, reserve_bytes: int) -> None:
         self._io = io
+        self._reserve_bytes = reserve_bytes
         self._path = path
         self._worker = io.start_worker("metadata")
         self._waiting: list[Operation] = []
@@ -50,17 +55,21 @@ class EmbeddedMetadataStore:
         self._stopped: Any = None
         self._listeners: list[Callable[[Change], None]] = []
         self._session_listeners: list[Callable[[SessionEvent], None]] = []
+        self._reserve: SpaceReserve
         self._connection: SqlConnection
         self._nodes: SqliteNodes
 
     @classmethod
-    async def open_store(cls, io: Io, path: str) -> EmbeddedMetadataStore:
+    async def open_store(cls, io: Io, path: str, *, reserve_bytes: int = 0) -> EmbeddedMetadataStore:
         """Opens the database at ``path``, made when missing, and removes ephemeral nodes a crash left.
+
+        :param reserve_bytes: kept beside it for what must be written when the device is full
 
         :raises UnknownMetadataFormat: a newer release wrote it
         :raises DatabaseDamaged: it is no database, or another one
+        :raises MetadataUnavailable: the device has no room for what opening writes
         """
-        store = cls(io, path)
+        store = cls(io, path, reserve_bytes)
         try:
             await run_job(io.loop, store._worker, store._open)
         except BaseException:
@@ -180,8 +189,13 @@ class EmbeddedMetadataStore:
 
     def _open(self) -> None:
         """Runs on the worker, as all below."""
+        directory = self._path.rpartition("/")[0] or "."
+        self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes)
+        self._make_room()
         try:
             self._connection = self._io.open_sqlite(self._path)
+        except SqlFull as error:
+            raise self._without_room(error) from error
         except SqlError as error:
             raise DatabaseDamaged(f"{self._path} cannot be opened: {error}") from error
         try:
@@ -189,6 +203,15 @@ class EmbeddedMetadataStore:
         except BaseException:
             self._connection.close()
             raise
+
+    def _make_room(self) -> None:
+        """Costs a system call. Whether the room is enough, the writing itself finds out."""
+        reserve = self._reserve
+        if reserve.size and reserve.make_room(_TRANSACTION_BYTES) and not reserve.whole:
+            reserve.fill()
+
+    def _without_room(self, error: SqlFull) -> MetadataUnavailable:
+        return MetadataUnavailable(f"no room for the metadata in {self._path!r}: {error}")
 
     def _prepare(self) -> None:
         self._nodes = SqliteNodes(self._connection)
@@ -201,10 +224,13 @@ class EmbeddedMetadataStore:
             if found < 1:
                 raise DatabaseDamaged(f"{self._path} is not a metadata store: its format is {found}")
             self._remove_ephemeral()
+        except SqlFull as error:
+            raise self._without_room(error) from error
         except SqlError as error:
             raise DatabaseDamaged(f"{self._path} is not a sound metadata store: {error}") from error
 
     def _end_session(self) -> None:
+        self._make_room()
         self._remove_ephemeral()
         self._connection.close()
 
@@ -215,7 +241,18 @@ class EmbeddedMetadataStore:
         self._nodes.changes.clear()
 
     def _run(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
-        """All operations as one transaction; each in a savepoint of its own."""
+        """All operations as one transaction; without room for it none of them happens."""
+        self._make_room()
+        try:
+            return self._transact(operations)
+        except SqlFull as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            failure = self._without_room(error)
+            return [(None, failure, []) for _ in operations]
+
+    def _transact(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
+        """Each operation in a savepoint of its own."""
         connection, nodes = self._connection, self._nodes
         outcomes: list[Outcome] = []
         connection.execute("BEGIN IMMEDIATE")
