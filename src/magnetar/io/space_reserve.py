@@ -76,9 +76,14 @@ class SpaceReserve:
         missing = wanted - self._disk.free_bytes()
         if missing <= 0:
             return True
+        self.give_up(missing)
+        return self._disk.free_bytes() >= wanted
+
+    def give_up(self, size: int) -> None:
+        """Gives ``size`` bytes back to the file system, or what there is."""
         if not self.held:
-            return False
-        left = max(0, self.held - missing)
+            return
+        left = max(0, self.held - size)
         file = self._disk.open(self._path)
         try:
             file.truncate(left)
@@ -87,4 +92,3 @@ class SpaceReserve:
         finally:
             self.held = file.size()
             file.close()
-        return self._disk.free_bytes() >= wanted

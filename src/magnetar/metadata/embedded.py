@@ -23,8 +23,11 @@ Operation = tuple[Callable[[SqliteNodes], Any], Any]
 """What to do, and the future that hears of it."""
 Outcome = tuple[Any, BaseException | None, list[Change]]
 
-_TRANSACTION_BYTES = 4 << 20
-"""What a transaction and the checkpoint of SQLite's log behind it may take together, as a rule."""
+_PARTS_OF_RESERVE = 16
+"""So large a part of the reserve is enough for nearly all transactions; all of it, given up at once, might go
+to whoever fills the device."""
+_LEAST_BYTES = 64 << 10
+"""Given up by a transaction without room before it is tried again, or half of the reserve if that is more."""
 
 
 class UnknownMetadataFormat(MetadataError):
@@ -207,7 +210,7 @@ class EmbeddedMetadataStore:
     def _make_room(self) -> None:
         """Costs a system call. Whether the room is enough, the writing itself finds out."""
         reserve = self._reserve
-        if reserve.size and reserve.make_room(_TRANSACTION_BYTES) and not reserve.whole:
+        if reserve.size and reserve.make_room(reserve.size // _PARTS_OF_RESERVE) and not reserve.whole:
             reserve.fill()
 
     def _without_room(self, error: SqlFull) -> MetadataUnavailable:
@@ -243,13 +246,16 @@ class EmbeddedMetadataStore:
     def _run(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
         """All operations as one transaction; without room for it none of them happens."""
         self._make_room()
-        try:
-            return self._transact(operations)
-        except SqlFull as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            failure = self._without_room(error)
-            return [(None, failure, []) for _ in operations]
+        while True:
+            try:
+                return self._transact(operations)
+            except SqlFull as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if not self._reserve.held:
+                    failure = self._without_room(error)
+                    return [(None, failure, []) for _ in operations]
+                self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
 
     def _transact(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
         """Each operation in a savepoint of its own."""
