@@ -124,7 +124,7 @@ class SegmentSupply:
 
     def look_for_room(self) -> None:
         """Tries again to prepare a segment ahead, if there was no room for one."""
-        if self.shortage and not self.has_room:
+        if self.shortage:
             self._request(self._size)
 
     def stop(self) -> None:
@@ -135,7 +135,8 @@ class SegmentSupply:
             self._ready = None
 
     def _request(self, size: int) -> None:
-        if self._preparing or self._stopped or self.has_room:
+        # One that was made in a shortage may be small, and says nothing of the room there is now.
+        if self._preparing or self._stopped or (self._ready is not None and not self.shortage):
             return
         self._preparing = True
         needed = 0 if self._wanted is None else self._needed
