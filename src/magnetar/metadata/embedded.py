@@ -204,7 +204,10 @@ class EmbeddedMetadataStore:
         try:
             self._prepare()
         except BaseException:
-            self._connection.close()
+            try:
+                self._connection.close()
+            except SqlFull as error:
+                raise self._without_room(error) from error
             raise
 
     def _make_room(self) -> None:
