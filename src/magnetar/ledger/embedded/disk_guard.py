@@ -113,13 +113,13 @@ class DiskGuard:
     def reason(self) -> str:
         """Why nothing should be published while the device is full."""
         settings, use = self._settings, self.use
-        if self._shortage:
-            return self._shortage
         if use.free < settings.reserve_bytes:
             return (
                 f"only {use.free >> 20} MiB are free on the disk of the ledgers, "
                 f"less than the reserve of {settings.reserve_bytes >> 20} MiB"
             )
+        if self._shortage and use.share <= settings.full_share:
+            return self._shortage
         return (
             f"the disk of the ledgers is {use.share:.1%} full: above {settings.full_share:.1%} "
             f"(diskUsageThreshold) nothing is published until it is below {settings.resume_share:.1%}"
