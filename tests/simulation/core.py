@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, InitialPosition
-from magnetar.client.exceptions import PulsarException, Timeout
+from magnetar.client.exceptions import ProducerBlockedQuotaExceededException, PulsarException, Timeout
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.simulated import SimulatedLoop
@@ -116,13 +116,15 @@ class CoreProducer:
             "block_if_queue_full": True,
         }
         self._told = 0
+        self._refused = False
+        """The disk was full: it gives up, and what it has no receipt for may be stored or not."""
 
     def __str__(self) -> str:
         return f"core producer {self._name}: {self._told} of {self._count}"
 
     @property
     def done(self) -> bool:
-        return self._told == self._count
+        return self._refused or self._told == self._count
 
     async def run(self) -> None:
         client, random = self.client, self.client.random
@@ -135,6 +137,8 @@ class CoreProducer:
                 await client.sleep(random.random())
         client.world.trace.note(self._name, "open")
         for number in range(self._count):
+            if self._refused:
+                return
             content = f"{self._name}:{number}:".encode() + random.randbytes(random.randrange(self._largest))
             self._topic.sent[self._name, number] = content, client.world.steps()
             producer.enqueue(content, self._done(number), None, None)
@@ -142,10 +146,17 @@ class CoreProducer:
                 await client.sleep(random.random() * self._pause)
             while producer.pending_messages >= self._options["max_pending_messages"] - 1:
                 await client.sleep(0.01)
-        await producer.flush()
+        try:
+            await producer.flush()
+        except ProducerBlockedQuotaExceededException:
+            self._refused = True
 
     def _done(self, number: int) -> Any:
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
+            if isinstance(error, ProducerBlockedQuotaExceededException):
+                self.client.world.trace.note(self._name, "refused", number)
+                self._refused = True
+                return
             if error is not None or message_id is None:
                 raise Violation(f"{self._name}: {number} failed: {error!r}")
             if number != self._told:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from magnetar.ledger.embedded.segment_files import SpaceExhausted
+from magnetar.io.space_reserve import SpaceExhausted
 from magnetar.metadata.interface import MetadataUnavailable
 from simulation.client import Client
 

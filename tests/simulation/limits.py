@@ -20,8 +20,9 @@ from magnetar.server.settings import broker_settings
 BROKER_PORT = 6650
 FOREVER = RetentionSettings(time_ms=-1, size_bytes=-1)
 
+_METADATA_RESERVE_BYTES = 64 << 10
 _STORES = (
-    EmbeddedSettings(segment_bytes=256 << 10, first_segment_bytes=64 << 10, reserve_bytes=0),
+    EmbeddedSettings(segment_bytes=256 << 10, first_segment_bytes=64 << 10, reserve_bytes=256 << 10),
     EmbeddedSettings(
         segment_bytes=64 << 10,
         first_segment_bytes=16 << 10,
@@ -105,6 +106,7 @@ def deduplicating(limits: Limits, random: Random) -> Limits:
 def _draw(random: Random) -> Limits:
     settings = default_settings(
         broker_service_port=BROKER_PORT,
+        min_usable_size_for_high_priority_writes=_METADATA_RESERVE_BYTES * 4,
         default_number_of_namespace_bundles=4,
         acknowledgment_at_batch_index_level_enabled=random.random() < 0.6,
         keep_alive_interval_seconds=random.choice((2, 5, 30)),

@@ -166,6 +166,7 @@ class Settings:
     magnetar_read_plan_max_seconds: int
     magnetar_disk_reserve_bytes: int
     magnetar_http_allowed_origins: tuple[str, ...]
+    min_usable_size_for_high_priority_writes: int
     gc_wait_time: int
     minor_compaction_threshold: float
     minor_compaction_interval: int

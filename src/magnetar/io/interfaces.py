@@ -107,6 +107,13 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+    def allocate(self, size: int) -> None:
+        """Makes the file at least ``size`` bytes long, with room on the device for all of them.
+
+        :raises OSError: there is no such room; how long the file is then is not said
+        """
+        ...
+
     def size(self) -> int: ...
     def lock(self, *, exclusive: bool) -> bool:
         """Takes an advisory lock without waiting; False when somebody else is in the way."""
@@ -172,12 +179,18 @@ class SqlError(Exception):
     """SQLite cannot do what it was asked, or its file is not sound; ``str()`` says why."""
 
 
+class SqlFull(SqlError):
+    """The device has no room for what was to be written; the file is as it was before the transaction."""
+
+
 class SqlConnection(Protocol):
     """One SQLite connection with explicit transactions; used on one worker only.
 
     :raises SqlError: from every call
     """
 
+    @property
+    def in_transaction(self) -> bool: ...
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
     def close(self) -> None: ...
 

@@ -139,9 +139,11 @@ class FaultyLedgerStore:
         if self._failing_entries.pop(ledger_id, None) is None:
             self._failing_entries.pop(None, None)
 
-    async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> FaultyWriter:
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> FaultyWriter:
         self._maybe_fail("create")
-        return FaultyWriter(self, await self.inner.create(quorums, custom))
+        return FaultyWriter(self, await self.inner.create(quorums, custom, high_priority=high_priority))
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
         self._maybe_fail("open")

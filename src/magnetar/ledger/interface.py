@@ -48,6 +48,10 @@ class StoreClosed(LedgerError):
     """The store is stopping."""
 
 
+class StoreFull(LedgerError):
+    """There is no room for entries; says why. They were not stored."""
+
+
 class NoSuchReadPlan(LedgerError):
     """The read plan was released, or has expired."""
 
@@ -203,8 +207,14 @@ class LedgerStore(Protocol):
     """Seconds between two writes of a dirty cursor when appends are nearly free (they ride along with the
     next group commit); None: the owner's own rate limit holds."""
 
-    async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> LedgerWriter:
-        """Makes a ledger with an id never used before; it is known durably when this returns."""
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> LedgerWriter:
+        """Makes a ledger with an id never used before; it is known durably when this returns.
+
+        :param high_priority: its entries are stored even where there is no room for others: cursors, which
+            make room
+        """
         ...
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:

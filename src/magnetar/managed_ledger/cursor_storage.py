@@ -204,7 +204,7 @@ class CursorStorage:
                 self.changed()
 
     async def _begin_ledger(self) -> None:
-        writer = await self._store.create(self._settings.quorums, self._custom)
+        writer = await self._store.create(self._settings.quorums, self._custom, high_priority=True)
         ledger = CursorLedger(self._io.loop, writer, self._io.clock.wall_ms(), self._ledger_failed)
         try:
             await ledger.append_durably(self._encode())

@@ -23,6 +23,7 @@ from magnetar.ledger.interface import (
     LedgerFenced,
     LedgerStore,
     LedgerWriter,
+    StoreFull,
 )
 from magnetar.managed_ledger.append import Append, AppendListener
 from magnetar.managed_ledger.cursor import Cursor
@@ -249,6 +250,12 @@ class ManagedLedger:
         if isinstance(reason, LedgerFenced):
             # Somebody recovers the ledger: going on in a new one would only fight over the record.
             self.fenced()
+            return
+        if isinstance(reason, StoreFull):
+            # A new ledger would have no room either; one is made when somebody appends again.
+            if self.state is State.OPEN:
+                self.state = State.NEEDS_LEDGER
+            self._fail_waiting(reason)
             return
         if self.state in (State.OPEN, State.NEEDS_LEDGER):
             self.state = State.NEEDS_LEDGER

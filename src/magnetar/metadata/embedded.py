@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from magnetar.io.interfaces import Io, SqlConnection, SqlError
+from magnetar.io.interfaces import Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.jobs import run_job
+from magnetar.io.space_reserve import SpaceReserve
 from magnetar.metadata.interface import (
     Change,
     MetadataError,
@@ -27,6 +28,12 @@ Operation = tuple[Callable[[SqliteNodes], Any], Any]
 """What to do, and the future that hears of it."""
 Outcome = tuple[Any, BaseException | None, list[Change]]
 
+_PARTS_OF_RESERVE = 16
+"""So large a part of the reserve is enough for nearly all transactions; all of it, given up at once, might go
+to whoever fills the device."""
+_LEAST_BYTES = 64 << 10
+"""Given up by a transaction without room before it is tried again, or half of the reserve if that is more."""
+
 
 class UnknownMetadataFormat(MetadataError):
     """A newer release wrote the metadata in a format this one does not know."""
@@ -43,8 +50,9 @@ class EmbeddedMetadataStore:
     fails is undone alone. Ephemeral nodes belong to the process: none is older than the store's opening.
     """
 
-    def __init__(self, io: Io, path: str) -> None:
+    def __init__(self, io: Io, path: str, reserve_bytes: int) -> None:
         self._io = io
+        self._reserve_bytes = reserve_bytes
         self._path = path
         self._worker = io.start_worker("metadata")
         self._waiting: list[Operation] = []
@@ -55,17 +63,21 @@ class EmbeddedMetadataStore:
         self._stopped: Any = None
         self._listeners: list[Callable[[Change], None]] = []
         self._session_listeners: list[Callable[[SessionEvent], None]] = []
+        self._reserve: SpaceReserve
         self._connection: SqlConnection
         self._nodes: SqliteNodes
 
     @classmethod
-    async def open_store(cls, io: Io, path: str) -> EmbeddedMetadataStore:
+    async def open_store(cls, io: Io, path: str, *, reserve_bytes: int = 0) -> EmbeddedMetadataStore:
         """Opens the database at ``path``, made when missing, and removes ephemeral nodes a crash left.
+
+        :param reserve_bytes: kept beside it for what must be written when the device is full
 
         :raises UnknownMetadataFormat: a newer release wrote it
         :raises DatabaseDamaged: it is no database, or another one
+        :raises MetadataUnavailable: the device has no room for what opening writes
         """
-        store = cls(io, path)
+        store = cls(io, path, reserve_bytes)
         try:
             await run_job(io.loop, store._worker, store._open)
         except BaseException:
@@ -189,15 +201,32 @@ class EmbeddedMetadataStore:
 
     def _open(self) -> None:
         """Runs on the worker, as all below."""
+        directory = self._path.rpartition("/")[0] or "."
+        self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes)
+        self._make_room()
         try:
             self._connection = self._io.open_sqlite(self._path)
+        except SqlFull as error:
+            raise self._without_room(error) from error
         except SqlError as error:
             raise DatabaseDamaged(f"{self._path} cannot be opened: {error}") from error
         try:
             self._prepare()
         except BaseException:
-            self._connection.close()
+            try:
+                self._connection.close()
+            except SqlFull as error:
+                raise self._without_room(error) from error
             raise
+
+    def _make_room(self) -> None:
+        """Costs a system call. Whether the room is enough, the writing itself finds out."""
+        reserve = self._reserve
+        if reserve.size and reserve.make_room(reserve.size // _PARTS_OF_RESERVE) and not reserve.whole:
+            reserve.fill()
+
+    def _without_room(self, error: SqlFull) -> MetadataUnavailable:
+        return MetadataUnavailable(f"no room for the metadata in {self._path!r}: {error}")
 
     def _prepare(self) -> None:
         self._nodes = SqliteNodes(self._connection)
@@ -210,10 +239,13 @@ class EmbeddedMetadataStore:
             if found < 1:
                 raise DatabaseDamaged(f"{self._path} is not a metadata store: its format is {found}")
             self._remove_ephemeral()
+        except SqlFull as error:
+            raise self._without_room(error) from error
         except SqlError as error:
             raise DatabaseDamaged(f"{self._path} is not a sound metadata store: {error}") from error
 
     def _end_session(self) -> None:
+        self._make_room()
         self._remove_ephemeral()
         self._connection.close()
 
@@ -224,7 +256,21 @@ class EmbeddedMetadataStore:
         self._nodes.changes.clear()
 
     def _run(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
-        """All operations as one transaction; each in a savepoint of its own."""
+        """All operations as one transaction; without room for it none of them happens."""
+        self._make_room()
+        while True:
+            try:
+                return self._transact(operations)
+            except SqlFull as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if not self._reserve.held:
+                    failure = self._without_room(error)
+                    return [(None, failure, []) for _ in operations]
+                self._reserve.give_up(max(self._reserve.held // 2, _LEAST_BYTES))
+
+    def _transact(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
+        """Each operation in a savepoint of its own."""
         connection, nodes = self._connection, self._nodes
         outcomes: list[Outcome] = []
         connection.execute("BEGIN IMMEDIATE")

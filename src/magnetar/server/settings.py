@@ -26,6 +26,9 @@ def embedded_settings(settings: Settings) -> EmbeddedSettings:
     return EmbeddedSettings(
         segment_bytes=segment,
         first_segment_bytes=min(segment, EmbeddedSettings.first_segment_bytes),
+        reserve_bytes=settings.min_usable_size_for_high_priority_writes,
+        entry_free_bytes=settings.magnetar_disk_reserve_bytes,
+        full_share=settings.disk_usage_threshold,
         reads_in_flight_bytes=settings.reads_in_flight_bytes,
         cursor_write_interval=settings.magnetar_cursor_write_interval_ms / 1000,
         gc_wait_seconds=settings.gc_wait_time / 1000,

@@ -78,7 +78,11 @@ class StandaloneBroker:
         store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
-        metadata = await EmbeddedMetadataStore.open_store(io, _METADATA_FILE)
+        metadata = await EmbeddedMetadataStore.open_store(
+            io,
+            _METADATA_FILE,
+            reserve_bytes=settings.min_usable_size_for_high_priority_writes // 4,
+        )
         self._metadata = metadata
         wheel = TimerWheel(io.loop)
         ledgers = ManagedLedgers(
@@ -107,6 +111,8 @@ class StandaloneBroker:
                 broker.storage_gate.open()
 
         guard.looked = looked
+        store.listen_for_shortage(guard.tell_shortage)
+        guard.tell_shortage(store.shortage)
         guard.start()
 
     @staticmethod

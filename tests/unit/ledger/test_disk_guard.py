@@ -59,6 +59,19 @@ def test_the_reserve_counts_whatever_the_share() -> None:
     run(scenario, 200)
 
 
+def test_a_shortage_is_told_between_two_looks_and_lasts_until_it_is_over() -> None:
+    async def scenario(simulation: Simulation, guard: DiskGuard, states: list[DiskState]) -> None:
+        guard.tell_shortage("no segment")
+        assert states == [DiskState.FULL]
+        assert guard.reason == "no segment"
+        await asyncio.sleep(21)
+        assert states == [DiskState.FULL]
+        guard.tell_shortage("")
+        assert guard.state is DiskState.ROOM
+
+    run(scenario, 10_000)
+
+
 def test_the_reason_names_the_bounds() -> None:
     async def scenario(simulation: Simulation, guard: DiskGuard, states: list[DiskState]) -> None:
         fill(simulation, 9_500)

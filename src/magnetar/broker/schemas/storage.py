@@ -84,7 +84,7 @@ class SchemaStorage:
             "application": b"pulsar",
             "pulsar/schemaId": schema_id.encode(),
         }
-        writer = await self._store.create(self._quorums, custom)
+        writer = await self._store.create(self._quorums, custom, high_priority=True)
         try:
             entry_id = await self._write(writer, encode_schema(schema_id, schema, index))
             entry = IndexEntry(schema.version, writer.ledger_id, entry_id, schema.data.hash)

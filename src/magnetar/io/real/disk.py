@@ -80,6 +80,9 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
 
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._descriptor, 0, size)
+
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 

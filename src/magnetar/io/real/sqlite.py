@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from magnetar.io.interfaces import SqlError
+from magnetar.io.interfaces import SqlError, SqlFull
 
 PRAGMAS = (
     "PRAGMA locking_mode = EXCLUSIVE",
@@ -32,11 +32,16 @@ class SqliteConnection:
             self.close()
             raise
 
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
-            raise SqlError(str(error)) from error
+            full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            raise (SqlFull if full else SqlError)(str(error)) from error
 
     def close(self) -> None:
         self._connection.close()

@@ -73,6 +73,10 @@ class SimulatedFile:
         self._inode.truncate(size)
         self._disk._maybe_cut()
 
+    def allocate(self, size: int) -> None:
+        if size > self.size():
+            self.truncate(size)
+
     def size(self) -> int:
         self._disk._looking()
         return len(self._inode.content)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
 
+from magnetar.io.interfaces import SqlFull
 from magnetar.io.real.sqlite import PRAGMAS
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
 
@@ -102,7 +104,8 @@ class _Vfs(apsw.VFS):
             self.lost = lost
             raise apsw.IOError("the power is gone") from lost
         except OSError as error:
-            raise apsw.IOError(str(error)) from error
+            kind = apsw.FullError if error.errno == errno.ENOSPC else apsw.IOError
+            raise kind(str(error)) from error
 
     def xOpen(self, name: Any, flags: list[int]) -> Any:
         temporary = name is None
@@ -146,6 +149,10 @@ class SimulatedSqlite:
         for pragma in PRAGMAS:
             self.execute(pragma)
 
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._connection.in_transaction)
+
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._call(lambda: list(self._connection.cursor().execute(statement, tuple(parameters))))
 
@@ -165,6 +172,8 @@ class SimulatedSqlite:
         except apsw.Error as error:
             if self._vfs.lost is not None:
                 raise self._vfs.lost from error
-            if isinstance(error, apsw.IOError | apsw.FullError):
+            if isinstance(error, apsw.FullError):
+                raise SqlFull(str(error)) from error
+            if isinstance(error, apsw.IOError):
                 raise OSError(str(error)) from error
             raise

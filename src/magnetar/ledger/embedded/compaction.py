@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.slices import each
+from magnetar.io.space_reserve import SpaceExhausted, is_without_room
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
 from magnetar.ledger.embedded.index_lookup import IndexLookup
 from magnetar.ledger.embedded.ledger_table import LedgerTable
 from magnetar.ledger.embedded.rewrite import LiveRun, Rewriting, Rewritten
-from magnetar.ledger.embedded.segment_files import SegmentFiles, SpaceExhausted
+from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_header import LOG
 from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -254,8 +255,12 @@ class Compaction:
             _log.error("a segment cannot be rewritten and is kept as it is: %s", damage)
             self._damaged |= sources
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
-        except SpaceExhausted as full:
-            _log.warning("no room to rewrite segments: %s", full)
+        except OSError as error:
+            if not is_without_room(error):
+                raise
+            # Nothing points to what was written so far.
+            _log.warning("no room to rewrite segments: %s", error)
+            await run_job(loop, worker, lambda: self._segments.files.discard(ids))
             self._wait_until(loop.time() + _RETRY_SECONDS)
         except _Abandoned:
             # The next opening removes what was written so far.

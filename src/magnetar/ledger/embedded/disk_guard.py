@@ -1,5 +1,8 @@
 """Watches how full the device is, so that writing can end in good time and not with an error.
 
+It looks at an interval. A device may fill faster than that: the store finds out whether there is room for
+the next segment when it prepares it, and tells the guard.
+
 The bounds are named after BookKeeper's (https://bookkeeper.apache.org/docs/reference/config): above
 ``diskUsageWarnThreshold`` space is fetched back at once, above ``diskUsageThreshold`` nothing more should be
 published, until usage falls below ``diskUsageLwmThreshold``.
@@ -83,12 +86,22 @@ class DiskGuard:
         self._settings = settings
         self._timer: Any = None
         self._stopped = False
+        self._shortage = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
         """Seconds on the loop's clock, free bytes: one a minute, for a day."""
 
     def start(self) -> None:
         self._judge()
         self._arm()
+
+    def tell_shortage(self, reason: str) -> None:
+        """The device is full from now on, between two looks: there is no room for the next segment.
+
+        :param reason: why; empty: there is room again, and what the looks say counts
+        """
+        self._shortage = reason
+        if not self._stopped and self._timer is not None:
+            self._judge()
 
     def stop(self) -> None:
         self._stopped = True
@@ -105,6 +118,8 @@ class DiskGuard:
                 f"only {use.free >> 20} MiB are free on the disk of the ledgers, "
                 f"less than the reserve of {settings.reserve_bytes >> 20} MiB"
             )
+        if self._shortage and use.share <= settings.full_share:
+            return self._shortage
         return (
             f"the disk of the ledgers is {use.share:.1%} full: above {settings.full_share:.1%} "
             f"(diskUsageThreshold) nothing is published until it is below {settings.resume_share:.1%}"
@@ -145,7 +160,7 @@ class DiskGuard:
             self._samples.append((now, self.use.free))
         settings, use, before = self._settings, self.use, self.state
         bound = settings.resume_share if before is DiskState.FULL else settings.full_share
-        if use.share > bound or use.free < settings.reserve_bytes:
+        if self._shortage or use.share > bound or use.free < settings.reserve_bytes:
             self.state = DiskState.FULL
         elif use.share > settings.warn_share:
             self.state = DiskState.WARNING

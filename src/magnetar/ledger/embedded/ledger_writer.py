@@ -28,13 +28,13 @@ class WriteContext(NamedTuple):
 class EmbeddedWriter:
     """The one writer of a ledger in the store's own process."""
 
-    def __init__(self, row: LedgerRow, context: WriteContext) -> None:
+    def __init__(self, row: LedgerRow, context: WriteContext, *, high_priority: bool) -> None:
         self.ledger_id = row.ledger_id
         self._row = row
         self._context = context
         self._log = context.log
         self._part_bytes = context.part_bytes
-        self._queue = AppendQueue(row, self._durable)
+        self._queue = AppendQueue(row, self._durable, self.end, high_priority=high_priority)
         self._next = 0
         self._acknowledged = -1
         self._listener: LedgerListener | None = None

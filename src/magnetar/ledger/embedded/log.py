@@ -21,7 +21,7 @@ from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings
-from magnetar.ledger.interface import StoreClosed
+from magnetar.ledger.interface import LedgerError, StoreClosed, StoreFull
 
 Part = tuple[int, bytes, bytes]
 """Entries, their lengths, their bytes: what one append brought, or a piece of it."""
@@ -30,10 +30,21 @@ Part = tuple[int, bytes, bytes]
 class AppendQueue:
     """What one writer appended and no group has taken yet."""
 
-    __slots__ = ("ended", "first", "parts", "row", "told", "waiting")
+    __slots__ = ("ended", "first", "high_priority", "parts", "refused", "row", "told", "waiting")
 
-    def __init__(self, row: LedgerRow, told: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        row: LedgerRow,
+        told: Callable[[int], None],
+        refused: Callable[[LedgerError], None],
+        *,
+        high_priority: bool,
+    ) -> None:
         self.row = row
+        self.high_priority = high_priority
+        """Whether its entries may go to the reserve."""
+        self.refused = refused
+        """Ends the writer: what it appended and no group has taken is not stored."""
         self.parts: deque[Part] = deque()
         self.first = row.last_entry_id + 1
         """The id of the first entry in ``parts``."""
@@ -184,6 +195,8 @@ class CommitLog:
     def _start(self) -> None:
         self._scheduled = False
         if self._in_flight is not None or self.failed:
+            return
+        if self.segment.reserved and self._waiting and not self._leave_reserve():
             return
         while self._waiting:
             if self.segment.index.run_count < self._settings.segment_runs:
@@ -339,8 +352,33 @@ class CommitLog:
             size = 0
         return SEGMENT_HEADER_BYTES + 2 * GROUP_HEADER_BYTES + RUN_HEADER_BYTES + size
 
+    def _leave_reserve(self) -> bool:
+        """Goes on where entries have room, if there is such a place, else refuses them; False: not yet."""
+        if self._supply.has_room:
+            return self._roll()
+        self._refuse_entries()
+        return True
+
+    def _refuse_entries(self) -> None:
+        """Nothing was written of what waits: its writers may say that it is not stored."""
+        kept: deque[AppendQueue | _Control] = deque()
+        refused: list[AppendQueue] = []
+        for source in self._waiting:
+            if isinstance(source, AppendQueue) and not source.high_priority:
+                source.waiting = False
+                refused.append(source)
+            else:
+                kept.append(source)
+        self._waiting = kept
+        for queue in refused:
+            queue.refused(StoreFull(self._supply.shortage))
+
     def _roll(self) -> bool:
         """Goes on to the next segment; False when it is not ready yet."""
+        if self._supply.has_reserved:
+            self._refuse_entries()
+            if not self._waiting:
+                return True
         following = self._supply.take(self._needed(), self._segment_is_ready)
         if following is None:
             self._starved = True

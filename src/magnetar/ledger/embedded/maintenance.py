@@ -44,6 +44,8 @@ class Maintenance:
         compaction: Compaction,
         failed: Callable[[str, BaseException], None],
     ) -> None:
+        self.reclaimed: Callable[[], None]
+        """Called when segments have gone."""
         self.sealed: dict[int, SealedSegment] = {}
         self.next_segment_id = 1
         self.log_start: tuple[int, int] = (1, 1)
@@ -135,7 +137,9 @@ class Maintenance:
         self._lookup.cache.drop_segments(set(gone))
 
     def _write_checkpoint(self, checkpoint: Checkpoint, rows: CheckpointRows) -> None:
-        write_checkpoint(self._io.disk, self._directory, encode_checkpoint(checkpoint, rows))
+        pieces = encode_checkpoint(checkpoint, rows)
+        self._files.make_room(sum(map(len, pieces)))
+        write_checkpoint(self._io.disk, self._directory, pieces)
 
     async def _run(self) -> None:
         while self._has_work():
@@ -188,7 +192,9 @@ class Maintenance:
 
     def _write_sealed(self, segment: LogSegment, parts: list[tuple[int, PartIndex]]) -> SealedSegment:
         """Runs on the worker: an index may have 100,000 runs."""
-        self._files.write_index(segment.segment_id, encode_index(segment.segment_id, segment.end, parts))
+        index = encode_index(segment.segment_id, segment.end, parts)
+        self._files.make_room(len(index))
+        self._files.write_index(segment.segment_id, index)
         size = self._files.trim(segment.file, segment.end)
         return _sealed(segment, size, [part for _, part in parts])
 
@@ -200,6 +206,7 @@ class Maintenance:
             self._lookup.ends.pop(segment_id, None)
             self._reads.drop(segment_id)
             await self._job(partial(self._files.retire, segment_id))
+        self.reclaimed()
 
     async def _switch_to(self, compacted: Compacted) -> None:
         """Points the ledgers to the segments a compaction wrote, then lets go of those it read."""

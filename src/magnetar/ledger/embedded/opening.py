@@ -9,10 +9,15 @@ from magnetar.io.interfaces import Disk
 from magnetar.ledger.embedded.checkpoint import Checkpoint, SealedSegment
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
 from magnetar.ledger.embedded.recovery import Replay, read_checkpoint
-from magnetar.ledger.embedded.rewrite import Rewritten, rewrite_runs
+from magnetar.ledger.embedded.rewrite import LiveRun, Rewritten, rewrite_runs
+from magnetar.ledger.embedded.sealing_in_place import seal_in_place
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
+
+_BYTES_BESIDE_RUN = 256
+"""A run's row in its group and in the index, and its share of headers, with room to spare."""
+_ROOM_TO_GO_ON = 64 << 10
 
 
 class Found(NamedTuple):
@@ -34,7 +39,8 @@ def open_directory(
     """Reads the checkpoint into ``table``, replays what follows and moves it into segments of its own.
 
     The old log is never continued: its pages may look written without being durable. What it says counts
-    from the next checkpoint on, which must be written before the store serves.
+    from the next checkpoint on, which must be written before the store serves. Where there is no room to
+    move it, its segments are written over with what they hold, and sealed.
 
     :raises DataDamaged: acknowledged bytes do not read back
     """
@@ -49,16 +55,28 @@ def open_directory(
         replay.run()
         next_id = max([checkpoint.next_segment_id, *(segment_id + 1 for segment_id in present)])
         new_ids = iter(range(next_id, next_id + len(replay.runs) + 1))
-        rewritten = rewrite_runs(files, store_id, settings, lambda: next(new_ids), replay.live_runs())
+        live = replay.live_runs()
+        rewritten: list[Rewritten] = []
+        kept: list[SealedSegment] = []
+        if disk.free_bytes() < _room_to_move(live):
+            kept = seal_in_place(files, replay)
+        else:
+            rewritten = rewrite_runs(files, store_id, settings, lambda: next(new_ids), live)
     finally:
         replay.close()
     touched = {run.ledger_id for run in replay.runs}
     rows = [table.rows[ledger_id] for ledger_id in touched if ledger_id in table.rows]
-    replace_rewritten(table, rows, replay.segment_ids, rewritten)
-    sealed = checkpoint.segments + [entry.segment for entry in rewritten]
-    known = {segment.segment_id for segment in checkpoint.segments}
+    moved = replay.ends.keys() - {segment.segment_id for segment in kept}
+    replace_rewritten(table, rows, moved, rewritten)
+    known = {segment.segment_id for segment in [*checkpoint.segments, *kept]}
+    sealed = [*checkpoint.segments, *kept, *(entry.segment for entry in rewritten)]
     leftovers = [segment_id for segment_id in present if segment_id not in known]
     return Found(sealed, leftovers, next_id + len(rewritten), replay.sequence)
+
+
+def _room_to_move(live: Iterable[LiveRun]) -> int:
+    """Bytes that new segments for these runs and their indexes take, at most, and some to go on with."""
+    return _ROOM_TO_GO_ON + sum(run.body_length + _BYTES_BESIDE_RUN for run in live)
 
 
 def replace_rewritten(

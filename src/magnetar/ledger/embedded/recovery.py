@@ -70,7 +70,8 @@ class Replay:
     table: LedgerTable
     sequence: int = 0
     runs: list[LiveRun] = field(default_factory=list)
-    segment_ids: set[int] = field(default_factory=set)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Of each segment that holds groups: where the last one ends."""
     _open: list[File] = field(default_factory=list)
 
     def run(self) -> None:
@@ -120,7 +121,7 @@ class Replay:
 
     def _apply(self, segment: _TailSegment, group: Group) -> None:
         table = self.table
-        self.segment_ids.add(segment.segment_id)
+        self.ends[segment.segment_id] = group.end
         for run in group.runs:
             if run.kind == ENTRIES:
                 self._apply_entries(segment, run)

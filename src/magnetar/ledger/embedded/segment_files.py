@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 from magnetar.io.interfaces import Disk, File
+from magnetar.io.space_reserve import SpaceExhausted, SpaceReserve, is_without_room
 from magnetar.ledger.embedded.segment_header import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -18,8 +20,19 @@ _FREE_PREFIX = "free-"
 _ZEROS = bytes(1 << 20)
 
 
-class SpaceExhausted(OSError):
-    """The device has less free space than the store keeps in reserve."""
+_MARGIN_SHARE = 16
+"""So large a part of the reserve stays free beside what is written, for what a file system needs itself."""
+
+
+class Room(Enum):
+    """What a segment may take."""
+
+    PLENTY = "plenty"
+    """Entries may still be accepted when it is there."""
+    FREE = "free"
+    """Whatever is free: entries that were accepted must go somewhere."""
+    RESERVED = "reserved"
+    """What is kept for when nothing is free."""
 
 
 class SegmentFiles:
@@ -32,6 +45,9 @@ class SegmentFiles:
         self._store_id = store_id
         self._renamed = True
         """Whether a file may carry a new name that is not durable yet."""
+        self.reserve = SpaceReserve(disk, directory, settings.reserve_bytes)
+        self._margin = self.reserve.size // _MARGIN_SHARE
+        self._short = False
         self._free = [name for name in disk.names(directory) if name.startswith(_FREE_PREFIX)]
 
     @property
@@ -50,25 +66,51 @@ class SegmentFiles:
         ids = (segment_id_of(name) for name in self._disk.names(self._directory))
         return sorted(segment_id for segment_id in ids if segment_id is not None)
 
-    def prepare(self, segment_id: int, kind: int, size: int) -> File:
+    def prepare(self, segment_id: int, kind: int, size: int, room: Room) -> File:
         """A segment ready for its first group: filled, header and directory durable.
 
-        :raises SpaceExhausted: there is not enough room for it
+        :raises SpaceExhausted: there is not enough room for it; nothing is left of it
         """
         header = SegmentHeader(segment_id, self._store_id, kind, size)
+        if room is Room.PLENTY:
+            self._check_plenty(size)
         while self._free:
             file = self._reuse(self._free.pop(), header)
             if file is not None:
                 return file
-        self._check_room(size)
-        file = self._disk.open(self.segment_path(segment_id), create=True, exclusive=True)
+        if room is Room.RESERVED:
+            self.make_room(size)
+        elif self._disk.free_bytes() < size + self._margin:
+            raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
+        try:
+            return self._make(header)
+        except OSError as error:
+            if not is_without_room(error):
+                raise
+            self.discard([segment_id])
+            raise SpaceExhausted(f"no room for a segment of {size} bytes: {error}") from error
+
+    def _make(self, header: SegmentHeader) -> File:
+        size = header.size
+        file = self._disk.open(self.segment_path(header.segment_id), create=True, exclusive=True)
         step = min(self._settings.zero_fill_bytes, len(_ZEROS))
-        for offset in range(0, size, step):
-            file.write_durably(memoryview(_ZEROS)[: min(step, size - offset)], offset)
-        file.write(header.encode(), 0)
-        file.sync()
-        self.sync_directory()
+        try:
+            for offset in range(0, size, step):
+                file.write_durably(memoryview(_ZEROS)[: min(step, size - offset)], offset)
+            file.write(header.encode(), 0)
+            file.sync()
+            self.sync_directory()
+        except OSError:
+            file.close()
+            raise
         return file
+
+    def make_room(self, wanted: int) -> None:
+        """Gives up as much of the reserve as ``wanted`` bytes need.
+
+        Not refused when it is not enough: whether there is room, the writing itself finds out.
+        """
+        self.reserve.make_room(wanted + self._margin)
 
     def _reuse(self, name: str, header: SegmentHeader) -> File | None:
         """A free file under a new header, or None (and the file is gone) when it does not fit.
@@ -93,13 +135,30 @@ class SegmentFiles:
         file.unlock()
         return file
 
-    def _check_room(self, size: int) -> None:
-        free = self._disk.free_bytes()
-        if free < size + self._settings.reserve_bytes:
+    def _check_plenty(self, size: int) -> None:
+        """:raises SpaceExhausted: with a segment of ``size`` bytes there would be too little left"""
+        self._short = True
+        settings, total = self._settings, self._disk.total_bytes()
+        kept = max(settings.entry_free_bytes, int(total * (1 - settings.full_share))) + self._margin
+        if self._free and self._disk.free_bytes() < kept:
+            self._remove_free()
+        if not self.reserve.fill():
             raise SpaceExhausted(
-                f"a new segment of {size} bytes would leave less than the reserve of "
-                f"{self._settings.reserve_bytes} bytes: {free} bytes are free"
+                f"the reserve of {self.reserve.size >> 20} MiB for a full disk is not whole: "
+                f"only {self._disk.free_bytes() >> 20} MiB are free on the disk of the ledgers"
             )
+        free = self._disk.free_bytes()
+        if free < kept + (0 if self._free else size):
+            raise SpaceExhausted(
+                f"only {free >> 20} MiB are free on the disk of the ledgers: a segment of {size} bytes "
+                f"would leave less than {kept >> 20} MiB (diskUsageThreshold, magnetarDiskReserveBytes)"
+            )
+        self._short = False
+
+    def _remove_free(self) -> None:
+        for name in self._free:
+            self._disk.unlink(f"{self._directory}/{name}")
+        self._free.clear()
 
     def create_rewritten(self, segment_id: int) -> File:
         """An empty file for a segment written in one go; the caller writes header and all, and syncs."""
@@ -111,6 +170,10 @@ class SegmentFiles:
         :raises FileNotFoundError: it is gone
         """
         return self._disk.open(self.segment_path(segment_id), write=False)
+
+    def open_to_seal(self, segment_id: int) -> File:
+        """Opens a segment that an earlier process left in the middle."""
+        return self._disk.open(self.segment_path(segment_id))
 
     def open_index(self, segment_id: int) -> File:
         """Opens the index beside a segment.
@@ -160,7 +223,7 @@ class SegmentFiles:
         size = file.size()
         file.close()
         fits = size >= self._settings.segment_bytes
-        if fits and len(self._free) < self._settings.free_segments:
+        if fits and not self._short and len(self._free) < self._settings.free_segments:
             name = f"{_FREE_PREFIX}{segment_id:016x}"
             self._disk.rename(path, f"{self._directory}/{name}")
             self._free.append(name)

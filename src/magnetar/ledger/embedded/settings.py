@@ -44,7 +44,11 @@ class EmbeddedSettings:
     read_plans: int = 1000
     """Plans that may be held at the same time."""
     reserve_bytes: int = 64 << 20
-    """Free space below which no new segment is begun and the process stops instead."""
+    """Kept for a full device: for cursors, changes of ledgers, indexes and checkpoints."""
+    entry_free_bytes: int = 0
+    """A segment for entries leaves at least so much of the device free."""
+    full_share: float = 1.0
+    """Of the device's bytes: a segment for entries never takes its use above this."""
     gc_wait_seconds: float = 0.0
     """At least so much time lies between two looks for segments to rewrite."""
     minor_compaction_threshold: float = 0.2

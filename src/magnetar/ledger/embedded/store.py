@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import File, Io
@@ -90,6 +90,7 @@ class EmbeddedLedgerStore:
             io, self._log_worker, settings, table, self._supply, self._begun, found.next_sequence
         )
         self._log.sealed = self._maintenance.seal
+        self._maintenance.reclaimed = self._supply.look_for_room
         part_bytes = min(settings.run_bytes, settings.group_bytes)
         self._write_context = WriteContext(self._log, io.loop, part_bytes, self._forget, self._writer_closed)
         self._maintenance.log_start = (self._log.segment.segment_id, found.next_sequence)
@@ -115,14 +116,16 @@ class EmbeddedLedgerStore:
         store._maintenance.wake()
         return store
 
-    async def create(self, quorums: Quorums, custom: Mapping[str, bytes]) -> EmbeddedWriter:
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> EmbeddedWriter:
         self._refuse_when_closed()
         ledger_id = self._table.next_ledger_id
         self._table.next_ledger_id = ledger_id + 1
         body = encode_created(self._io.clock.wall_ms(), custom)
         await self._log.control(LEDGER_CREATED, ledger_id, body)
         row = self._row(ledger_id)
-        writer = EmbeddedWriter(row, self._write_context)
+        writer = EmbeddedWriter(row, self._write_context, high_priority=high_priority)
         self._writers[ledger_id] = writer
         return writer
 
@@ -167,6 +170,16 @@ class EmbeddedLedgerStore:
         """Says whether space is short: then what can come back comes back at once."""
         self._compaction.hurry(urgent)
         self._maintenance.wake()
+        self._supply.look_for_room()
+
+    @property
+    def shortage(self) -> str:
+        """Why no more entries should be accepted; empty: they may."""
+        return self._supply.shortage
+
+    def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
+        """Tells whenever :attr:`shortage` changes: found out with each segment, one ahead of need."""
+        self._supply.short = listener
 
     async def close(self) -> None:
         if self._stopped is not None:

@@ -1,0 +1,81 @@
+"""Metadata on a disk without room: what cannot be written is refused, the process lives, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
+from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.interface import MetadataUnavailable
+
+T = TypeVar("T")
+PATH = "metadata/metadata.sqlite"
+QUOTA = 64 << 20
+
+
+class Life:
+    def __init__(self, disk: SimulatedDisk, reserve_bytes: int = 0) -> None:
+        self.disk = disk
+        self.simulation: Simulation = simulated_io(1, disk)
+        self.store = self.run(
+            EmbeddedMetadataStore.open_store(self.simulation.io, PATH, reserve_bytes=reserve_bytes)
+        )
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.simulation.loop.run_until(coroutine)
+
+    def killed(self) -> SimulatedDisk:
+        self.simulation.abandon()
+        self.disk.power_lost = None
+        return self.disk.killed()
+
+
+def fill_up(disk: SimulatedDisk) -> None:
+    """Somebody else takes what is left."""
+    disk.quota -= disk.free_bytes()
+
+
+def put_until_refused(life: Life) -> list[str]:
+    """The paths of the nodes that were put."""
+    paths: list[str] = []
+    for number in range(5000):
+        path = f"/node-{number:04}"
+        try:
+            life.run(life.store.put(path, bytes(3000)))
+        except MetadataUnavailable:
+            return paths
+        paths.append(path)
+    pytest.fail("the disk never got full")
+
+
+def test_what_has_no_room_is_refused_and_the_process_lives() -> None:
+    life = Life(SimulatedDisk(1, QUOTA))
+    fill_up(life.disk)
+    paths = put_until_refused(life)
+    assert life.run(life.store.children("/")) == [path[1:] for path in paths]
+    with pytest.raises(MetadataUnavailable, match=r"no room for the metadata .*No space left on device"):
+        life.run(life.store.put("/large", bytes(100_000)))
+    assert not life.simulation.stop_messages
+    life.disk.quota = QUOTA
+    life.run(life.store.put("/room-again", b""))
+    found = Life(life.killed())
+    assert found.run(found.store.children("/")) == [*(path[1:] for path in paths), "room-again"]
+
+
+def test_the_reserve_has_room_for_it_after_a_kill_too() -> None:
+    life = Life(SimulatedDisk(1, QUOTA), reserve_bytes=1 << 20)
+    fill_up(life.disk)
+    for number in range(20):
+        life.run(life.store.put(f"/node-{number:02}", bytes(3000)))
+    disk = life.killed()
+    disk.quota -= disk.free_bytes()
+    life = Life(disk, reserve_bytes=1 << 20)
+    names = life.run(life.store.children("/"))
+    assert names == [f"node-{number:02}" for number in range(20)]
+    for name in names:
+        life.run(life.store.delete(f"/{name}"))
+    assert life.run(life.store.children("/")) == []
+    assert not life.simulation.stop_messages

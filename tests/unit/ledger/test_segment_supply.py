@@ -1,0 +1,108 @@
+"""Segments ahead of need: what is told when there is no room, and what the log gets all the same."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
+from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_supply import SegmentSupply
+from magnetar.ledger.embedded.settings import EmbeddedSettings
+
+KIB = 1 << 10
+SETTINGS = EmbeddedSettings(
+    segment_bytes=64 * KIB,
+    first_segment_bytes=64 * KIB,
+    reserve_bytes=128 * KIB,
+    entry_free_bytes=512 * KIB,
+)
+QUOTA = 4096 * KIB
+
+
+class Supplied:
+    """A supply on a disk of its own; remembers what it told."""
+
+    def __init__(self) -> None:
+        self.simulation: Simulation = simulated_io(1, SimulatedDisk(1, QUOTA))
+        io = self.simulation.io
+        io.disk.make_directory("ledgers")
+        files = SegmentFiles(io.disk, "ledgers", SETTINGS, bytes(16))
+        self.failures: list[str] = []
+        self.told: list[str] = []
+        self.ready = 0
+        ids = count(1)
+        self.supply = SegmentSupply(
+            files,
+            io.start_worker("space"),
+            SETTINGS,
+            lambda: next(ids),
+            lambda what, _error: self.failures.append(what),
+        )
+        self.supply.short = self.told.append
+        self.first = self.supply.first()
+
+    def leave_free(self, size: int) -> None:
+        disk = self.simulation.disk
+        disk.quota += size - disk.free_bytes()
+
+    def take(self) -> None:
+        assert self.supply.take(10 * KIB, self._is_ready) is None
+        self.settle()
+
+    def _is_ready(self) -> None:
+        self.ready += 1
+
+    def settle(self) -> None:
+        waiter = self.simulation.loop.create_future()
+        self.simulation.loop.call_later(1.0, waiter.set_result, None)
+
+        async def wait() -> None:
+            await waiter
+
+        self.simulation.loop.run_until(wait())
+
+
+def test_no_room_ahead_is_told_before_anybody_needs_it() -> None:
+    supplied = Supplied()
+    supplied.leave_free(560 * KIB)
+    supplied.supply.prefetch(supplied.first, supplied.first)
+    supplied.settle()
+    assert len(supplied.told) == 1
+    assert "(diskUsageThreshold, magnetarDiskReserveBytes)" in supplied.told[0]
+    assert not supplied.supply.has_room
+    assert not supplied.failures
+
+
+def test_what_was_accepted_gets_what_is_free_and_then_there_is_the_reserve() -> None:
+    supplied = Supplied()
+    supplied.leave_free(100 * KIB)
+    supplied.take()
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.has_reserved) == (1, True, False)
+    assert supplied.supply.take(10 * KIB, lambda: None) is not None
+    supplied.take()
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.has_reserved) == (2, False, True)
+    taken = supplied.supply.take(10 * KIB, lambda: None)
+    assert taken is not None
+    assert taken.reserved
+    assert not supplied.failures
+    # The reserve has less than a second one needs.
+    supplied.leave_free(0)
+    supplied.take()
+    supplied.supply.take(10 * KIB, lambda: None)
+    supplied.leave_free(0)
+    supplied.take()
+    assert supplied.failures == ["cannot prepare a segment"]
+
+
+def test_room_is_found_again_although_a_small_segment_is_left_over() -> None:
+    for left, reserved in ((100 * KIB, False), (0, True)):
+        supplied = Supplied()
+        supplied.leave_free(left)
+        supplied.take()
+        assert supplied.supply.has_reserved is reserved
+        supplied.leave_free(1024 * KIB)
+        supplied.supply.look_for_room()
+        supplied.settle()
+        assert supplied.told[-1] == ""
+        assert supplied.supply.has_room
+        assert len(supplied.simulation.disk.paths("ledgers/segment-")) == 2
