@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.codec import ENTRIES, MAX_FRAME, acks, sends
-from magnetar.broker.connection import Connection
-from magnetar.broker.handlers import handle
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.handlers import handle
 from magnetar.config.settings import load
 from magnetar.io.simulated import simulated_io
 from magnetar.ledger.embedded.group import ENTRIES as ENTRIES_RUN

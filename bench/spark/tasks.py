@@ -28,11 +28,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from bench.servers import Magnetar
 from bench.spark.filling import PARTITIONS, make_topic, messages_in
 from bench.spark.workloads import Void, read_topic
-from magnetar.spark.committing import commit
-from magnetar.spark.cutting import RowCutter
 from magnetar.spark.options import Options
 from magnetar.spark.source import PulsarDataSource
-from magnetar.spark.staging import Staging
+from magnetar.spark.writing.committing import commit
+from magnetar.spark.writing.cutting import RowCutter
+from magnetar.spark.writing.staging import Staging
 
 _ROWS_OF_A_BATCH = 10_000
 Took = tuple[float, float]

@@ -16,15 +16,15 @@ from typing import Any
 from world import World
 
 from magnetar.broker.admin.all import Admin
-from magnetar.broker.backlog_quotas import EVICTION
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import Topic
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.base import TopicSettings
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import EVICTION
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.settings import EmbeddedSettings

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from storage_lifetime import Lifetime, TopicModel, with_policies
 
-from magnetar.broker.backlog_quotas import EVICTION
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import BacklogQuota, Retention
+from magnetar.broker.upkeep.backlog_quotas import EVICTION
 from magnetar.naming.topic_name import TopicName
 
 RUNS = int(os.environ.get("MAGNETAR_MONTHS", "4"))

@@ -10,15 +10,15 @@ from typing import Any
 
 from world import SMALL, World
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.connection import Connection
-from magnetar.broker.consumer import Consumer
-from magnetar.broker.dispatch import DispatchSettings
-from magnetar.broker.handlers import handle
-from magnetar.broker.outgoing import UnsentBytes
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.handlers import handle
+from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.flow.outgoing import UnsentBytes
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.topics.base import TopicSettings
 from magnetar.io.interfaces import StreamProtocol
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import EntryCacheSettings

@@ -14,7 +14,7 @@ from fuzz_talk import TOPICS, Talker
 from fuzz_wire import pieces
 
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topic import Topic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 

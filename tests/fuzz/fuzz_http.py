@@ -8,7 +8,7 @@ from typing import Any
 
 from fuzz_wire import TEXTS, mutated
 
-from magnetar.http.endpoints import ENDPOINTS
+from magnetar.http.endpoints.table import ENDPOINTS
 
 _PIECES = ["public", "default", "f0", "f1", "good", "standalone", "persistent", "non-persistent", "sample"]
 _STRANGE = ["%2F", "..", "%00", "%zz", "%ff%fe", "a-partition-1", "a-partition-", "é", "x" * 300, "*", "{a}"]

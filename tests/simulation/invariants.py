@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.any_topic import AnyTopic
-from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
-from magnetar.broker.topic import Topic
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
 from simulation.broker import BrokerProcess
 from simulation.limits import Limits
 from simulation.model import Model, Position

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from magnetar.broker import outgoing
+from magnetar.broker.flow import outgoing
 from magnetar.broker.policies.values import Retention
 from magnetar.config.settings import Settings, default_settings
 from magnetar.io.simulated.worker import LONGEST_DELAY

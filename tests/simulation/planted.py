@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from magnetar.broker.deduplication import Deduplication
-from magnetar.broker.dispatcher_shared import SharedDispatcher
-from magnetar.broker.outgoing import Outgoing
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.flow.outgoing import Outgoing
+from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
 from magnetar.ledger.embedded.log import CommitLog
 from magnetar.managed_ledger.ledger_list import LedgerList

@@ -13,12 +13,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_world import Cluster
 
 from magnetar.client import MessageId
-from magnetar.spark.committing import commit
-from magnetar.spark.cutting import CutEntry, RowCutter
+from magnetar.spark.codec.schemas import NOTHING
 from magnetar.spark.errors import DataLoss, DeduplicationIsOff, NotPublished, StagingDamaged
 from magnetar.spark.options import Options
-from magnetar.spark.schemas import NOTHING
-from magnetar.spark.staging import Manifest, StagedFile, Staging
+from magnetar.spark.writing.committing import commit
+from magnetar.spark.writing.cutting import CutEntry, RowCutter
+from magnetar.spark.writing.staging import Manifest, StagedFile, Staging
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 

@@ -18,13 +18,13 @@ from magnetar.client.aio import Client
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.compression import compress
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
-from magnetar.spark.cutting import CutEntry
+from magnetar.spark.codec.schemas import NOTHING
 from magnetar.spark.errors import MalformedMessage
 from magnetar.spark.ledgers import layout_of
 from magnetar.spark.options import Options
 from magnetar.spark.positions import Place
-from magnetar.spark.publishing import TopicPublisher, open_producer, run
-from magnetar.spark.schemas import NOTHING
+from magnetar.spark.writing.cutting import CutEntry
+from magnetar.spark.writing.publishing import TopicPublisher, open_producer, run
 
 Piece = tuple[str, int, int] | str
 """A chunk: which message, number, how many of them; or a message that is whole."""

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, St
 from spark_world import Cluster, publish
 
 from magnetar.client.message_id import MessageId
-from magnetar.spark.columns import BYTES
+from magnetar.spark.codec.columns import BYTES
 from magnetar.spark.errors import DataLoss, InvalidOption, InvalidPlace, SparkSourceError
 from magnetar.spark.options import Options
-from magnetar.spark.reading import BatchReader
+from magnetar.spark.reading.batch import BatchReader
 
 
 def reader_of(cluster: Cluster, **options: str) -> BatchReader:

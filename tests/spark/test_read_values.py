@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from spark_world import Cluster
 
 from magnetar.spark.errors import MalformedMessage, SparkSourceError
-from magnetar.spark.quarantine import SCHEMA
+from magnetar.spark.reading.quarantine import SCHEMA
 from magnetar.spark.source import PulsarDataSource
 
 NARROW: dict[str, Any] = {
@@ -170,8 +170,8 @@ def test_entries_that_cannot_be_taken_apart_go_there_whole(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
-    from magnetar.spark.columns import BYTES
-    from magnetar.spark.rows import EntryPart, Malformed, Wanted, record_batches
+    from magnetar.spark.codec.columns import BYTES
+    from magnetar.spark.codec.rows import EntryPart, Malformed, Wanted, record_batches
 
     found: list[Malformed] = []
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=3)

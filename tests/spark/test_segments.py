@@ -14,14 +14,14 @@ from spark_world import Cluster, publish
 
 from magnetar.admin_client import AdminError, NotFound
 from magnetar.ledger.embedded.reader import EntriesDamaged
-from magnetar.spark import entries as through_broker
-from magnetar.spark import segments
+from magnetar.spark.codec.rows import EntryPart
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.ledgers import Range, layout_of, ranges_between
 from magnetar.spark.options import Options
 from magnetar.spark.positions import EARLIEST, Place
-from magnetar.spark.rows import EntryPart
+from magnetar.spark.reading import entries as through_broker
+from magnetar.spark.reading import segments
 
 pytestmark = pytest.mark.skipif(
     "MAGNETAR_SPARK_SERVICE_URL" in os.environ, reason="read plans are Magnetar's"

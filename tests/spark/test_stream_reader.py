@@ -12,12 +12,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from spark_world import Cluster, publish
 
 from magnetar.admin_client import topic_path
-from magnetar.spark.columns import BYTES
+from magnetar.spark.codec.columns import BYTES
 from magnetar.spark.errors import DataLoss
 from magnetar.spark.ledgers import layout_of
 from magnetar.spark.options import Options
 from magnetar.spark.positions import Offset
-from magnetar.spark.streaming import StreamReader
+from magnetar.spark.reading.streaming import StreamReader
 
 ALL = ReadAllAvailable()
 

@@ -7,33 +7,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from magnetar.broker.any_topic import AnyTopic, persistent
-from magnetar.broker.backlog_quotas import BacklogQuotas
-from magnetar.broker.expiry import ExpiryCheck
-from magnetar.broker.housekeeping import Housekeeping
-from magnetar.broker.inactive_topics import InactiveTopicsCheck
-from magnetar.broker.keep_alive import KeepAliveSettings
-from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
-from magnetar.broker.loop_turn import LoopTurn
-from magnetar.broker.name_listings import ListedNames, NameListings
-from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.non_persistent_topic import NonPersistentTopic
-from magnetar.broker.outgoing import UnsentBytes
+from magnetar.broker.flow.keep_alive import KeepAliveSettings
+from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.outgoing import UnsentBytes
+from magnetar.broker.flow.publish_rates import publish_limiter
+from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.unacked_limit import UnackedLimit
+from magnetar.broker.namespaces.counts import TopicCounts
+from magnetar.broker.namespaces.creation import TopicCreation
+from magnetar.broker.namespaces.listings import ListedNames, NameListings
+from magnetar.broker.namespaces.lists import TopicLists
+from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
-from magnetar.broker.policies.system_topic import CHANGE_EVENTS, SystemTopicPolicies
-from magnetar.broker.publish_rates import publish_limiter
-from magnetar.broker.rates import Timings
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.storage_gate import StorageGate
-from magnetar.broker.topic import Topic, retention_settings
-from magnetar.broker.topic_counts import TopicCounts
-from magnetar.broker.topic_creation import TopicCreation
-from magnetar.broker.topic_lists import TopicLists
+from magnetar.broker.system_topics.topic_policies import CHANGE_EVENTS, SystemTopicPolicies
+from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic, retention_settings
 from magnetar.broker.translation import to_broker_error
-from magnetar.broker.unacked_limit import UnackedLimit
+from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
+from magnetar.broker.upkeep.expiry import ExpiryCheck
+from magnetar.broker.upkeep.housekeeping import Housekeeping
+from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
+from magnetar.broker.upkeep.storage_gate import StorageGate
 from magnetar.errors import (
     BrokerError,
     InvalidTopicName,

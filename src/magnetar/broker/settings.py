@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.topics.base import TopicSettings
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ MODULES = (
     "magnetar.cli.perf.hot_raw",
     "magnetar.protocol.hot_client_decode",
     "magnetar.protocol.hot_client_encode",
-    "magnetar.spark.hot_avro",
-    "magnetar.spark.hot_batches",
-    "magnetar.spark.hot_ids",
-    "magnetar.spark.hot_rows",
+    "magnetar.spark.codec.hot_avro",
+    "magnetar.spark.codec.hot_batches",
+    "magnetar.spark.codec.hot_ids",
+    "magnetar.spark.codec.hot_rows",
 )
 """All hot modules; the only list of them."""
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from magnetar.http.message import Request, Response
-from magnetar.http.metrics import MetricsOptions
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.services import BrokerServices
 
 

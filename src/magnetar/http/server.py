@@ -9,12 +9,12 @@ from http import HTTPStatus
 from typing import Any
 
 from magnetar.errors import BrokerError, NotSupported
-from magnetar.http.bodies import Bodies
-from magnetar.http.connection import HttpConnection, HttpLimits
-from magnetar.http.endpoints import ENDPOINTS
-from magnetar.http.large_json import LARGE_BYTES, parse_large
-from magnetar.http.message import Request, Response, error_response, refusal
-from magnetar.http.origins import Origins
+from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.engine.bodies import Bodies
+from magnetar.http.engine.connection import HttpConnection, HttpLimits
+from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
+from magnetar.http.engine.message import Request, Response, error_response, refusal
+from magnetar.http.engine.origins import Origins
 from magnetar.http.routing import Application, Found, Handler, Router
 from magnetar.io.interfaces import Io, Listener, Worker
 from magnetar.io.jobs import run_job

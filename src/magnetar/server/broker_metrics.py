@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from magnetar.broker.any_topic import AnyTopic
-from magnetar.broker.backlog_quotas import CHECK_BOUNDS, Evictions
-from magnetar.broker.dispatcher_many import ManyConsumersDispatcher
-from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
-from magnetar.broker.non_persistent_topic import NonPersistentTopic
-from magnetar.broker.rates import Distribution, Timings
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.flow.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.subscription_base import BaseSubscription
-from magnetar.broker.topic import Topic
-from magnetar.broker.topic_base import BaseTopic
+from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
 from magnetar.http.services import (
     CacheMetrics,
     ConnectionMetrics,

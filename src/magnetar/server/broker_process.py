@@ -16,9 +16,9 @@ from typing import Protocol
 
 from magnetar import __version__, hot
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
-from magnetar.http.connection import HttpLimits
-from magnetar.http.metrics import MetricsOptions
-from magnetar.http.origins import Origins
+from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.origins import Origins
+from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.http.services import BrokerServices

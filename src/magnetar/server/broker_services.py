@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.admin.partitions import check_room
-from magnetar.broker.any_topic import persistent
 from magnetar.broker.service import BrokerService
-from magnetar.broker.statistics import Wanted, internal_stats_of, stats_of
+from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
+from magnetar.broker.topics.any_topic import persistent
 from magnetar.errors import (
     AlreadyExists,
     MetadataFailure,

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from magnetar.broker.entry_filter import EntryFilter
+from magnetar.broker.dispatch.filters import EntryFilter
 from magnetar.config.settings import ConfigurationError
 
 GROUP = "magnetar.entry_filters"

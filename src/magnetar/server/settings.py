@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magnetar.broker.deduplication import DeduplicationSettings
-from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics, BacklogQuota, InactiveTopics, Persistence, Retention
+from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.topics.base import TopicSettings
 from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.connection import Connection
-from magnetar.broker.handlers import handle
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.handlers import handle
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import MetadataFailure

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from magnetar.broker.any_topic import AnyTopic
-from magnetar.broker.backlog_quotas import EVICTION
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topic import Topic
-from magnetar.broker.topic_space import space_of
+from magnetar.broker.stats.topic_space import space_of
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import EVICTION
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore

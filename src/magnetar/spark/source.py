@@ -13,12 +13,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from magnetar.spark.codec.schemas import columns_of, shared_definition
 from magnetar.spark.connection import Connection
 from magnetar.spark.options import Options
-from magnetar.spark.reading import BatchReader
-from magnetar.spark.schemas import columns_of, shared_definition
-from magnetar.spark.sink import BatchSink, StreamSink
-from magnetar.spark.streaming import StreamReader
+from magnetar.spark.reading.batch import BatchReader
+from magnetar.spark.reading.streaming import StreamReader
+from magnetar.spark.writing.sink import BatchSink, StreamSink
 
 __all__ = ["PulsarDataSource"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from world import World
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import Topic, TopicSettings
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from lived import Lived
 
-from magnetar.broker.backlog_quotas import EVICTION, EXCEPTION, HOLD, backlog_bytes
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import BacklogQuota
-from magnetar.broker.producer import AccessMode, Producer
-from magnetar.broker.topic import Topic
+from magnetar.broker.publishing.producer import AccessMode, Producer
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import EVICTION, EXCEPTION, HOLD, backlog_bytes
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
 from magnetar.server.broker_metrics import take_snapshot
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from world import World
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.deduplication import DeduplicationSettings
-from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.producer import AccessMode, Producer, Publish
+from magnetar.broker.publishing.deduplication import DeduplicationSettings
+from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import Topic, TopicSettings
+from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.faulty import FaultyLedgerStore

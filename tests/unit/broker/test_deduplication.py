@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.deduplication import DUPLICATE, FRESH, UNDECIDED, Deduplication, DeduplicationSettings
+from magnetar.broker.publishing.deduplication import (
+    DUPLICATE,
+    FRESH,
+    UNDECIDED,
+    Deduplication,
+    DeduplicationSettings,
+)
 
 
 class _Storage:

@@ -8,7 +8,7 @@ import pytest
 from lived import NAME, Lived
 
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.broker.subscription_base import SubscriptionType
+from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.ledger.interface import LedgerError
 from magnetar.naming.namespace_name import NamespaceName

@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.consumer import entry_bytes
+from magnetar.broker.consumers.consumer import entry_bytes
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.protocol.hot_codec import encode_messages
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.exclusive_access import EPOCH_PROPERTY, ExclusiveAccess
-from magnetar.broker.producer import AccessMode
+from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY, ExclusiveAccess
+from magnetar.broker.publishing.producer import AccessMode
 from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.metadata.interface import MetadataUnavailable

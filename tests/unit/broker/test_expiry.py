@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lived import Lived
 
-from magnetar.broker.consumer import Consumer
-from magnetar.broker.expiry import expire, last_published_before
-from magnetar.broker.key_ranges import KeySharedPolicy
-from magnetar.broker.keyed_consumer import KeyedConsumer
+from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.key_ranges import KeySharedPolicy
+from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
-from magnetar.broker.subscription_base import SubscriptionType
+from magnetar.broker.subscriptions.base import SubscriptionType
+from magnetar.broker.upkeep.expiry import expire, last_published_before
 
 TTL = EffectivePolicies(message_ttl_seconds=60)
 
@@ -158,7 +158,7 @@ def test_a_cursor_that_is_moved_back_meanwhile_is_left_where_it_is(monkeypatch: 
         subscription.reset(first)
         return found
 
-    monkeypatch.setattr("magnetar.broker.expiry.last_published_before", slowly)
+    monkeypatch.setattr("magnetar.broker.upkeep.expiry.last_published_before", slowly)
     lived.world.wait(100)
     assert lived.world.run(expire(subscription, lived.clock.wall_ms())) == 0
     assert subscription.backlog() == 30

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from world import World, append
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.dispatch import DispatchSettings
-from magnetar.broker.inactive_topics import CAUGHT_UP, InactiveTopicsCheck
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import InactiveTopics, Retention
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import Topic, TopicSettings
+from magnetar.broker.topics.persistent import Topic, TopicSettings
+from magnetar.broker.upkeep.inactive_topics import CAUGHT_UP, InactiveTopicsCheck
 from magnetar.io.wheel import TimerWheel
 from magnetar.naming.topic_name import TopicName
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.key_ranges import (
+from magnetar.broker.consumers.key_ranges import (
     HalvedRanges,
     HashRing,
     KeyRanges,

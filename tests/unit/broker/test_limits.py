@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
 
 
 class Reader:

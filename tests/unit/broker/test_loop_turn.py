@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.loop_turn import (
+from magnetar.broker.flow.loop_turn import (
     FIRST_STEP_BYTES,
     STEP_BYTES,
     TURN_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_topic_policies import Operated
 
-from magnetar.broker.topic import Topic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
     HasChildren,

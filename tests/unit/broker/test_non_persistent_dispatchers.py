@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.consumer import Consumer
-from magnetar.broker.dispatch import DispatchSettings
-from magnetar.broker.key_ranges import KeySharedMode, KeySharedPolicy
-from magnetar.broker.keyed_consumer import KeyedConsumer
-from magnetar.broker.non_persistent_dispatchers import (
+from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
+from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
+from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.dispatch.non_persistent import (
     ExclusivePassing,
     FailoverPassing,
     KeySharedPassing,
     SharedPassing,
 )
-from magnetar.broker.outgoing import MESSAGES_HIGH_WATER, Outgoing, UnsentBytes
-from magnetar.broker.passing_run import PassingRun
+from magnetar.broker.flow.outgoing import MESSAGES_HIGH_WATER, Outgoing, UnsentBytes
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import batch_sizes, frame_end, next_frame

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from magnetar.broker.outgoing import (
+from magnetar.broker.flow.outgoing import (
     MESSAGES_HIGH_WATER,
     REQUESTS_HIGH_WATER,
     TIGHT_HIGH_WATER,

@@ -1,6 +1,6 @@
 import pytest
 
-from magnetar.broker.rates import Distribution, Rate, Timings
+from magnetar.broker.flow.rates import Distribution, Rate, Timings
 
 
 def test_a_rate_is_of_the_last_window() -> None:

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from magnetar.broker.replay import ReplayPositions
+from magnetar.broker.dispatch.replay import ReplayPositions
 
 
 def test_gives_out_the_lowest_range() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from world import World
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.connection import Connection
-from magnetar.broker.dispatch import DispatchSettings
-from magnetar.broker.handlers import handle
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.handlers import handle
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.topics.base import TopicSettings
 from magnetar.errors import ServerErrorCode
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel

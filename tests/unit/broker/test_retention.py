@@ -9,8 +9,8 @@ from lived import Lived
 
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
-from magnetar.broker.topic import Topic
-from magnetar.broker.topic_space import space_of
+from magnetar.broker.stats.topic_space import space_of
+from magnetar.broker.topics.persistent import Topic
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 
 HOUR = 3600.0

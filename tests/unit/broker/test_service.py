@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from world import World
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.dispatch import DispatchSettings
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import AutoTopics
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic import Topic
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.topics.base import TopicSettings
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import InvalidName, NamespaceNotFound, TopicNotFound
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST

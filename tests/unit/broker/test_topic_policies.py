@@ -11,7 +11,7 @@ import pytest
 from test_service import NAME, Brokers
 
 from magnetar.broker.admin.all import Admin
-from magnetar.broker.policies.change_events import PolicyChange, decode, encode, key_of
+from magnetar.broker.system_topics.change_events import PolicyChange, decode, encode, key_of
 from magnetar.errors import (
     BrokerError,
     InvalidRequest,

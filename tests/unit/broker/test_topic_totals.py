@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.topic_totals import total_stats
+from magnetar.broker.stats.topic_totals import total_stats
 
 
 def publisher(name: str, producer_id: int, rate: float, throughput: float) -> dict[str, Any]:

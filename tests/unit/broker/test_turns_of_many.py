@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from world import World
 
-from magnetar.broker.bootstrap import bootstrap
-from magnetar.broker.connection import Connection
-from magnetar.broker.dispatch import DispatchSettings
-from magnetar.broker.handlers import handle
-from magnetar.broker.loop_turn import REQUEST_PRICE, STEP_BYTES, TURN_BYTES
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.handlers import handle
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.flow.loop_turn import REQUEST_PRICE, STEP_BYTES, TURN_BYTES
+from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topic_base import TopicSettings
+from magnetar.broker.topics.base import TopicSettings
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 from stand_in_broker import StandInBroker
 
-from magnetar.http.connection import HttpLimits, http_date
-from magnetar.http.metrics import MetricsOptions
+from magnetar.http.engine.connection import HttpLimits, http_date
+from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.http.services import Json, TopicMetrics

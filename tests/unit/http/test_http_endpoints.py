@@ -4,9 +4,9 @@ import json
 import pytest
 from stand_in_broker import StandInBroker
 
-from magnetar.http.endpoints import ENDPOINTS
-from magnetar.http.message import Request, Response
-from magnetar.http.metrics import MetricsOptions
+from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
 from magnetar.http.services import BrokerServices

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.http.metrics import MetricsOptions, render
+from magnetar.http.metrics.rendering import MetricsOptions, render
 from magnetar.http.services import (
     ConsumerMetrics,
     Histogram,

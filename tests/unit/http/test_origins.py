@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.http.message import Request
-from magnetar.http.origins import Origins
+from magnetar.http.engine.message import Request
+from magnetar.http.engine.origins import Origins
 
 PORT = 8080
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from magnetar.errors import InvalidRequest
-from magnetar.http.shapes import number, truth, whole
+from magnetar.http.shapes.fields import number, truth, whole
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData, MessageMetadata
-from magnetar.spark import chunks
-from magnetar.spark.chunks import Chunks
-from magnetar.spark.columns import BYTES
+from magnetar.spark.codec.columns import BYTES
+from magnetar.spark.codec.rows import EntryPart, Malformed, Wanted, record_batches
 from magnetar.spark.ledgers import Range
-from magnetar.spark.rows import EntryPart, Malformed, Wanted, record_batches
+from magnetar.spark.reading import chunks
+from magnetar.spark.reading.chunks import Chunks
 
 LEDGER = 7
 COUNT = 3

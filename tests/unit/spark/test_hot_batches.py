@@ -16,7 +16,7 @@ from magnetar.naming.hashes import java_string_hash
 from magnetar.protocol.batches import split_batch
 from magnetar.protocol.pulsar_api_pb2 import SingleMessageMetadata
 
-NAME = "magnetar.spark.hot_batches"
+NAME = "magnetar.spark.codec.hot_batches"
 FORMS = forms_of(NAME)
 
 Row = tuple[bytes | None, str | bytes | None, int, dict[str, str]]

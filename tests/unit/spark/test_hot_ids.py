@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
-from magnetar.spark.message_order import keys_of
+from magnetar.spark.codec.message_order import keys_of
 
-NAME = "magnetar.spark.hot_ids"
+NAME = "magnetar.spark.codec.hot_ids"
 FORMS = [form for form in forms_of(NAME).values() if form is not None]
 
 _ids = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 2))

@@ -17,7 +17,7 @@ from magnetar.protocol.compression import decompress
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import EncryptionKeys, MessageMetadata, SingleMessageMetadata
 
-FORMS = forms_of("magnetar.spark.hot_rows")
+FORMS = forms_of("magnetar.spark.codec.hot_rows")
 
 
 @pytest.fixture(params=list(FORMS))

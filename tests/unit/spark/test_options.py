@@ -10,8 +10,8 @@ from magnetar.client.message_id import MessageId
 from magnetar.spark.errors import InvalidOption, InvalidPlace
 from magnetar.spark.ledgers import Layout, Range, ranges_between
 from magnetar.spark.options import Options
-from magnetar.spark.planning import parts_of, ranges_from_splits, splits_of
 from magnetar.spark.positions import Offset, Place, TopicOffset, parse_message_id
+from magnetar.spark.reading.planning import parts_of, ranges_from_splits, splits_of
 
 BASE = {"service.url": "pulsar://h:1", "admin.url": "http://h:2"}
 

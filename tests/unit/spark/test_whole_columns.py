@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from magnetar.spark.decoders import BAD_VALUES, decoder_of
-from magnetar.spark.hot_rows import Bytes
-from magnetar.spark.schemas import Definition, columns_of
-from magnetar.spark.whole_columns import whole_of
+from magnetar.spark.codec.decoders import BAD_VALUES, decoder_of
+from magnetar.spark.codec.hot_rows import Bytes
+from magnetar.spark.codec.schemas import Definition, columns_of
+from magnetar.spark.codec.whole_columns import whole_of
 
 
 class Held(NamedTuple):

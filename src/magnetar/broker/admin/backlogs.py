@@ -7,12 +7,12 @@ from typing import Any
 
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin, missing
 from magnetar.broker.admin.topics import TopicAdmin
-from magnetar.broker.any_topic import persistent
-from magnetar.broker.backlog_scan import scan
-from magnetar.broker.expiry import count_expired, expire, has_expired
 from magnetar.broker.service import BrokerService
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import Topic
+from magnetar.broker.stats.backlog_scan import scan
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import persistent
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.expiry import count_expired, expire, has_expired
 from magnetar.errors import (
     Conflict,
     InvalidRequest,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from magnetar.broker.admin.topics import TopicAdmin
-from magnetar.broker.entries import iso_time
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topic import Topic
+from magnetar.broker.topics.entries import iso_time
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import InvalidRequest, NotAllowed, NotFound, PreconditionFailed, SubscriptionNotFound
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from magnetar.broker.any_topic import AnyTopic
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_namespace, check_owned
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topic import Topic
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
     HasChildren,

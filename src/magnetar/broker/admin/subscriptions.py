@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magnetar.broker.admin.topics import TopicAdmin
-from magnetar.broker.any_topic import AnyTopic
-from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.service import BrokerService
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import (
     AlreadyExists,
     InUse,

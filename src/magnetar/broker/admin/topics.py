@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin
-from magnetar.broker.any_topic import AnyTopic, persistent
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
-from magnetar.broker.statistics import Wanted, internal_stats_of, stats_of
-from magnetar.broker.topic import Topic
-from magnetar.broker.topic_totals import total_stats
+from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
+from magnetar.broker.stats.topic_totals import total_stats
+from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import Conflict, InUse, TopicNotFound
 from magnetar.naming.topic_name import TopicName
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.message_order import sort_key
+from magnetar.spark.codec.message_order import sort_key
 from magnetar.spark.pipelines.errors import PipelineError
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox

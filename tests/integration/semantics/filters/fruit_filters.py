@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.entry_filter import FilterContext, FilteredEntry, FilterResult
+from magnetar.broker.dispatch.filters import FilterContext, FilteredEntry, FilterResult
 
 
 def _property(entry: FilteredEntry, key: str) -> str:

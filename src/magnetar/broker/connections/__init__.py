@@ -1,0 +1,1 @@
+"""A client's connection: frames in and out, and what its commands do."""

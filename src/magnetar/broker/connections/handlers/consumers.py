@@ -1,0 +1,384 @@
+"""Consumers come and go; acknowledgement, redelivery, seek, and what they ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
+from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
+from magnetar.broker.consumers.ranged_consumer import RangedConsumer
+from magnetar.broker.schemas.data import SchemaType, from_wire
+from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
+from magnetar.broker.subscriptions.persistent import MAX_BATCH, Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.entries import iso_time
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.schemas import for_consumer
+from magnetar.errors import (
+    BrokerError,
+    ConsumerBusy,
+    ConsumerNotFound,
+    InvalidRequest,
+    NotAllowed,
+    ServiceNotReady,
+)
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.records import bits_from_words
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandRedeliverUnacknowledgedMessages,
+    CommandSeek,
+    CommandSubscribe,
+    KeySharedMeta,
+    MessageIdData,
+)
+from magnetar.protocol.wire_ids import signed, unsigned
+
+_LATEST_ID = 2**63 - 1
+_NO_EPOCH = -1
+
+
+def position_of(message_id: MessageIdData) -> Position:
+    return signed(message_id.ledgerId), signed(message_id.entryId)
+
+
+def start_of(message_id: MessageIdData) -> Position:
+    """The first position to deliver for a start or seek id, which is inclusive."""
+    ledger_id, entry_id = position_of(message_id)
+    if ledger_id < 0:
+        return EARLIEST
+    if ledger_id == _LATEST_ID:
+        return LATEST
+    return ledger_id, entry_id
+
+
+def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscription]:
+    consumer = connection.consumers.get(signed(consumer_id))
+    if consumer is None:
+        raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
+    return consumer
+
+
+async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
+    """SUBSCRIBE → SUCCESS; the client then grants permits."""
+    consumer_id = signed(request.consumer_id)
+    known = connection.consumers.get(consumer_id)
+    if known is not None and not known.closed:
+        connection.send_success(request.request_id)
+        return
+    if consumer_id in connection.opening_consumers:
+        raise ServiceNotReady("Consumer[Subscription] is already present on the connection")
+    opening = connection.opening_consumers[consumer_id] = object()
+    try:
+        await _subscribe(connection, request, opening)
+    finally:
+        if connection.opening_consumers.get(consumer_id) is opening:
+            del connection.opening_consumers[consumer_id]
+
+
+async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
+    broker = connection.broker
+    name = broker.parse_topic(request.topic)
+    kind = _kind(request)
+    schema = from_wire(request.schema) if request.HasField("schema") else None
+    topic = await broker.topic(name, create=request.force_topic_creation)
+    topic.check_open()
+    cap = topic.policies.max_consumers
+    if cap and topic.consumer_count() >= cap:
+        raise ConsumerBusy("Topic reached max consumers limit")
+    known = topic.subscriptions.get(request.subscription)
+    if known is not None:
+        known.check_type(kind)
+        await _check_taken(known, kind)
+    _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
+    await for_consumer(broker.schemas, topic, schema)
+    start = await _start(topic, request)
+    properties = {pair.key: pair.value for pair in request.subscription_properties}
+    # A consumer that leaves while its reader's cursor waits for it takes the position that waits.
+    subscription = await topic.subscribe(
+        request.subscription,
+        start,
+        properties,
+        durable=request.durable,
+        create=_may_create(topic, request),
+    )
+    topic.check_open()
+    if request.replicate_subscription_state and isinstance(subscription, Subscription):
+        await _replicate(subscription)
+        topic.check_open()
+    consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
+    consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
+    if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
+        # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
+        subscription.drop_if_unused()
+        return
+    subscription.add(consumer, kind, topic.policies.max_consumers_per_subscription)
+    connection.consumers[consumer.consumer_id] = consumer
+    connection.send_success(request.request_id)
+    if topic.terminated:
+        subscription.check_end_of_topic()
+
+
+def _epoch(
+    request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
+) -> int | None:
+    """The number that messages carry back; None for none. Only types that deliver in order have it."""
+    if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
+        return None
+    epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
+    return None if epoch == _NO_EPOCH else epoch
+
+
+async def _replicate(subscription: Subscription) -> None:
+    if subscription.durable and not subscription.replicated:
+        subscription.replicate(True)
+        await subscription.cursor.flush()
+
+
+def _make_consumer(
+    connection: Connection,
+    request: CommandSubscribe,
+    kind: SubscriptionType,
+    subscription: BaseSubscription,
+    partition: int,
+) -> Consumer[BaseSubscription]:
+    of_all: dict[str, Any] = {
+        "priority": request.priority_level,
+        "epoch": _epoch(request, kind),
+        "metadata": {pair.key: pair.value for pair in request.metadata},
+        "connected_ms": connection.broker.io.clock.wall_ms(),
+        "partition": partition,
+    }
+    consumer_id, name = signed(request.consumer_id), request.consumer_name
+    if kind is SubscriptionType.Key_Shared:
+        policy = _key_shared_policy(request.keySharedMeta)
+        return KeyedConsumer(policy, subscription, connection, consumer_id, name, **of_all)
+    ranges = [(each.start, each.end) for each in request.keySharedMeta.hashRanges]
+    if ranges and kind is SubscriptionType.Exclusive:
+        return RangedConsumer(ranges, subscription, connection, consumer_id, name, **of_all)
+    return Consumer(subscription, connection, consumer_id, name, **of_all)
+
+
+def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
+    """Without one, slots are split among all."""
+    return KeySharedPolicy(
+        KeySharedMode(asked.keySharedMode),
+        tuple((each.start, each.end) for each in asked.hashRanges),
+        asked.allowOutOfOrderDelivery,
+    )
+
+
+def _may_create(topic: AnyTopic, request: CommandSubscribe) -> bool:
+    return not request.durable or topic.policies.auto_subscriptions or not topic.name.persistent
+
+
+def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared: bool) -> None:
+    if kind is SubscriptionType.Key_Shared and not key_shared:
+        raise NotAllowed("Key_Shared subscription is disabled by subscriptionKeySharedEnable")
+    if kind.name not in enabled:
+        raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
+
+
+def _kind(request: CommandSubscribe) -> SubscriptionType:
+    try:
+        kind = SubscriptionType(request.subType)
+    except ValueError as error:
+        raise InvalidRequest(f"unknown subscription type {request.subType}") from error
+    if not request.subscription:
+        raise InvalidRequest("Subscription name is empty")
+    if request.priority_level < 0:
+        raise InvalidRequest(f"priority level {request.priority_level} is below 0")
+    return kind
+
+
+async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
+    """An exclusive consumer may be dead without the broker knowing: ask it before refusing another."""
+    if kind is SubscriptionType.Exclusive and subscription.consumers:
+        await subscription.consumers[0].connection.is_alive()
+
+
+async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
+    if isinstance(topic, NonPersistentTopic):
+        return LATEST
+    if request.start_message_rollback_duration_sec:
+        since = topic.clock.wall_ms() - request.start_message_rollback_duration_sec * 1000
+        return await topic.position_at(since)
+    if request.HasField("start_message_id"):
+        return start_of(request.start_message_id)
+    if request.initialPosition == CommandSubscribe.Earliest:
+        return EARLIEST
+    return LATEST
+
+
+def flow(connection: Connection, command: BaseCommand) -> None:
+    consumer = connection.consumers.get(signed(command.flow.consumer_id))
+    if consumer is not None:
+        consumer.subscription.flow(consumer, command.flow.messagePermits)
+
+
+def acknowledge(connection: Connection, command: BaseCommand) -> None:
+    """An ACK that is not the plain kind: cumulative, inside batches, or one that wants a receipt."""
+    request = command.ack
+    error: BrokerError | None = None
+    consumer = connection.consumers.get(signed(request.consumer_id))
+    if consumer is None:
+        # Closed a moment ago, by a seek or because the topic moves: a receipt must not say that it counts.
+        error = ConsumerNotFound(f"Consumer {request.consumer_id} is not known on this connection")
+    else:
+        try:
+            _acknowledge(consumer, request)
+        except BrokerError as refused:
+            error = refused
+    if request.HasField("request_id"):
+        answer = BaseCommand(type=BaseCommand.ACK_RESPONSE)
+        answer.ackResponse.consumer_id = request.consumer_id
+        answer.ackResponse.request_id = request.request_id
+        if error is not None:
+            answer.ackResponse.error = int(error.code)  # type: ignore[assignment]
+            answer.ackResponse.message = str(error)
+        connection.send(answer)
+
+
+def _acknowledge(consumer: Consumer[BaseSubscription], request: CommandAck) -> None:
+    if request.txnid_least_bits or request.txnid_most_bits:
+        raise NotAllowed("Transactions are not supported by this broker yet")
+    subscription = consumer.subscription
+    if request.ack_type == CommandAck.Cumulative:
+        if len(request.message_id) != 1:
+            raise InvalidRequest(
+                f"a cumulative acknowledgement names one message id, not {len(request.message_id)}"
+            )
+        message_id = request.message_id[0]
+        batch = _batch(message_id) if message_id.ack_set else None
+        subscription.acknowledge_cumulative(consumer, position_of(message_id), batch)
+        return
+    positions = [position_of(m) for m in request.message_id if not m.ack_set]
+    batches = [_batch(m) for m in request.message_id if m.ack_set]
+    subscription.acknowledge(consumer, positions, batches)
+
+
+def _batch(message_id: MessageIdData) -> BatchAck:
+    size = max(0, message_id.batch_size)
+    if size > MAX_BATCH or len(message_id.ack_set) * 64 > MAX_BATCH:
+        raise InvalidRequest(f"no batch has more than {MAX_BATCH} messages")
+    return BatchAck(position_of(message_id), bits_from_words(message_id.ack_set), size)
+
+
+def redeliver(connection: Connection, command: BaseCommand) -> None:
+    request = command.redeliverUnacknowledgedMessages
+    consumer = connection.consumers.get(signed(request.consumer_id))
+    if consumer is None:
+        return
+    epoch = _epoch(request, consumer.subscription.type)
+    if epoch is not None:
+        consumer.epoch = epoch
+    positions = [position_of(m) for m in request.message_ids] or None
+    consumer.subscription.redeliver(consumer, positions)
+
+
+async def unsubscribe(connection: Connection, request: Any) -> None:
+    consumer = _consumer(connection, request.consumer_id)
+    subscription = consumer.subscription
+    subscription.check_unsubscribe(consumer, force=request.force)
+    subscription.fence()
+    subscription.stop_sending()
+    for other in list(subscription.consumers):
+        if other is not consumer:
+            other.connection.close_consumer(other)
+        subscription.remove(other)
+    await subscription.topic.unsubscribe(subscription.name)
+    if connection.consumers.get(consumer.consumer_id) is consumer:
+        # The client may have used the id for another one meanwhile.
+        del connection.consumers[consumer.consumer_id]
+    connection.send_success(request.request_id)
+
+
+async def close_consumer(connection: Connection, request: Any) -> None:
+    connection.opening_consumers.pop(signed(request.consumer_id), None)
+    consumer = connection.consumers.pop(signed(request.consumer_id), None)
+    if consumer is not None:
+        consumer.subscription.remove(consumer)
+    connection.send_success(request.request_id)
+
+
+async def seek(connection: Connection, request: CommandSeek) -> None:
+    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they come back and read from there."""
+    consumer = _consumer(connection, request.consumer_id)
+    subscription = consumer.subscription
+    if not isinstance(subscription, Subscription):
+        # There is nothing to go back to: consumers stay, and get what comes.
+        connection.send_success(request.request_id)
+        return
+    topic = subscription.topic
+    if request.HasField("message_id"):
+        target = start_of(request.message_id)
+        bits = _batch(request.message_id).remaining
+    elif request.HasField("message_publish_time"):
+        target = await topic.position_at(request.message_publish_time)
+        bits = 0
+    else:
+        raise InvalidRequest("SEEK names neither a message id nor a time")
+    subscription.begin_seek()
+    try:
+        subscription.disconnect_all()
+        subscription.reset(target)
+        if bits and topic.batch_index_acks and target not in (EARLIEST, LATEST):
+            subscription.cursor.consume_batch_indexes(*target, bits, 0)
+        await subscription.cursor.flush()
+    finally:
+        subscription.end_seek()
+    connection.send_success(request.request_id)
+
+
+async def last_message_id(connection: Connection, request: Any) -> None:
+    consumer = _consumer(connection, request.consumer_id)
+    subscription = consumer.subscription
+    if not isinstance(subscription, Subscription):
+        raise NotAllowed("A non-persistent topic keeps no messages: it has no last message id")
+    topic = subscription.topic
+    position, batch_size = await topic.last_message()
+    answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
+    response = answer.getLastMessageIdResponse
+    response.request_id = request.request_id
+    _fill(response.last_message_id, position)
+    response.last_message_id.partition = topic.name.partition_index
+    response.last_message_id.batch_index = batch_size - 1 if batch_size else -1
+    _fill(response.consumer_mark_delete_position, subscription.cursor.mark_delete)
+    connection.send(answer)
+
+
+def _fill(message_id: MessageIdData, position: Position) -> None:
+    message_id.ledgerId = unsigned(position[0])
+    message_id.entryId = unsigned(position[1])
+
+
+def consumer_stats(connection: Connection, command: BaseCommand) -> None:
+    request = command.consumerStats
+    answer = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
+    response = answer.consumerStatsResponse
+    response.request_id = request.request_id
+    consumer = connection.consumers.get(signed(request.consumer_id))
+    if consumer is None:
+        error = ConsumerNotFound(f"Consumer {request.consumer_id} not found")
+        response.error_code = int(error.code)  # type: ignore[assignment]
+        response.error_message = str(error)
+    else:
+        subscription = consumer.subscription
+        response.msgRateOut = consumer.rate_out.per_second
+        response.msgThroughputOut = consumer.rate_out.bytes_per_second
+        response.msgRateRedeliver = consumer.redelivered.per_second
+        response.consumerName = consumer.name
+        response.availablePermits = max(0, consumer.permits)
+        response.unackedMessages = consumer.unacked
+        response.blockedConsumerOnUnackedMsgs = consumer.blocked
+        response.address = f"/{consumer.address}"
+        response.connectedSince = iso_time(consumer.connected_ms)
+        response.type = subscription.type.name if subscription.type is not None else "None"
+        response.msgRateExpired = 0.0
+        response.msgBacklog = subscription.backlog()
+        response.messageAckRate = consumer.acks.per_second
+    connection.send(answer)

@@ -1,0 +1,131 @@
+"""Where topics are, how many partitions they have, and which there are."""
+
+from __future__ import annotations
+
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.namespaces.lists import TopicList
+from magnetar.broker.service import BrokerService
+from magnetar.errors import NamespaceNotFound
+from magnetar.io.slices import each
+from magnetar.naming.hashes import topic_list_hash
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandGetTopicsOfNamespace,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse,
+    CommandWatchTopicList,
+    CommandWatchTopicListClose,
+)
+from magnetar.protocol.wire_ids import signed
+
+
+async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
+    """PARTITIONED_METADATA → the number of partitions; whoever may not create only looks (PIP-344)."""
+    answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    response = answer.partitionMetadataResponse
+    response.request_id = request.request_id
+    try:
+        broker = connection.broker
+        with broker.lookup_in_progress():
+            name = broker.parse_topic(request.topic)
+            if request.metadata_auto_creation_enabled:
+                response.partitions = await broker.creation.partitions_or_create(name)
+            else:
+                response.partitions = await broker.creation.existing_partitions(name)
+        response.response = CommandPartitionedTopicMetadataResponse.Success
+    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
+        told = connection.broker.told(error)
+        response.response = CommandPartitionedTopicMetadataResponse.Failed
+        response.error = int(told.code)  # type: ignore[assignment]
+        response.message = str(told)
+    connection.send(answer)
+
+
+async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
+    """LOOKUP → the broker that serves a topic."""
+    answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    response = answer.lookupTopicResponse
+    response.request_id = request.request_id
+    broker = connection.broker
+    try:
+        name = broker.parse_topic(request.topic)
+        await broker.check_lookup(name)
+        response.brokerServiceUrl = broker.service_url
+        response.response = CommandLookupTopicResponse.Connect
+        response.authoritative = True
+        response.proxy_through_service_url = True
+    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
+        told = broker.told(error)
+        response.response = CommandLookupTopicResponse.Failed
+        response.error = int(told.code)  # type: ignore[assignment]
+        response.message = str(told)
+    connection.send(answer)
+
+
+async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
+    """GET_TOPICS_OF_NAMESPACE → all, or those that match; without them when the hash is the same."""
+    with connection.broker.lookup_in_progress():
+        async with connection.requests.large_answer():
+            if not connection.closed:
+                connection.send(await _topics_answer(connection.broker, request))
+
+
+async def _topics_answer(broker: BrokerService, request: CommandGetTopicsOfNamespace) -> BaseCommand:
+    mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
+    try:
+        names = await broker.topic_names(request.namespace, mode=mode)
+    except NamespaceNotFound:
+        # Patterns may name what is made later.
+        names = []
+    matches = (
+        broker.topic_lists.matcher(request.topics_pattern) if request.HasField("topics_pattern") else None
+    )
+    if matches is not None:
+        matching: list[str] = []
+        taken = matches
+
+        def take(name: str) -> None:
+            if taken(name):
+                matching.append(name)
+
+        await each(broker.io, "listing", names, take)
+        names = matching
+    answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+    response = answer.getTopicsOfNamespaceResponse
+    response.request_id = request.request_id
+    digest = topic_list_hash(names)
+    response.changed = not (request.topics_hash and request.topics_hash == digest)
+    if response.changed:
+        response.topics.extend(names)
+    response.filtered = matches is not None
+    response.topics_hash = digest
+    return answer
+
+
+async def watch_topic_list(connection: Connection, request: CommandWatchTopicList) -> None:
+    """WATCH_TOPIC_LIST → the topics that match now; an update follows whenever that changes."""
+    broker = connection.broker
+    watcher_id = signed(request.watcher_id)
+    namespace = broker.parse_namespace(request.namespace)
+    async with connection.requests.large_answer():
+        watched = await broker.topic_lists.watch(connection, watcher_id, namespace, request.topics_pattern)
+        if watched is not None:
+            connection.send(_watch_answer(request, watched))
+
+
+def _watch_answer(request: CommandWatchTopicList, watched: TopicList) -> BaseCommand:
+    answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
+    response = answer.watchTopicListSuccess
+    response.request_id = request.request_id
+    response.watcher_id = request.watcher_id
+    response.topics_hash = watched.digest()
+    if request.topics_hash != response.topics_hash:
+        response.topic.extend(watched.names)
+    return answer
+
+
+async def close_topic_list(connection: Connection, request: CommandWatchTopicListClose) -> None:
+    connection.broker.topic_lists.close(connection, signed(request.watcher_id))
+    connection.send_success(request.request_id)

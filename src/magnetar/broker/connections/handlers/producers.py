@@ -1,0 +1,146 @@
+"""Producers come and go; SENDs that the fast path leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
+from magnetar.broker.schemas.data import from_wire
+from magnetar.broker.topics.schemas import for_producer
+from magnetar.errors import (
+    BrokerError,
+    EncryptionRequired,
+    InvalidRequest,
+    NotAllowed,
+    ServiceNotReady,
+)
+from magnetar.managed_ledger.position import LATEST
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
+from magnetar.protocol.wire_ids import signed
+
+
+async def open_producer(connection: Connection, request: CommandProducer) -> None:
+    """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one when its turn comes."""
+    producer_id = signed(request.producer_id)
+    known = connection.producers.get(producer_id)
+    if known is not None and known.epoch >= request.epoch and not known.closed:
+        _send_success(connection, request.request_id, known, ready=True)
+        return
+    if producer_id in connection.opening_producers:
+        raise ServiceNotReady("Producer is already present on the connection")
+    opening = connection.opening_producers[producer_id] = Opening()
+    try:
+        await _open(connection, request, opening)
+    finally:
+        if connection.opening_producers.get(producer_id) is opening:
+            del connection.opening_producers[producer_id]
+
+
+def _is_wanted(connection: Connection, producer_id: int, opening: Opening) -> bool:
+    """Whether the client still waits: it has neither gone nor sent CLOSE_PRODUCER meanwhile."""
+    return not connection.closed and connection.opening_producers.get(producer_id) is opening
+
+
+async def _open(connection: Connection, request: CommandProducer, opening: Opening) -> None:
+    broker = connection.broker
+    producer_id = signed(request.producer_id)
+    name = broker.parse_topic(request.topic)
+    if request.txn_enabled:
+        raise NotAllowed("Transactions are not supported by this broker yet")
+    if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
+        raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
+    topic = await broker.topic(name, create=True)
+    if topic.policies.encryption_required and not request.encrypted:
+        raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
+    broker.storage_gate.check_producer(topic)
+    await broker.quotas.check_producer(topic)
+    schema = from_wire(request.schema) if request.HasField("schema") else None
+    schema_version = await for_producer(broker.schemas, topic, schema)
+    if request.initial_subscription_name and name.persistent:
+        await topic.subscribe(
+            request.initial_subscription_name,
+            LATEST,
+            {},
+            durable=True,
+            create=topic.policies.auto_subscriptions,
+        )
+    if not _is_wanted(connection, producer_id, opening):
+        return
+    producer = opening.producer = Producer(
+        topic,
+        connection,
+        producer_id,
+        request.producer_name or broker.next_producer_name(),
+        user_provided_name=request.user_provided_producer_name and bool(request.producer_name),
+        epoch=request.epoch,
+        access_mode=AccessMode(request.producer_access_mode),
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        connected_ms=broker.io.clock.wall_ms(),
+        schema_version=schema_version,
+    )
+    turn = await topic.add_producer(producer)
+    if turn is not None:
+        _send_success(connection, request.request_id, producer, ready=False)
+        with connection.requests.set_aside():
+            its_turn = await turn
+        if not its_turn:
+            return
+    if producer.closed or not _is_wanted(connection, producer_id, opening):
+        topic.remove_producer(producer)
+        return
+    former = connection.producers.get(producer_id)
+    connection.producers[producer_id] = producer
+    if former is not None:
+        former.topic.remove_producer(former)
+    _send_success(connection, request.request_id, producer, ready=True)
+
+
+def _send_success(connection: Connection, request_id: int, producer: Producer, *, ready: bool) -> None:
+    answer = BaseCommand(type=BaseCommand.PRODUCER_SUCCESS)
+    success = answer.producer_success
+    success.request_id = request_id
+    success.producer_name = producer.name
+    success.last_sequence_id = producer.topic.last_sequence_id(producer.name)
+    success.schema_version = producer.schema_version
+    if producer.topic_epoch is not None and producer.access_mode is not AccessMode.Shared:
+        success.topic_epoch = producer.topic_epoch
+    success.producer_ready = ready
+    connection.send(answer)
+
+
+async def close_producer(connection: Connection, request: Any) -> None:
+    """CLOSE_PRODUCER → SUCCESS once what it sent is durable or refused."""
+    producer_id = signed(request.producer_id)
+    producer = connection.producers.pop(producer_id, None)
+    opening = connection.opening_producers.pop(producer_id, None)
+    if opening is not None and opening.producer is not None:
+        opening.producer.topic.remove_producer(opening.producer)
+    if producer is not None:
+        connection.remember_closed(producer_id)
+        await producer.topic.drained((producer,))
+        producer.topic.remove_producer(producer)
+    connection.send_success(request.request_id)
+
+
+def send_slowly(connection: Connection, command: BaseCommand) -> None:
+    """A SEND that the fast path does not take: all of them are refused, each for its reason."""
+    send = command.send
+    producer_id = signed(send.producer_id)
+    producer = connection.producers.get(producer_id)
+    if producer is None:
+        connection.unknown_producer(producer_id, producer)
+        return
+    error: BrokerError
+    if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
+        error = NotAllowed("Transactions are not supported by this broker yet")
+    elif send.marker:
+        error = NotAllowed("Markers are for brokers")
+    elif send.HasField("message_id"):
+        error = NotAllowed(
+            "A message id is given by replicators, and replication is not supported by this broker yet"
+        )
+    else:
+        error = NotAllowed(f"num_messages is {send.num_messages}, or a field is set that is not known here")
+    connection.send_send_error(producer_id, send.sequence_id, error)

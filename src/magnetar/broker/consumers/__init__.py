@@ -1,0 +1,1 @@
+"""Consumers, and which of them has which keys."""

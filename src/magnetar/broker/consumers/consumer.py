@@ -1,0 +1,348 @@
+"""A consumer that is connected to a subscription."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from magnetar.broker.consumers.non_persistent_run import PASSING_ID, PassingRun
+from magnetar.broker.flow.outgoing import Outgoing
+from magnetar.broker.flow.rates import Rate
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.hot_ranges import same_ledger_until
+from magnetar.managed_ledger.records import words_from_bits
+from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
+
+
+class ConsumerConnection(Protocol):
+    """What a consumer's connection does for it."""
+
+    address: str
+    client_version: str
+    outgoing: Outgoing
+
+    async def is_alive(self) -> bool:
+        """Asks the client; False when it does not answer: the connection is closed then."""
+        ...
+
+    def queue(self, frames: bytes | bytearray) -> None:
+        """Sends frames together with everything else of this turn of the loop."""
+        ...
+
+    def close_consumer(self, consumer: Consumer[Any]) -> None:
+        """Tells the client that its consumer is closed here; it comes back."""
+        ...
+
+    def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...
+    def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None: ...
+
+
+class ConsumerSubscription(Protocol):
+    """What a consumer tells its subscription."""
+
+    def sent(self, messages: int, size: int) -> int:
+        """So much was sent; returns the time, in ms since 1970.
+
+        :param size: bytes of the entries, as they are stored
+        """
+        ...
+
+
+S = TypeVar("S", bound=ConsumerSubscription)
+
+
+_FEW = 8
+"""Entries that are as quickly counted as anything is worked out for them."""
+
+
+def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray = b"") -> int:
+    """Bytes of entries [first, end) of a run, as they are stored.
+
+    :param frames: those that carry them, for the first time; many are counted by them
+    """
+    if end - first == 1:
+        return run.ends[first] - run.starts[first]
+    if frames and end - first > _FEW:
+        low, high = run.first_entry_id + first, run.first_entry_id + end - 1
+        if (low.bit_length() + 6) // 7 == (high.bit_length() + 6) // 7:
+            # All that comes before an entry has the same size.
+            header = int.from_bytes(frames[:4], "big") + 4 - run.ends[first] + run.starts[first]
+            return len(frames) - header * (end - first)
+    return sum(run.ends[first:end]) - sum(run.starts[first:end])
+
+
+class Consumer(Generic[S]):
+    """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry
+    → messages."""
+
+    __slots__ = (
+        "acks",
+        "address",
+        "blocked",
+        "client_version",
+        "closed",
+        "connected_ms",
+        "connection",
+        "consumer_id",
+        "entries_out",
+        "epoch",
+        "last_acked_ms",
+        "last_consumed_flow_ms",
+        "last_consumed_ms",
+        "metadata",
+        "name",
+        "partition",
+        "pending",
+        "permits",
+        "permits_while_blocked",
+        "priority",
+        "rate_out",
+        "redelivered",
+        "subscription",
+        "takes_any_schema",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        subscription: S,
+        connection: ConsumerConnection,
+        consumer_id: int,
+        name: str,
+        *,
+        priority: int,
+        epoch: int | None,
+        metadata: Mapping[str, str],
+        connected_ms: int,
+        partition: int,
+    ) -> None:
+        self.subscription = subscription
+        self.connection = connection
+        self.consumer_id = consumer_id
+        self.name = name
+        self.priority = priority
+        self.epoch = epoch
+        self.metadata = dict(metadata)
+        self.connected_ms = connected_ms
+        self.address = connection.address
+        self.client_version = connection.client_version
+        self.partition = partition
+        self.takes_any_schema = False
+        """Whether it declared AUTO_CONSUME."""
+        self.permits = 0
+        self.permits_while_blocked = 0
+        self.unacked = 0
+        self.blocked = False
+        self.closed = False
+        self.pending: dict[int, dict[int, int]] = {}
+        self.rate_out = Rate()
+        self.redelivered = Rate()
+        self.acks = Rate()
+        self.entries_out = 0
+        self.last_acked_ms = 0
+        self.last_consumed_ms = 0
+        self.last_consumed_flow_ms = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a message may be sent now."""
+        return self.permits > 0 and not self.blocked and self.connection.outgoing.room > 0
+
+    def read_bytes(self, limit: int) -> int:
+        """How many bytes to read for it at a time, at most ``limit``."""
+        return max(1, min(limit, self.connection.outgoing.room))
+
+    def entries_within_permits(self, sizes: Sequence[int], count: int, allowed: int | None = None) -> int:
+        """How many of ``count`` entries with ``sizes[i]`` messages each may be sent.
+
+        The entry that uses up the permits may overdraw them.
+
+        :param allowed: a bound on messages besides the permits, above 0
+        """
+        left = self.permits if allowed is None else min(self.permits, allowed)
+        if sum(sizes[:count]) <= left:
+            return count
+        for index in range(count):
+            left -= sizes[index]
+            if left <= 0:
+                return index + 1
+        return count
+
+    def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
+        """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
+        # Whoever asks for everything again drops what does not carry the number it gave then.
+        epoch = -1 if self.epoch is None else self.epoch
+        if epoch < -1:
+            self._send_one_by_one(run, first, end, messages)
+            return
+        frames = encode_messages(
+            self.consumer_id,
+            run.ledger_id,
+            run.first_entry_id + first,
+            run.buffer,
+            run.starts,
+            run.ends,
+            first,
+            end - first,
+            self.partition,
+            epoch,
+        )
+        self.connection.queue(frames)
+        self._sent(end - first, messages, entry_bytes(run, first, end, frames))
+
+    def _send_one_by_one(self, run: EntryRun, first: int, end: int, messages: int) -> None:
+        for index in range(first, end):
+            self.connection.queue(self._frame(run, index, 0, None))
+        self._sent(end - first, messages, entry_bytes(run, first, end))
+
+    def send_passing(self, run: PassingRun, first: int, end: int, messages: int) -> None:
+        """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""
+        ledger_id, entry_id = PASSING_ID
+        epoch = -1 if self.epoch is None else self.epoch
+        if epoch < -1:
+            for index in range(first, end):
+                start, stop = run.starts[index], run.ends[index]
+                self.connection.queue(
+                    encode_message(
+                        self.consumer_id,
+                        ledger_id,
+                        entry_id,
+                        0,
+                        None,
+                        epoch,
+                        run.buffer,
+                        start,
+                        stop,
+                        self.partition,
+                    )
+                )
+        else:
+            self.connection.queue(
+                encode_alike(
+                    self.consumer_id,
+                    ledger_id,
+                    entry_id,
+                    run.buffer,
+                    run.starts,
+                    run.ends,
+                    first,
+                    end - first,
+                    self.partition,
+                    epoch,
+                )
+            )
+        self._sent(end - first, messages, run.entry_bytes(first, end))
+
+    def send_again(
+        self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
+    ) -> None:
+        """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
+        words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
+        self.connection.queue(self._frame(run, index, redelivery_count, words))
+        self._sent(1, messages, run.ends[index] - run.starts[index])
+
+    def _frame(
+        self, run: EntryRun, index: int, redelivery_count: int, words: Sequence[int] | None
+    ) -> bytearray:
+        return encode_message(
+            self.consumer_id,
+            run.ledger_id,
+            run.first_entry_id + index,
+            redelivery_count,
+            words,
+            self.epoch,
+            run.buffer,
+            run.starts[index],
+            run.ends[index],
+            self.partition,
+        )
+
+    def _sent(self, entries: int, messages: int, size: int) -> None:
+        self.permits -= messages
+        self.entries_out += entries
+        self.rate_out.messages += messages
+        self.rate_out.bytes += size
+        self.last_consumed_ms = self.subscription.sent(messages, size)
+
+    # What was sent and is not acknowledged (Shared)
+
+    def hold(self, ledger_id: int, entry_id: int, messages: int) -> None:
+        held = self.pending.get(ledger_id)
+        if held is None:
+            held = self.pending[ledger_id] = {}
+        held[entry_id] = messages
+        self.unacked += messages
+
+    def hold_range(self, ledger_id: int, first_entry_id: int, messages: Sequence[int], count: int) -> None:
+        """Holds ``count`` consecutive entries with ``messages[i]`` each."""
+        held = self.pending.get(ledger_id)
+        if held is None:
+            held = self.pending[ledger_id] = {}
+        held.update(zip(range(first_entry_id, first_entry_id + count), messages, strict=False))
+        self.unacked += sum(messages[:count])
+
+    def let_go(self, ledger_id: int, entry_id: int) -> int | None:
+        """Forgets a position; returns the messages that were held for it, None when there was nothing."""
+        held = self.pending.get(ledger_id)
+        if held is None:
+            return None
+        found = held.pop(entry_id, None)
+        if found is None:
+            return None
+        if not held:
+            del self.pending[ledger_id]
+        messages = self._gone((found,))
+        self.unacked -= messages
+        return messages
+
+    def let_go_run(
+        self, ledger_ids: array[int], entry_ids: array[int], count: int
+    ) -> tuple[int, Sequence[int]]:
+        """Forgets ``count`` positions, as :meth:`let_go` does.
+
+        :return: messages that were held for them, and the indexes of those that it did not hold
+        """
+        found: list[int | None] = []
+        index = 0
+        while index < count:
+            stop = same_ledger_until(ledger_ids, index, count)
+            held = self.pending.get(ledger_ids[index])
+            if held is None:
+                found += [None] * (stop - index)
+            else:
+                pop = held.pop
+                found += [pop(entry_id, None) for entry_id in entry_ids[index:stop]]
+                if not held:
+                    del self.pending[ledger_ids[index]]
+            index = stop
+        gone = [each for each in found if each is not None]
+        released = self._gone(gone)
+        self.unacked -= released
+        if len(gone) == count:
+            return released, ()
+        return released, [index for index, each in enumerate(found) if each is None]
+
+    def _gone(self, held: Sequence[int]) -> int:
+        """How many messages there are in what it held until now."""
+        return sum(held)
+
+    def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
+        """Some messages of a batch were acknowledged; how many of them were held here.
+
+        A client may acknowledge more messages than a batch has.
+        """
+        held = self.pending.get(ledger_id)
+        if held is None or entry_id not in held:
+            return 0
+        messages = min(messages, held[entry_id])
+        held[entry_id] -= messages
+        self.unacked -= messages
+        return messages
+
+    def messages_held(self, ledger_id: int, entry_id: int) -> int:
+        """Messages of an entry that it has not acknowledged; 0 when it does not hold it."""
+        return self.pending.get(ledger_id, {}).get(entry_id, 0)
+
+    def average_messages_per_entry(self) -> int:
+        return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0

@@ -1,0 +1,1 @@
+"""Who gets an entry next: a dispatcher for each type of subscription."""

@@ -1,0 +1,109 @@
+"""What both kinds of dispatchers share: their settings, and what they ask of a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
+from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.unacked_limit import UnackedLimit
+from magnetar.io.interfaces import Loop
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.naming.topic_name import TopicName
+
+AnyConsumer: TypeAlias = Consumer[Any]
+"""A consumer of whatever subscription: dispatchers do not ask which."""
+
+
+@dataclass(frozen=True)
+class DispatchSettings:
+    max_read_entries: int = 100
+    max_read_bytes: int = 5 * 1024 * 1024
+    round_robin_entries: int = 20
+    max_unacked_per_consumer: int = 50_000
+    max_unacked_per_subscription: int = 200_000
+    read_retry_seconds: float = 1.0
+    failover_delay_seconds: float = 1.0
+    failover_consistent_hashing: bool = False
+    key_shared_points: int = 100
+    """Points of each consumer on the ring of a Key_Shared subscription; 0: ranges are halved instead."""
+    look_ahead_per_consumer: int = 2_000
+    """Entries of a Key_Shared subscription that may wait, for each of its consumers; 0: any number."""
+    filters: Sequence[EntryFilter] = ()
+    """Say which entries are sent; usually there are none."""
+    filter_again_seconds: float = 1.0
+    """After which a filter is asked again about an entry that it put off."""
+    look_ahead_per_subscription: int = 20_000
+    """The same for all of its consumers together; 0: any number."""
+
+
+def filter_verdict(
+    subscription: DispatchedSubscription, consumer: AnyConsumer, run: EntryRun, index: int, messages: int
+) -> FilterResult:
+    """What the subscription's filters say of an entry that would be sent to a consumer."""
+    filters = subscription.filters
+    if filters is None:
+        return FilterResult.ACCEPT
+    context = FilterContext(
+        subscription.topic.full_name,
+        subscription.name,
+        subscription.properties,
+        consumer.name,
+        consumer.metadata,
+    )
+    position = (run.ledger_id, run.first_entry_id + index)
+    return filters.judge(position, run.entry(index), messages, context)
+
+
+def bits_left(remaining: int | None, size: int) -> int | None:
+    """What is still to be delivered of a batch of ``size`` messages; None for all of it.
+
+    What the cursor keeps is what clients said, and they may have spoken of more messages than there are.
+    """
+    if remaining is None or remaining.bit_length() <= size:
+        return remaining
+    return remaining & ((1 << size) - 1)
+
+
+class DispatchTopic(Protocol):
+    """The topic behind a subscription, as a dispatcher sees it."""
+
+    name: TopicName
+    full_name: str
+    loop: Loop
+    wheel: TimerWheel
+    dispatch_settings: DispatchSettings
+    managed_ledger: ManagedLedger
+    turn: LoopTurn
+    unacked_limit: UnackedLimit | None
+
+
+class DispatchedSubscription(Protocol):
+    """The subscription of a dispatcher."""
+
+    name: str
+    cursor: Cursor
+    properties: dict[str, str]
+    filters: EntryFilters | None
+
+    @property
+    def topic(self) -> DispatchTopic: ...
+
+    def filtered_out(self, before: Position) -> None:
+        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        ...
+
+    def go_on(self) -> None:
+        """Dispatching goes on in this turn of the loop, after the last one had enough."""
+        ...
+
+    def read_failed(self, error: Exception) -> None:
+        """Entries cannot be read now; the dispatcher tries again."""
+        ...

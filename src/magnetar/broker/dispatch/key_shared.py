@@ -1,0 +1,296 @@
+"""Dispatching to the consumers of a Key_Shared subscription: all messages of a key go to one, in order.
+
+Keys are hashed to slots, and each consumer has some of the slots. What cannot be sent now waits, and so does
+what comes behind it: entries wait for permits of the consumer that has their slot, for a slot to drain (it
+has changed hands and its former holder still has unacknowledged messages of it), or for somebody to have it.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from magnetar.broker.consumers.draining import DrainingSlots
+from magnetar.broker.consumers.key_division import AnyKeyed, KeyDivision
+from magnetar.broker.consumers.key_ranges import Range
+from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
+from magnetar.broker.dispatch.contract import DispatchedSubscription
+from magnetar.broker.dispatch.keyed_replay import KeyedReplay
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots
+
+
+class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
+    """The first consumer says how slots are divided; all others must ask for the same."""
+
+    replay: KeyedReplay
+
+    def __init__(self, subscription: DispatchedSubscription) -> None:
+        super().__init__(subscription, KeyedReplay())
+        self.division = KeyDivision()
+        self.draining = DrainingSlots()
+        self._routing = KeyRouting()
+        self._turn = 0
+
+    # Consumers come and go
+
+    def add(self, consumer: AnyKeyed) -> None:
+        """:raises ConsumerBusy: it asks for another way of dividing than those that are here
+
+        :raises ConsumerAssignFailure: its ranges are taken, or there is nothing left for it
+        """
+        self.division.join(consumer, self.consumers, self._settings.key_shared_points)
+        if not self.consumers:
+            self._cursor.rewind()
+            self.rewound()
+        consumer.draining = self.draining
+        self.consumers.append(consumer)
+        self._divide()
+
+    def remove(self, consumer: AnyKeyed) -> None:
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        self.division.leave(consumer)
+        held = list(consumer.held())
+        consumer.pending, consumer.unacked = {}, 0
+        if not self.consumers:
+            self._cursor.rewind()
+            self.rewound()
+            return
+        for position, slot, messages in held:
+            self.unacked -= messages
+            self.replay.add(position, slot, None, blocked=False)
+        self._divide()
+        self._unblock()
+        self.read_more()
+
+    def _divide(self) -> None:
+        """Takes note of who has which slots now."""
+        self.division.divide(self.consumers)
+        if not self.division.policy.allow_out_of_order:
+            self.draining.recount(((each, each.slots()) for each in self.consumers), self._owner)
+        self.replay.arrange(self._owner, self.draining.blocks)
+
+    def ranges_of(self, consumer: AnyKeyed) -> list[Range]:
+        """The slots a consumer has."""
+        return self.division.ranges_of(consumer)
+
+    def _owner(self, slot: int) -> AnyKeyed | None:
+        number = self.division.holder(slot)
+        return self.consumers[number] if number >= 0 else None
+
+    def rewound(self) -> None:
+        super().rewound()
+        self.draining.clear()
+        self._cursor.read_again_from = None
+
+    # Sending
+
+    def read_more(self) -> None:
+        while self._reading is None and not self.blocked:
+            if self.draining.drained:
+                self._go_on_with_drained()
+            if not self._has_work() or not self._budget.admits(self._subscription):
+                return
+            if self._send_waiting():
+                continue
+            if self._reading is not None or not self._send_new():
+                return
+
+    def _has_work(self) -> bool:
+        """Whether anybody takes anything, waiting or new."""
+        return self._left is not None or any(consumer.ready for consumer in self.consumers)
+
+    def _go_on_with_drained(self) -> None:
+        for slot in self.draining.drained:
+            self.replay.unblock(slot, self._owner(slot))
+        self.draining.drained.clear()
+
+    def _send_waiting(self) -> bool:
+        """Sends what waits for one of the consumers that are ready; False when nothing is at hand."""
+        if not self.replay:
+            return False
+        count = len(self.consumers)
+        for step in range(count):
+            consumer = self.consumers[(self._turn + step) % count]
+            if not consumer.ready or not self.replay.waits_for(consumer):
+                continue
+            self._turn = (self._turn + step + 1) % count
+            position = self.replay.front(consumer)
+            assert position is not None
+            last = self._subscription.topic.managed_ledger.max_read_position
+            max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
+            # Of what lies together about as much is for each of them.
+            entries = self._settings.max_read_entries * count
+            reader = self._subscription.topic.managed_ledger.reader
+            run = reader.read_cached(position, last, entries, max_bytes)
+            if run is not None:
+                self._send_waiting_of(consumer, run)
+                return True
+            reading = self._read_waiting(consumer, position, last, max_bytes)
+            self._start(reading, consumer, max_bytes, again=True)
+            return False
+        return False
+
+    async def _read_waiting(
+        self, consumer: AnyKeyed, position: Position, last: Position, max_bytes: int
+    ) -> None:
+        run = await self._read_again(position, last, self._settings.max_read_entries, max_bytes)
+        if (
+            run is not None
+            and not self.blocked
+            and consumer in self.consumers
+            and consumer.ready
+            and self.replay.front(consumer) == position
+        ):
+            self._send_waiting_of(consumer, run)
+        self.read_more()
+
+    def _send_waiting_of(self, consumer: AnyKeyed, run: EntryRun) -> None:
+        """Sends the entries of a run that wait for a consumer; the run begins with the first of them."""
+        limit = min(consumer.permits, self._settings.max_read_entries)
+        taken = self.replay.take(consumer, (run.ledger_id, run.last_entry_id), limit)
+        if len(self._sizes) < run.count:
+            self._sizes = array("i", bytes(4 * run.count))
+        batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
+        share = KeyedShare.of_positions(taken, run.first_entry_id, self._sizes)
+        state = self._cursor.state
+        # What is consumed does not wait any more, but for what is consumed from outside.
+        plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
+        sent = self._deliver(consumer, run, share, plain=plain)
+        for position, slot in taken[sent:]:
+            self.replay.add(position, slot, consumer, blocked=False)
+
+    def _send_new(self) -> bool:
+        """Sends or sets aside the next entries; False when there are none at hand, or nobody takes any."""
+        left = self._left
+        if left is None:
+            if self._looks_far_enough():
+                return False
+            takers = [c for c in self.consumers if c.ready and not self.replay.waits_for(c)]
+            if not takers:
+                return False
+            # Of what lies together about as much is for each of them.
+            entries = self._settings.max_read_entries * len(takers)
+            entries = min(entries, sum(c.permits for c in takers))
+            max_bytes = takers[0].read_bytes(self._settings.max_read_bytes)
+            self._cursor.read_again_from = self.replay.lowest() if self.replay else None
+            run = self._cursor.read_cached(entries, max_bytes)
+            if run is None:
+                if self._cursor.has_more():
+                    self._start(self._read(max_bytes), takers[0], max_bytes)
+                return False
+            left = (run, 0, run.count)
+        self._left = None
+        self._route(*left)
+        return True
+
+    def _looks_far_enough(self) -> bool:
+        """Whether so much waits that nothing more is read."""
+        per_consumer = self._settings.look_ahead_per_consumer
+        per_subscription = self._settings.look_ahead_per_subscription
+        waiting = len(self.replay)
+        return bool(
+            (per_consumer and waiting >= per_consumer * len(self.consumers))
+            or (per_subscription and waiting >= per_subscription)
+        )
+
+    def _route(self, run: EntryRun, first: int, end: int) -> None:
+        """Gives entries [first, end) to those who have their slots; what cannot be sent now waits."""
+        count = end - first
+        routing = self._routing
+        if routing.capacity < count:
+            routing = self._routing = KeyRouting(count)
+        batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes)
+        division = self.division
+        key_slots(run.buffer, run.starts, run.ends, first, count, division.modulo, routing.slots)
+        bounds = division.bounds
+        group_by_holder(routing, count, first, run.first_entry_id, division.ends, division.holders, bounds)
+        plain = self._is_untouched(run, first)
+        for number in range(len(self.consumers) + 1):
+            start, stop = bounds[number], bounds[number + 1]
+            if start == stop:
+                continue
+            share = KeyedShare.of_group(routing, start, stop)
+            if not plain:
+                share = self._unconsumed(run, share)
+            if self.draining.count:
+                share = self._without_draining(run, share)
+            consumer = self.consumers[number - 1] if number else None
+            sent = 0
+            if consumer is not None and self._takes(consumer):
+                sent = self._deliver(consumer, run, share, plain=plain)
+            for place in range(sent, len(share)):
+                position = (run.ledger_id, share.ids[place])
+                self.replay.add(position, share.slot(place), consumer, blocked=False)
+
+    def _takes(self, consumer: AnyKeyed) -> bool:
+        """Whether something new may be sent to it: nothing waits for it that comes first."""
+        return consumer.ready and not self.blocked and not self.replay.waits_for(consumer)
+
+    def _unconsumed(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
+        consumed = self._cursor.is_consumed
+        return share.only(
+            [p for p, entry_id in enumerate(share.ids) if not consumed(run.ledger_id, entry_id)]
+        )
+
+    def _without_draining(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
+        """Leaves out, and lets wait, what belongs to slots that drain."""
+        keep = []
+        for place, entry_id in enumerate(share.ids):
+            slot = share.slot(place)
+            if self.draining.blocks(slot):
+                self.draining.turned_away(slot)
+                self.replay.add((run.ledger_id, entry_id), slot, None, blocked=True)
+            else:
+                keep.append(place)
+        return share.only(keep)
+
+    def _deliver(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, *, plain: bool) -> int:
+        """Sends entries of a run as long as there are permits; returns how many of the share that were.
+
+        :param plain: none was delivered before, is consumed, or is a batch in part
+        """
+        allowed = self._allowance(consumer)
+        count = consumer.entries_within_permits(share.sizes, len(share), allowed)
+        if self._filters is not None:
+            slots = [share.slot(place) for place in range(count)]
+            plain = self._filter(consumer, run, share.chosen[:count], share.sizes[:count], slots) and plain
+        if count and plain:
+            self.unacked += consumer.send_share(run, share, count)
+        else:
+            for place in range(count):
+                self._deliver_one(consumer, run, share, place)
+        self._check_limits(consumer)
+        return count
+
+    def _deliver_one(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, place: int) -> None:
+        entry_id = share.ids[place]
+        found = self._remaining(run.ledger_id, entry_id, share.sizes[place])
+        if found is None:
+            return
+        left, remaining = found
+        consumer.hold_packed(run.ledger_id, [entry_id], [share.slot(place) << SLOT_SHIFT | left], left)
+        self.unacked += left
+        redelivered = self.redelivery_counts.get((run.ledger_id, entry_id), 0)
+        consumer.send_again(run, share.chosen[place], left, redelivered, remaining)
+
+    # Redelivery and acknowledgement
+
+    def _wait_again(self, consumer: AnyKeyed, position: Position) -> int | None:
+        slot = consumer.slot_held(*position)
+        if slot is None:
+            return None
+        messages = consumer.let_go(*position)
+        self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
+        return messages
+
+    def _wait_for_filter(self, position: Position, slot: int) -> None:
+        self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
+
+    def acknowledged(self, messages: int) -> None:
+        super().acknowledged(messages)
+        if self.draining.drained:
+            self.read_more()

@@ -1,0 +1,103 @@
+"""Positions of a Key_Shared subscription that wait: for permits of the consumer that has their slot, for a
+slot to drain, or for somebody to have the slot at all."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from magnetar.broker.consumers.key_ranges import KeyedMember
+from magnetar.managed_ledger.position import Position
+
+
+class KeyedReplay:
+    """A set of positions with their slots, in order for each consumer. Whoever changes who has which slot
+    calls :meth:`arrange`."""
+
+    __slots__ = ("_blocked", "_heaps", "_slots")
+
+    def __init__(self) -> None:
+        self._slots: dict[Position, int] = {}
+        self._heaps: dict[KeyedMember, list[Position]] = {}
+        self._blocked: dict[int, list[Position]] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, position: Position) -> bool:
+        return position in self._slots
+
+    def add(self, position: Position, slot: int, owner: KeyedMember | None, *, blocked: bool) -> None:
+        """:param owner: who has the slot; None for nobody
+
+        :param blocked: the slot drains
+        """
+        if position in self._slots:
+            return
+        self._slots[position] = slot
+        if blocked:
+            self._blocked.setdefault(slot, []).append(position)
+        elif owner is not None:
+            heapq.heappush(self._heaps.setdefault(owner, []), position)
+
+    def discard(self, position: Position) -> None:
+        """Takes a position out; its place in a heap is dropped when it comes to the front."""
+        self._slots.pop(position, None)
+
+    def front(self, owner: KeyedMember) -> Position | None:
+        """The lowest position that waits for a consumer, and for nothing else."""
+        heap = self._heaps.get(owner)
+        if heap is None:
+            return None
+        while heap:
+            if heap[0] in self._slots:
+                return heap[0]
+            heapq.heappop(heap)
+        del self._heaps[owner]
+        return None
+
+    def lowest(self) -> Position | None:
+        """The lowest position of those that wait for permits."""
+        fronts = [front for owner in list(self._heaps) if (front := self.front(owner)) is not None]
+        return min(fronts, default=None)
+
+    def waits_for(self, owner: KeyedMember) -> bool:
+        """Whether anything waits for a consumer."""
+        return owner in self._heaps and self.front(owner) is not None
+
+    def take(self, owner: KeyedMember, last: Position, limit: int) -> list[tuple[Position, int]]:
+        """Takes out the lowest ``limit`` positions that wait for a consumer, up to ``last``, with slots."""
+        found: list[tuple[Position, int]] = []
+        while len(found) < limit and (position := self.front(owner)) is not None and position <= last:
+            heapq.heappop(self._heaps[owner])
+            found.append((position, self._slots.pop(position)))
+        return found
+
+    def unblock(self, slot: int, owner: KeyedMember | None) -> None:
+        """A slot has drained: what waited for that waits for its owner now."""
+        for position in self._blocked.pop(slot, ()):
+            if position in self._slots and owner is not None:
+                heapq.heappush(self._heaps.setdefault(owner, []), position)
+
+    def arrange(self, owner_of: Callable[[int], KeyedMember | None], blocks: Callable[[int], bool]) -> None:
+        """Puts everything anew where it belongs."""
+        self._heaps.clear()
+        self._blocked.clear()
+        for position in sorted(self._slots):
+            slot = self._slots[position]
+            if blocks(slot):
+                self._blocked.setdefault(slot, []).append(position)
+                continue
+            owner = owner_of(slot)
+            if owner is not None:
+                self._heaps.setdefault(owner, []).append(position)
+
+    def drop_through(self, last: Position) -> None:
+        """Takes out everything at or below a position."""
+        for position in [each for each in self._slots if each <= last]:
+            del self._slots[position]
+
+    def clear(self) -> None:
+        self._slots.clear()
+        self._heaps.clear()
+        self._blocked.clear()

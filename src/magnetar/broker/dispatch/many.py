@@ -1,0 +1,370 @@
+"""What dispatchers to several consumers share: reads, limits of what is unacknowledged, redelivery."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from magnetar.broker.dispatch.contract import (
+    AnyConsumer,
+    DispatchedSubscription,
+    DispatchSettings,
+    bits_left,
+    filter_verdict,
+)
+from magnetar.broker.dispatch.filters import FilterResult
+from magnetar.broker.flow.loop_turn import FILTER_PRICE, READ_PRICE
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import LedgerError, NoSuchLedger
+from magnetar.managed_ledger.entry_cache import lasting_run
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import Position
+
+C = TypeVar("C", bound=AnyConsumer)
+
+
+class Replay(Protocol):
+    """Positions that wait to be delivered again, or for the first time."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, position: Position) -> bool: ...
+    def discard(self, position: Position) -> None: ...
+    def drop_through(self, last: Position) -> None: ...
+    def clear(self) -> None: ...
+
+
+class ManyConsumersDispatcher(ABC, Generic[C]):
+    """Each consumer holds what it has not acknowledged; ``unacked`` messages are held by all together."""
+
+    def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
+        self._subscription = subscription
+        self._cursor = subscription.cursor
+        self._settings = subscription.topic.dispatch_settings
+        self._budget = subscription.topic.turn
+        self.consumers: list[C] = []
+        self.replay = replay
+        self.redelivery_counts: dict[Position, int] = {}
+        self.unacked = 0
+        self.blocked = False
+        """By too much that is outstanding: here, or on all subscriptions of the broker."""
+        self._over = False
+        self._held = False
+        self._filters = subscription.filters
+        self._put_off: dict[Position, None] = {}
+        """What a filter wants to be asked about again."""
+        self._filter_timers: dict[Any, None] = {}
+        self._all_unacked = subscription.topic.unacked_limit
+        self._reading: Any = None
+        self._reads_again = False
+        """Whether the read under way, or the last one, is of what was read before."""
+        self._retry: Any = None
+        self._left: tuple[EntryRun, int, int] | None = None
+        self._sizes = array("i", bytes(4 * 256))
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on; what blocks only by the former ones goes on."""
+        self._settings = settings
+        cap = settings.max_unacked_per_consumer
+        for consumer in self.consumers:
+            if consumer.blocked and (not cap or consumer.unacked < cap):
+                consumer.blocked = False
+        cap = settings.max_unacked_per_subscription
+        if self._over and (not cap or self.unacked < cap):
+            self._over = False
+            self.blocked = self._held
+        self.read_more()
+
+    @property
+    def active(self) -> AnyConsumer | None:
+        return None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read of new entries from the ledger store is under way."""
+        return self._reading is not None and not self._reads_again
+
+    @property
+    def is_reading_again(self) -> bool:
+        """Whether a read of entries that were read before is under way."""
+        return self._reading is not None and self._reads_again
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody would take new entries and there are none."""
+        return (
+            not self.blocked
+            and self._left is None
+            and any(c.permits > 0 and not c.blocked for c in self.consumers)
+            and not self._cursor.has_more()
+        )
+
+    @abstractmethod
+    def add(self, consumer: C) -> None: ...
+
+    @abstractmethod
+    def remove(self, consumer: C) -> None:
+        """What it has not acknowledged goes to the others."""
+
+    @abstractmethod
+    def read_more(self) -> None:
+        """Sends what can be sent now."""
+
+    @abstractmethod
+    def _wait_again(self, consumer: C, position: Position) -> int | None:
+        """Takes a position from the consumer that holds it and lets it wait for delivery; its messages, None
+        when the consumer does not hold it."""
+
+    def flow(self, _consumer: C) -> None:
+        self.read_more()
+
+    def rewound(self) -> None:
+        """The cursor was moved: nothing is kept of what was read or sent before."""
+        self.replay.clear()
+        self.redelivery_counts.clear()
+        self._forget_put_off()
+        self._left = None
+        self.unacked = 0
+        self._over = False
+        self.blocked = self._held
+        for consumer in self.consumers:
+            consumer.pending = {}
+            consumer.unacked = 0
+            consumer.blocked = False
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
+
+    # Reading
+
+    def _start(self, reading: Any, consumer: C, max_bytes: int, *, again: bool = False) -> None:
+        if self._retry is not None:
+            reading.close()
+            return
+        self._budget.spend(READ_PRICE)
+        self._reads_again = again
+        self._reading = self._subscription.topic.loop.create_task(reading)
+        consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
+
+    async def _read(self, max_bytes: int) -> None:
+        try:
+            run = await self._cursor.read(self._settings.max_read_entries, max_bytes)
+        except (LedgerError, ManagedLedgerError) as error:
+            self._read_failed(error)
+            return
+        self._reading = None
+        if run is not None:
+            if self.consumers:
+                # It may wait long: then not with a buffer much larger than itself.
+                self._left = (lasting_run(run), 0, run.count)
+            else:
+                self._cursor.rewind()
+        self.read_more()
+
+    async def _read_again(
+        self, position: Position, last: Position, count: int, max_bytes: int
+    ) -> EntryRun | None:
+        """Entries that were read before; None when they are gone, or cannot be read now."""
+        reader = self._subscription.topic.managed_ledger.reader
+        ledgers = self._subscription.topic.managed_ledger.ledgers
+        if not ledgers.exists(position):
+            self.replay.discard(position)
+            self._reading = None
+            return None
+        try:
+            run = await reader.read(position, last, count, max_bytes)
+        except (LedgerError, ManagedLedgerError) as error:
+            if isinstance(error, NoSuchLedger) and position[0] not in ledgers:
+                # It was consumed and trimmed while the read was on its way.
+                self.replay.discard(position)
+                self._reading = None
+            else:
+                self._read_failed(error)
+            return None
+        self._reading = None
+        return run
+
+    def _read_failed(self, error: Exception) -> None:
+        self._reading = None
+        self._subscription.read_failed(error)
+        self._retry = self._subscription.topic.wheel.schedule(
+            self._settings.read_retry_seconds, self._try_again
+        )
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.read_more()
+
+    # What of a run is to be delivered
+
+    def _is_untouched(self, run: EntryRun, first: int) -> bool:
+        """Nothing from entry ``first`` of a run on is consumed, a batch in part, or put off."""
+        if self._put_off:
+            return False
+        state = self._cursor.state
+        entry_id = run.first_entry_id + first
+        if state.batches or state.mark_delete >= (run.ledger_id, entry_id):
+            return False
+        ranges = state.ranges.get(run.ledger_id)
+        return ranges is None or ranges.end() <= entry_id
+
+    def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
+        """Messages of an entry that are to be delivered, and which of a batch they are (None: all).
+
+        None when there are none: the entry is consumed then, or a filter put it off.
+        """
+        cursor = self._cursor
+        if cursor.is_consumed(ledger_id, entry_id) or (ledger_id, entry_id) in self._put_off:
+            return None
+        remaining = bits_left(cursor.remaining_bits(ledger_id, entry_id), size)
+        if not size or remaining == 0:
+            cursor.delete(ledger_id, entry_id)
+            return None
+        return (size, None) if remaining is None else (remaining.bit_count(), remaining)
+
+    # Filters
+
+    def _filter(
+        self, consumer: C, run: EntryRun, indexes: Sequence[int], sizes: Sequence[int], slots: Sequence[int]
+    ) -> bool:
+        """Asks the filters about entries that are about to be sent; whether all of them are.
+
+        What they reject is consumed; what they put off waits for a while.
+
+        :param slots: those of the entries, where the subscription goes by slots; else empty
+        """
+        cursor, before = self._cursor, self._cursor.mark_delete
+        put_off: list[tuple[Position, int]] = []
+        rejected = 0
+        for place, index in enumerate(indexes):
+            position = (run.ledger_id, run.first_entry_id + index)
+            if position in self._put_off or cursor.is_consumed(*position):
+                continue
+            self._budget.spend(FILTER_PRICE)
+            verdict = filter_verdict(self._subscription, consumer, run, index, sizes[place])
+            if verdict is FilterResult.REJECT:
+                cursor.delete(*position)
+                rejected += 1
+            elif verdict is FilterResult.RESCHEDULE:
+                put_off.append((position, slots[place] if slots else 0))
+        if put_off:
+            self._put_off.update((position, None) for position, _slot in put_off)
+            wheel = self._subscription.topic.wheel
+            again = self._settings.filter_again_seconds
+            timer: Any = wheel.schedule(again, lambda: self._filter_again(timer, put_off))
+            self._filter_timers[timer] = None
+        if rejected:
+            self._subscription.filtered_out(before)
+        return not rejected and not put_off
+
+    def _filter_again(self, timer: Any, put_off: Sequence[tuple[Position, int]]) -> None:
+        del self._filter_timers[timer]
+        for position, slot in put_off:
+            del self._put_off[position]
+            if not self._cursor.is_consumed(*position):
+                self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
+                self._wait_for_filter(position, slot)
+        self.read_more()
+
+    def _forget_put_off(self) -> None:
+        self._put_off.clear()
+        for timer in self._filter_timers:
+            timer.cancel()
+        self._filter_timers.clear()
+
+    @abstractmethod
+    def _wait_for_filter(self, position: Position, slot: int) -> None:
+        """Lets what a filter put off wait for delivery."""
+
+    # Limits
+
+    def _allowance(self, consumer: C) -> int | None:
+        """How many messages may be outstanding besides those that are; None for any number."""
+        per_consumer = self._settings.max_unacked_per_consumer
+        per_subscription = self._settings.max_unacked_per_subscription
+        allowed = per_consumer - consumer.unacked if per_consumer else None
+        if per_subscription:
+            left = per_subscription - self.unacked
+            allowed = left if allowed is None else min(allowed, left)
+        return allowed
+
+    def _check_limits(self, consumer: C) -> None:
+        per_consumer = self._settings.max_unacked_per_consumer
+        if per_consumer and consumer.unacked >= per_consumer:
+            consumer.blocked = True
+        per_subscription = self._settings.max_unacked_per_subscription
+        if per_subscription and self.unacked >= per_subscription:
+            self._over = self.blocked = True
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
+
+    def _unblock(self) -> None:
+        """Consumers and the subscription go on at half their limit."""
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
+        half = self._settings.max_unacked_per_consumer // 2
+        for consumer in self.consumers:
+            if consumer.blocked and consumer.unacked <= half:
+                consumer.blocked = False
+        if self._over and self.unacked <= self._settings.max_unacked_per_subscription // 2:
+            self._over = False
+            self.blocked = self._held
+
+    def hold(self) -> None:
+        """The broker has too much outstanding, and this subscription more than its share of it."""
+        self._held = self.blocked = True
+
+    def let_go_on(self) -> None:
+        self._held = False
+        self.blocked = self._over
+        self._subscription.topic.loop.call_soon(self._subscription.go_on)
+
+    # Redelivery and acknowledgement
+
+    def redeliver_all(self, consumer: C) -> None:
+        """Everything this consumer has not acknowledged goes back to the subscription."""
+        positions = [(ledger, entry) for ledger, held in consumer.pending.items() for entry in held]
+        self.redeliver(consumer, positions)
+
+    def redeliver(self, consumer: C, positions: Sequence[Position]) -> None:
+        """These positions, where this consumer holds them, are delivered again, to anybody."""
+        for position in positions:
+            messages = self._wait_again(consumer, position)
+            if messages is None:
+                continue
+            self.unacked -= messages
+            self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
+            consumer.redelivered.messages += messages
+        self._unblock()
+        self.read_more()
+
+    def acknowledged(self, messages: int) -> None:
+        """So many messages less are outstanding."""
+        self.unacked -= messages
+        if self._all_unacked is not None:
+            self._all_unacked.changed(self)
+        was_blocked = self.blocked or any(c.blocked for c in self.consumers)
+        if was_blocked:
+            self._unblock()
+            self.read_more()
+
+    def consumed_elsewhere(self) -> None:
+        """The mark-delete position moved on without acknowledgements: what lies at or below it is held by
+        nobody any more, and waits for nobody."""
+        last = self._cursor.mark_delete
+        released = 0
+        for consumer in self.consumers:
+            for ledger_id in [each for each in consumer.pending if each <= last[0]]:
+                held = consumer.pending[ledger_id]
+                for entry_id in [e for e in held if (ledger_id, e) <= last]:
+                    released += consumer.let_go(ledger_id, entry_id) or 0
+        for position in [p for p in self.redelivery_counts if p <= last]:
+            del self.redelivery_counts[position]
+        self.replay.drop_through(last)
+        self.acknowledged(released)
+
+    def close(self) -> None:
+        self._forget_put_off()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None

@@ -1,0 +1,239 @@
+"""Dispatching what is stored nowhere: to whoever has permits and room at this moment, and to nobody later."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from magnetar.broker.consumers.key_division import AnyKeyed, KeyDivision
+from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.consumers.ranged_consumer import RangedConsumer
+from magnetar.broker.dispatch.active_consumer import in_order, pick_active
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.hot_codec import KeyRouting, group_by_holder, key_slots
+
+C = TypeVar("C", bound=AnyConsumer)
+
+
+class PassingTopic(Protocol):
+    """The topic of such a dispatcher."""
+
+    name: TopicName
+    full_name: str
+    dispatch_settings: DispatchSettings
+
+
+class PassingDispatcher(ABC, Generic[C]):
+    """Consumers of one type; what none of them takes is dropped."""
+
+    def __init__(self, topic: PassingTopic) -> None:
+        self._topic = topic
+        self._settings = topic.dispatch_settings
+        self.consumers: list[C] = []
+
+    @property
+    def active(self) -> AnyConsumer | None:
+        return None
+
+    def add(self, consumer: C) -> None:
+        self.consumers.append(consumer)
+
+    def remove(self, consumer: C) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+
+    def flow(self, _consumer: C) -> None:
+        """It has more permits."""
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on."""
+        self._settings = settings
+
+    def close(self) -> None:
+        """Nobody gets anything any more."""
+        self.consumers = []
+
+    @abstractmethod
+    def deliver(self, run: PassingRun) -> int:
+        """Sends each entry to the consumer whose turn it is; returns how many messages were dropped."""
+
+
+def takes(consumer: AnyConsumer, run: PassingRun, first: int, end: int) -> int:
+    """Where of the entries [first, end) a consumer stops for want of permits or of room in its connection.
+
+    The entry that uses up permits or room may overdraw them.
+    """
+    if consumer.permits <= 0:
+        return first
+    if consumer.permits < run.messages_in(first, end):
+        end = first + consumer.entries_within_permits(run.sizes[first:end], end - first)
+    outgoing = consumer.connection.outgoing
+    room = outgoing.room
+    if run.bytes_in(first, end) <= room:
+        return end
+    room = outgoing.make_room()
+    starts, ends = run.starts, run.ends
+    for index in range(first, end):
+        if room <= 0:
+            return index
+        room -= ends[index] - starts[index]
+    return end
+
+
+class ExclusivePassing(PassingDispatcher[AnyConsumer]):
+    """All goes to the one consumer."""
+
+    @property
+    def active(self) -> AnyConsumer | None:
+        return self.consumers[0] if self.consumers else None
+
+    def deliver(self, run: PassingRun) -> int:
+        consumer = self.active
+        if consumer is None:
+            return run.messages
+        if isinstance(consumer, RangedConsumer):
+            # What it does not want is nobody's loss.
+            run = run.only(consumer.wanted(run, 0, run.count))
+        return _deliver_part(consumer, run)
+
+
+class FailoverPassing(ExclusivePassing):
+    """All goes to the active consumer, at once when it changes: nothing was left to be acknowledged."""
+
+    def __init__(self, topic: PassingTopic) -> None:
+        super().__init__(topic)
+        self._picked: AnyConsumer | None = None
+
+    @property
+    def active(self) -> AnyConsumer | None:
+        return self._picked
+
+    def add(self, consumer: AnyConsumer) -> None:
+        self.consumers = in_order([*self.consumers, consumer])
+        if not self._pick():
+            consumer.connection.send_active_consumer_change(consumer, False)
+
+    def remove(self, consumer: AnyConsumer) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._pick()
+
+    def _pick(self) -> bool:
+        """Chooses the active consumer; returns whether it is another one, and all of them were told."""
+        picked = None
+        if self.consumers:
+            picked = pick_active(
+                self.consumers,
+                self._topic.full_name,
+                max(0, self._topic.name.partition_index),
+                consistent_hashing=self._settings.failover_consistent_hashing,
+            )
+        if picked is self._picked:
+            return False
+        self._picked = picked
+        for consumer in self.consumers:
+            consumer.connection.send_active_consumer_change(consumer, consumer is picked)
+        return True
+
+
+class SharedPassing(PassingDispatcher[AnyConsumer]):
+    """Each consumer gets as many as the others, those of the best priority level first."""
+
+    def __init__(self, topic: PassingTopic) -> None:
+        super().__init__(topic)
+        self._turn = 0
+
+    def add(self, consumer: AnyConsumer) -> None:
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda c: c.priority)
+
+    def deliver(self, run: PassingRun) -> int:
+        done = 0
+        while done < run.count:
+            takers = self._takers()
+            if not takers:
+                return run.messages_in(done, run.count)
+            done = self._share(run, done, takers)
+        return 0
+
+    def _takers(self) -> Sequence[AnyConsumer]:
+        """Those of the best priority level that take anything."""
+        best: list[AnyConsumer] = []
+        for consumer in self.consumers:
+            if best and consumer.priority != best[0].priority:
+                break
+            if consumer.permits > 0 and (
+                consumer.connection.outgoing.room > 0 or consumer.connection.outgoing.make_room() > 0
+            ):
+                best.append(consumer)
+        return best
+
+    def _share(self, run: PassingRun, first: int, takers: Sequence[AnyConsumer]) -> int:
+        """Gives each of them its part of the entries from ``first`` on; returns where it stopped."""
+        count = len(takers)
+        each, more = divmod(run.count - first, count)
+        begin = self._turn % count
+        self._turn = (begin + more) % count
+        for step in range(count):
+            part = each + (step < more)
+            if not part:
+                break
+            consumer = takers[(begin + step) % count]
+            stop = takes(consumer, run, first, first + part)
+            if stop > first:
+                consumer.send_passing(run, first, stop, run.messages_in(first, stop))
+            first = stop
+        return first
+
+
+class KeySharedPassing(PassingDispatcher[AnyKeyed]):
+    """Each entry goes to the consumer that has the slot of its key."""
+
+    def __init__(self, topic: PassingTopic) -> None:
+        super().__init__(topic)
+        self.division = KeyDivision()
+        self._routing = KeyRouting()
+
+    def add(self, consumer: AnyKeyed) -> None:
+        """:raises ConsumerBusy: it asks for another way of dividing than those that are here
+
+        :raises ConsumerAssignFailure: its ranges are taken, or there is nothing left for it
+        """
+        self.division.join(consumer, self.consumers, self._settings.key_shared_points)
+        self.consumers.append(consumer)
+        self.division.divide(self.consumers)
+
+    def remove(self, consumer: AnyKeyed) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self.division.leave(consumer)
+            self.division.divide(self.consumers)
+
+    def deliver(self, run: PassingRun) -> int:
+        if not self.consumers:
+            return run.messages
+        division, count = self.division, run.count
+        routing = self._routing
+        if routing.capacity < count:
+            routing = self._routing = KeyRouting(count)
+        routing.sizes[:count] = run.sizes[:count]
+        key_slots(run.buffer, run.starts, run.ends, 0, count, division.modulo, routing.slots)
+        bounds = division.bounds
+        group_by_holder(routing, count, 0, 0, division.ends, division.holders, bounds)
+        dropped = sum(routing.sorted_sizes[bounds[0] : bounds[1]])
+        for number, consumer in enumerate(self.consumers):
+            start, stop = bounds[number + 1], bounds[number + 2]
+            if start < stop:
+                dropped += _deliver_part(consumer, run.only(routing.order[start:stop]))
+        return dropped
+
+
+def _deliver_part(consumer: AnyConsumer, part: PassingRun) -> int:
+    """Sends what a consumer takes of its entries; returns how many messages were dropped."""
+    stop = takes(consumer, part, 0, part.count)
+    messages = part.messages_in(0, stop)
+    if stop:
+        consumer.send_passing(part, 0, stop, messages)
+    return part.messages - messages

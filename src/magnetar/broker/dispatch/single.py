@@ -1,0 +1,230 @@
+"""Dispatching to the one consumer of an exclusive subscription, in order."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from magnetar.broker.consumers.ranged_consumer import RangedConsumer
+from magnetar.broker.dispatch.contract import (
+    AnyConsumer,
+    DispatchedSubscription,
+    DispatchSettings,
+    bits_left,
+    filter_verdict,
+)
+from magnetar.broker.dispatch.filters import FilterResult
+from magnetar.broker.flow.loop_turn import FILTER_PRICE, LOOK_PRICE, READ_PRICE
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.entry_cache import lasting_run
+from magnetar.managed_ledger.entry_reader import slice_run
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import batch_sizes
+
+
+class SingleConsumerDispatcher:
+    """Reads on while the consumer has permits and its socket takes more."""
+
+    def __init__(self, subscription: DispatchedSubscription) -> None:
+        self._subscription = subscription
+        self._cursor = subscription.cursor
+        self._settings = subscription.topic.dispatch_settings
+        self._turn = subscription.topic.turn
+        self.consumers: list[AnyConsumer] = []
+        self._served: AnyConsumer | None = None
+        """Who gets messages now."""
+        self._reading: Any = None
+        self._sizes = array("i", bytes(4 * 256))
+        self._retry: Any = None
+        self._filters = subscription.filters
+        self._put_off: Any = None
+        """Timer: entries that a filter put off are delivered again then, with all that is unacknowledged."""
+        self._left: EntryRun | None = None
+        """Read, and not sent because permits or room ended."""
+
+    def use(self, settings: DispatchSettings) -> None:
+        """Goes by other settings from now on."""
+        self._settings = settings
+
+    @property
+    def active(self) -> AnyConsumer | None:
+        return self._served
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read from the ledger store is under way."""
+        return self._reading is not None
+
+    @property
+    def is_reading_again(self) -> bool:
+        """Always false: what is delivered again is read like what is new."""
+        return False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the consumer would take new entries and there are none."""
+        consumer = self._served
+        return (
+            consumer is not None
+            and consumer.permits > 0
+            and self._left is None
+            and not self._cursor.has_more()
+        )
+
+    def add(self, consumer: AnyConsumer) -> None:
+        self._rewind()
+        self.consumers = [consumer]
+        self._served = consumer
+
+    def remove(self, consumer: AnyConsumer) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._served = None
+            self._rewind()
+
+    def _rewind(self) -> None:
+        self._left = None
+        self._cursor.rewind()
+
+    def flow(self, _consumer: AnyConsumer) -> None:
+        self.read_more()
+
+    def read_more(self) -> None:
+        """Sends what can be sent now."""
+        while self._reading is None:
+            consumer = self._served
+            if consumer is None or not consumer.ready or not self._turn.admits(self._subscription):
+                return
+            run, self._left = self._left, None
+            if run is None:
+                max_bytes = consumer.read_bytes(min(self._turn.step_bytes, self._settings.max_read_bytes))
+                run = self._cursor.read_cached(consumer.permits, max_bytes)
+            if run is None:
+                if self._cursor.has_more():
+                    self._start_read(consumer)
+                return
+            self._send(consumer, run)
+
+    def _start_read(self, consumer: AnyConsumer) -> None:
+        if self._retry is None:
+            self._turn.spend(READ_PRICE)
+            entries = min(consumer.permits, self._settings.max_read_entries)
+            max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
+            reading = self._subscription.topic.loop.create_task(self._read(entries, max_bytes))
+            self._reading = reading
+            consumer.connection.outgoing.unsent.expect(reading, max_bytes)
+
+    async def _read(self, entries: int, max_bytes: int) -> None:
+        try:
+            run = await self._cursor.read(entries, max_bytes)
+        except (LedgerError, ManagedLedgerError) as error:
+            self._reading = None
+            self._subscription.read_failed(error)
+            self._retry = self._subscription.topic.wheel.schedule(
+                self._settings.read_retry_seconds, self._try_again
+            )
+            return
+        self._reading = None
+        if run is not None:
+            if self._served is not None:
+                # It may wait long: then not with a buffer much larger than itself.
+                self._left = lasting_run(run)
+            else:
+                self._rewind()
+        self.read_more()
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.read_more()
+
+    def _send(self, consumer: AnyConsumer, run: EntryRun) -> None:
+        cursor = self._cursor
+        if len(self._sizes) < run.count:
+            self._sizes = array("i", bytes(4 * run.count))
+        for first, end in cursor.unconsumed_parts(run):
+            if not consumer.ready:
+                self._left = slice_run(run, run.first_entry_id + first, run.count)
+                return
+            sizes = self._sizes
+            batch_sizes(run.buffer, run.starts, run.ends, first, end - first, sizes)
+            if self._filters is not None or isinstance(consumer, RangedConsumer):
+                stop = self._send_chosen(consumer, run, first, end)
+            elif cursor.state.batches or 0 in sizes[: end - first]:
+                stop = self._send_one_by_one(consumer, run, first, end)
+            else:
+                stop = first + consumer.entries_within_permits(sizes, end - first)
+                consumer.send_first(run, first, stop, sum(sizes[: stop - first]))
+            if stop < end:
+                self._left = slice_run(run, run.first_entry_id + stop, run.count)
+                return
+
+    def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
+        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
+        for index in range(first, end):
+            if consumer.permits <= 0:
+                return index
+            self._send_one(consumer, run, index, self._sizes[index - first])
+        return end
+
+    def _send_one(self, consumer: AnyConsumer, run: EntryRun, index: int, messages: int) -> None:
+        entry_id = run.first_entry_id + index
+        remaining = bits_left(self._cursor.remaining_bits(run.ledger_id, entry_id), messages)
+        if not messages or remaining == 0:
+            self._cursor.delete(run.ledger_id, entry_id)
+        elif remaining is None:
+            consumer.send_first(run, index, index + 1, messages)
+        else:
+            consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
+
+    def _send_chosen(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
+        """The same, of what filters and the consumer's own ranges leave."""
+        before = self._cursor.mark_delete
+        indexes = range(first, end)
+        self._turn.spend((end - first) * LOOK_PRICE)
+        wanted = consumer.wanted(run, first, end) if isinstance(consumer, RangedConsumer) else indexes
+        stop = end
+        for index in wanted:
+            if consumer.permits <= 0:
+                stop = index
+                break
+            messages = self._sizes[index - first]
+            self._turn.spend(FILTER_PRICE)
+            verdict = filter_verdict(self._subscription, consumer, run, index, messages)
+            if verdict is FilterResult.ACCEPT:
+                self._send_one(consumer, run, index, messages)
+            elif verdict is FilterResult.REJECT:
+                self._cursor.delete(run.ledger_id, run.first_entry_id + index)
+            elif self._put_off is None:
+                wheel = self._subscription.topic.wheel
+                self._put_off = wheel.schedule(self._settings.filter_again_seconds, self._filter_again)
+        if self._cursor.mark_delete != before:
+            self._subscription.filtered_out(before)
+        return stop
+
+    def _filter_again(self) -> None:
+        self._put_off = None
+        self._rewind()
+        self.read_more()
+
+    def redeliver_all(self, consumer: AnyConsumer) -> None:
+        """Everything not acknowledged again, in order, from the mark-delete position on."""
+        self._rewind()
+        self.read_more()
+
+    def redeliver(self, consumer: AnyConsumer, _positions: Sequence[Position]) -> None:
+        self.redeliver_all(consumer)
+
+    def rewound(self) -> None:
+        """The cursor was moved: nothing is kept of what was read before."""
+        self._left = None
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._put_off is not None:
+            self._put_off.cancel()
+            self._put_off = None

@@ -1,0 +1,1 @@
+"""Which namespaces and topics there are, and who may make more."""

@@ -1,0 +1,293 @@
+"""Lists of topics that clients watch: which of a namespace match a pattern, what comes and goes (PIP-145).
+
+Watchers of the same pattern in the same namespace share one list. The metadata tells of each topic that is
+made or deleted; only lists of its namespace look at it, and nothing is listed again.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from magnetar.broker.namespaces.patterns import Matches, compile_pattern
+from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.errors import NamespaceNotFound, NotAllowed, TooManyRequests
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import each
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.opening import ROOT
+from magnetar.metadata.interface import Change, ChangeKind, MetadataStore
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.hashes import sorted_topic_list_hash
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.wire_ids import unsigned
+
+log = logging.getLogger(__name__)
+
+SECONDS_PER_NAME = 1e-6
+"""An update waits so long for further ones, for each name in its list: the hash over all of them, which it
+carries, then takes a few hundredths of the time at most."""
+
+MAX_HELD = 4_000_000
+"""Names in all lists together. What a list and a watcher cost besides is counted as so many names:"""
+_LIST_PRICE = 100
+_WATCHER_PRICE = 30
+
+
+class WatchingConnection(Protocol):
+    """The connection of watchers."""
+
+    closed: bool
+    topic_watchers: dict[int, TopicList]
+
+    def send(self, command: BaseCommand) -> None: ...
+
+
+Watcher = tuple[WatchingConnection, int]
+
+
+class TopicList:
+    """The topics of a namespace that match a pattern."""
+
+    def __init__(self, key: tuple[str, str], namespace: NamespaceName, matches: Matches) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.matches = matches
+        self.names: list[str] = []
+        """Sorted."""
+        self.watchers: dict[Watcher, None] = {}
+        self.users = 0
+        """Watchers, and those who are about to be."""
+        self.early: list[tuple[str, bool]] | None = []
+        """What happened while the list is being made."""
+        self.loading: Any = None
+        self.flushing: Any = None
+        self._new: dict[str, None] = {}
+        self._deleted: dict[str, None] = {}
+
+    def change(self, name: str, exists: bool) -> int:
+        """Takes note of a topic; returns how many names there are more."""
+        index = bisect_left(self.names, name)
+        known = index < len(self.names) and self.names[index] == name
+        if known == exists:
+            return 0
+        appears, vanishes = (self._new, self._deleted) if exists else (self._deleted, self._new)
+        if name in vanishes:
+            # Nobody was told of it yet.
+            del vanishes[name]
+        else:
+            appears[name] = None
+        if exists:
+            self.names.insert(index, name)
+            return 1
+        del self.names[index]
+        return -1
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._new or self._deleted)
+
+    def digest(self) -> str:
+        return sorted_topic_list_hash(self.names)
+
+    def flush(self) -> None:
+        """Tells all watchers what changed since the last time."""
+        if self.flushing is not None:
+            self.flushing.cancel()
+            self.flushing = None
+        if not self.has_news:
+            return
+        command = BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE)
+        update = command.watchTopicUpdate
+        update.new_topics.extend(self._new)
+        update.deleted_topics.extend(self._deleted)
+        update.topics_hash = self.digest()
+        self.forget_news()
+        for connection, watcher_id in self.watchers:
+            update.watcher_id = unsigned(watcher_id)
+            connection.send(command)
+
+    def forget_news(self) -> None:
+        self._new.clear()
+        self._deleted.clear()
+
+
+class TopicLists:
+    """All lists that are watched."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        namespaces: Namespaces,
+        metadata: MetadataStore,
+        *,
+        max_pattern_length: int = 50,
+        enabled: bool = True,
+    ) -> None:
+        self._io = io
+        self._wheel = wheel
+        self._namespaces = namespaces
+        self._max_pattern_length = max_pattern_length
+        self.enabled = enabled
+        self._lists: dict[tuple[str, str], TopicList] = {}
+        self._by_path: dict[str, dict[TopicList, None]] = {}
+        self.held = 0
+        """Names in all lists, with what lists and watchers cost besides."""
+        metadata.listen(self._changed)
+
+    def matcher(self, pattern: str) -> Matches | None:
+        """None when the client is to filter by itself: too long a pattern, or not of the broker's kind."""
+        if not self.enabled or len(pattern) > self._max_pattern_length:
+            return None
+        return compile_pattern(pattern)
+
+    async def watch(
+        self, connection: WatchingConnection, watcher_id: int, namespace: NamespaceName, pattern: str
+    ) -> TopicList | None:
+        """The list of a new watcher, who hears of all that happens to it from now on.
+
+        None when the connection or the watcher was closed meanwhile. An id that is taken keeps its list.
+
+        :raises NotAllowed: the broker does not watch topics, or not by such a pattern
+        :raises TooManyRequests: too much is watched already
+        """
+        if connection.closed:
+            return None
+        found = connection.topic_watchers.get(watcher_id)
+        if found is None:
+            found = self._list(namespace, pattern)
+            found.users += 1
+            self.held += _WATCHER_PRICE
+            connection.topic_watchers[watcher_id] = found
+        try:
+            if found.loading is not None:
+                await self._loaded(found)
+        except BaseException:
+            if connection.topic_watchers.get(watcher_id) is found:
+                self.close(connection, watcher_id)
+            raise
+        if connection.topic_watchers.get(watcher_id) is not found:
+            return None
+        # Those who are here already hear first of what the newcomer sees.
+        found.flush()
+        found.watchers[connection, watcher_id] = None
+        return found
+
+    def _list(self, namespace: NamespaceName, pattern: str) -> TopicList:
+        if not self.enabled:
+            raise NotAllowed(
+                "Unable to create topic list watcher: enableBrokerSideSubscriptionPatternEvaluation is false"
+            )
+        if len(pattern) > self._max_pattern_length:
+            raise NotAllowed(
+                f"Unable to create topic list watcher: Pattern longer than maximum: "
+                f"{self._max_pattern_length}"
+            )
+        key = (namespace.path, pattern)
+        known = self._lists.get(key)
+        if known is not None:
+            return known
+        matches = compile_pattern(pattern)
+        if matches is None:
+            # Clients that hear this go on by asking for the list from time to time; of others they try again.
+            raise NotAllowed(f"Unable to create topic list watcher: no pattern that RE2 knows: {pattern}")
+        if self.held >= MAX_HELD:
+            raise TooManyRequests("Unable to create topic list watcher: too many topics are watched")
+        found = self._lists[key] = TopicList(key, namespace, matches)
+        self._by_path.setdefault(_parent(namespace), {})[found] = None
+        self.held += _LIST_PRICE
+        found.loading = self._io.loop.create_task(self._load(found))
+        return found
+
+    async def _loaded(self, found: TopicList) -> None:
+        waiter = self._io.loop.create_future()
+        found.loading.add_done_callback(lambda _done: waiter.done() or waiter.set_result(None))
+        await waiter
+        if found.loading is not None and found.loading.exception() is not None:
+            raise found.loading.exception()
+
+    async def _load(self, found: TopicList) -> None:
+        try:
+            names: Sequence[str] = await self._namespaces.persistent_topics(found.namespace)
+        except NamespaceNotFound:
+            names = ()
+
+        def take(name: str) -> None:
+            if found.matches(name) and not TopicName.parse(name).reserved:
+                found.names.append(name)
+
+        await each(self._io, "listing", names, take)
+        early, found.early = found.early or (), None
+        for name, exists in early:
+            found.change(name, exists)
+        # Nobody was told of anything yet.
+        found.forget_news()
+        if found.users:
+            self.held += len(found.names)
+        found.loading = None
+
+    def close(self, connection: WatchingConnection, watcher_id: int) -> None:
+        """A watcher hears of nothing more; an unknown one never did."""
+        found = connection.topic_watchers.pop(watcher_id, None)
+        if found is None:
+            return
+        found.watchers.pop((connection, watcher_id), None)
+        found.users -= 1
+        self.held -= _WATCHER_PRICE
+        if found.users or self._lists.get(found.key) is not found:
+            return
+        del self._lists[found.key]
+        parent = _parent(found.namespace)
+        del self._by_path[parent][found]
+        if not self._by_path[parent]:
+            del self._by_path[parent]
+        self.held -= _LIST_PRICE
+        if found.loading is None:
+            self.held -= len(found.names)
+        if found.flushing is not None:
+            found.flushing.cancel()
+
+    def close_all(self, connection: WatchingConnection) -> None:
+        """The connection is gone."""
+        for watcher_id in list(connection.topic_watchers):
+            self.close(connection, watcher_id)
+
+    # What happens to topics
+
+    def _changed(self, change: Change) -> None:
+        if not self._by_path or change.kind not in (ChangeKind.CREATED, ChangeKind.DELETED):
+            return
+        parent, _slash, child = change.path.rpartition("/")
+        lists = self._by_path.get(parent)
+        if not lists:
+            return
+        namespace = next(iter(lists)).namespace
+        try:
+            topic = TopicName(Domain.PERSISTENT, namespace, decode_path_piece(child))
+        except InvalidName as error:
+            log.warning("a node that is no topic's", extra={"path": change.path, "error": str(error)})
+            return
+        if topic.reserved:
+            return
+        name, exists = str(topic), change.kind is ChangeKind.CREATED
+        for each_list in lists:
+            if each_list.matches(name):
+                self._tell(each_list, name, exists)
+
+    def _tell(self, found: TopicList, name: str, exists: bool) -> None:
+        if found.early is not None:
+            found.early.append((name, exists))
+            return
+        self.held += found.change(name, exists)
+        if found.has_news and found.flushing is None:
+            delay = len(found.names) * SECONDS_PER_NAME
+            found.flushing = self._wheel.schedule(delay, found.flush)
+
+
+def _parent(namespace: NamespaceName) -> str:
+    return f"{ROOT}/{namespace.path}/persistent"

@@ -1,0 +1,1 @@
+"""Producers, and what is looked at before an entry is stored."""

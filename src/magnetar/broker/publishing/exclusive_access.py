@@ -1,0 +1,165 @@
+"""Who may publish to a topic: the four access modes of producers (PIP-68)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from magnetar.broker.publishing.producer import AccessMode, Producer
+from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
+from magnetar.io.interfaces import Loop
+
+EPOCH_PROPERTY = "pulsar.topic.epoch"
+"""Property of a managed ledger: it rises with each exclusive owner and outlives the broker."""
+
+
+class GuardedTopic(Protocol):
+    """What the guard asks of its topic."""
+
+    loop: Loop
+    producers: dict[str, Producer]
+    closing: bool
+
+    def stored_epoch(self) -> int | None: ...
+    async def store_epoch(self, epoch: int) -> None: ...
+    def admit(self, producer: Producer) -> None: ...
+    def remove_producer(self, producer: Producer) -> None: ...
+
+
+class ExclusiveAccess:
+    """Holds the one exclusive producer of a topic, if any, and those who wait to be it."""
+
+    def __init__(self, topic: GuardedTopic) -> None:
+        self._topic = topic
+        self.owner: Producer | None = None
+        self._waiting: deque[tuple[Producer, Any]] = deque()
+        self.epoch = topic.stored_epoch()
+        self._changing = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for exclusive access, or is just getting it."""
+        return self._changing or bool(self._waiting)
+
+    async def enter(self, producer: Producer) -> Any:
+        """Grants access now (None), or returns a future: True when its turn came, False when it left before.
+
+        :raises ProducerFenced: another one has or had exclusive access
+        :raises ProducerBusy: an exclusive producer is connected
+        :raises ServiceNotReady: somebody is just becoming the owner; the client comes again
+        """
+        mode = producer.access_mode
+        if self._changing:
+            raise ServiceNotReady("Another producer is just taking exclusive access")
+        if mode is AccessMode.Shared:
+            if self.owner is not None:
+                raise ProducerBusy(f"Topic has an existing exclusive producer: {self.owner.name}")
+            return None
+        others = [p for p in self._topic.producers.values() if p is not producer]
+        if mode is AccessMode.ExclusiveWithFencing:
+            self._fail_waiting()
+            for other in others:
+                other.fenced = True
+                self._topic.remove_producer(other)
+            await self._become_owner(producer)
+            return None
+        self._check_epoch(producer, others)
+        if not others and self.owner is None:
+            await self._become_owner(producer)
+            return None
+        if mode is AccessMode.Exclusive:
+            name = self.owner.name if self.owner is not None else others[0].name
+            kind = "exclusive" if self.owner is not None else "shared"
+            raise ProducerFenced(f"Topic has an existing {kind} producer: {name}")
+        turn = self._topic.loop.create_future()
+        self._waiting.append((producer, turn))
+        return turn
+
+    def _check_epoch(self, producer: Producer, others: list[Producer]) -> None:
+        if producer.topic_epoch is None or self.epoch is None:
+            return
+        if producer.topic_epoch < self.epoch:
+            if self.owner is not None or others:
+                name = self.owner.name if self.owner is not None else others[0].name
+                raise ProducerFenced(f"Topic has an existing exclusive producer: {name}")
+            raise ProducerFenced(
+                f"Producer's epoch {producer.topic_epoch} is behind the topic's, {self.epoch}"
+            )
+
+    async def _become_owner(self, producer: Producer) -> None:
+        """The epoch is durable before the owner is told of it; nobody else enters until then."""
+        returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
+        if not returning:
+            self._changing = True
+            epoch = 0 if self.epoch is None else self.epoch + 1
+            try:
+                await self._topic.store_epoch(epoch)
+            finally:
+                self._changing = False
+            self.epoch = epoch
+        producer.topic_epoch = self.epoch
+        self.owner = producer
+
+    def forget(self, producer: Producer) -> None:
+        """A producer is about to be replaced by itself, come back: nobody takes its turn between."""
+        if self.owner is producer:
+            self.owner = None
+
+    def leave(self, producer: Producer) -> None:
+        """A producer has gone; the next that waits takes over when nobody is left."""
+        self.forget(producer)
+        for entry in [e for e in self._waiting if e[0] is producer]:
+            self._waiting.remove(entry)
+            self._settle(entry[1], granted=False)
+        self._grant_next()
+
+    def _grant_next(self) -> None:
+        if (
+            self.owner is None
+            and not self._changing
+            and not self._topic.producers
+            and self._waiting
+            and not self._topic.closing
+        ):
+            waiting, turn = self._waiting.popleft()
+            self._changing = True
+            self._topic.loop.create_task(self._grant(waiting, turn))
+
+    async def _grant(self, producer: Producer, turn: Any) -> None:
+        try:
+            await self._become_owner(producer)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the waiting client hears of it
+            self._changing = False
+            if not turn.done():
+                turn.set_exception(error)
+            self._grant_next()
+            return
+        self._changing = False
+        if producer.closed or self._topic.closing:
+            self._settle(turn, granted=False)
+            self.leave(producer)
+            return
+        self._topic.admit(producer)
+        self._settle(turn, granted=True)
+
+    @staticmethod
+    def _settle(turn: Any, *, granted: bool) -> None:
+        if not turn.done():
+            turn.set_result(granted)
+
+    def _fail_waiting(self) -> None:
+        while self._waiting:
+            _producer, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(ProducerFenced("Fenced by another producer"))
+
+    def disconnect_waiting(self) -> None:
+        """The topic closes: those who wait look it up again."""
+        while self._waiting:
+            _producer, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(ServiceNotReady("Topic is temporarily unavailable"))

@@ -1,0 +1,262 @@
+"""A producer that is connected to a topic."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Protocol
+
+from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.flow.rates import Rate
+from magnetar.errors import BrokerError
+
+
+class AccessMode(IntEnum):
+    """``ProducerAccessMode`` (PIP-68)."""
+
+    Shared = 0
+    Exclusive = 1
+    WaitForExclusive = 2
+    ExclusiveWithFencing = 3
+
+
+class ProducerConnection(Protocol):
+    """What a producer's connection does for it."""
+
+    address: str
+    client_version: str
+    supports_partial_producer: bool
+    passing: int
+    """Entries that were sent on by non-persistent topics, with receipts to come."""
+
+    async def is_alive(self) -> bool:
+        """Asks the client; False when it does not answer: the connection is closed then."""
+        ...
+
+    def stop_producer(self, producer: Producer) -> None:
+        """Takes no more of it; receipts of what it has sent still go out."""
+        ...
+
+    def close_producer(self, producer: Producer) -> None:
+        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+        ...
+
+    def publish_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        ...
+
+    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped.
+
+        :param size: bytes of all of them
+        """
+        ...
+
+    def publish_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """They will never be stored: the client is told, and sends again when its producer was closed."""
+        ...
+
+
+class PublishDesk(Protocol):
+    """Where what a topic lets in goes on, and what it does not let in is told: a client's connection."""
+
+    def submit(
+        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
+    ) -> None:
+        """Hands entries to the topic; what it refuses is told to the client."""
+        ...
+
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+        """Says that an entry is stored already, after the receipts of everything before it."""
+        ...
+
+    def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None: ...
+
+
+class EntryChecks(Protocol):
+    """What a topic looks at in each entry."""
+
+    def publish(
+        self,
+        desk: PublishDesk,
+        publish: Publish,
+        numbers: array[int],
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        *,
+        chunked: bool,
+    ) -> None:
+        """Submits what may be stored and tells the client of the rest.
+
+        :param numbers: messages of each entry
+        :param chunked: whether there are chunks among the entries
+        """
+        ...
+
+
+class ProducerTopic(Protocol):
+    """What a producer's topic does for it."""
+
+    @property
+    def admission(self) -> EntryChecks | None:
+        """What is looked at in each entry; None: nothing."""
+        ...
+
+    @property
+    def publish_limiter(self) -> PublishLimiter | None:
+        """The bound on what is published here in a second."""
+        ...
+
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """:raises TopicTerminated: the topic is terminated
+
+        :raises ServiceNotReady: it is closing, or lost to another broker
+        """
+        ...
+
+    def remove_producer(self, producer: Producer) -> None: ...
+
+    def last_sequence_id(self, name: str) -> int:
+        """Of what is durable of a producer; -1 when it is not known."""
+        ...
+
+    async def drained(self, producers: Sequence[Producer]) -> None:
+        """Returns when everything these producers published is durable or has failed."""
+        ...
+
+
+class Publish:
+    """The SENDs that one read brought from one producer, on their way to the disk."""
+
+    __slots__ = (
+        "completes",
+        "highest_sequence_ids",
+        "left",
+        "messages",
+        "producer",
+        "sequence_ids",
+        "started",
+    )
+
+    def __init__(
+        self,
+        producer: Producer,
+        sequence_ids: array[int],
+        highest_sequence_ids: array[int],
+        messages: int,
+        started: float,
+    ) -> None:
+        self.producer = producer
+        self.sequence_ids = sequence_ids
+        self.highest_sequence_ids = highest_sequence_ids
+        self.messages = messages
+        self.left = len(sequence_ids)
+        self.started = started
+        self.completes = True
+        """False: chunks that further chunks of their message follow."""
+
+
+class Producer:
+    """Identified by its connection and the id the client gave it there."""
+
+    __slots__ = (
+        "access_mode",
+        "address",
+        "chunks",
+        "client_version",
+        "closed",
+        "connected_ms",
+        "connection",
+        "drops",
+        "epoch",
+        "fenced",
+        "held_receipts",
+        "metadata",
+        "name",
+        "partial_producer",
+        "pending",
+        "producer_id",
+        "rate_in",
+        "schema_version",
+        "submitted",
+        "topic",
+        "topic_epoch",
+        "user_provided_name",
+    )
+
+    def __init__(
+        self,
+        topic: ProducerTopic,
+        connection: ProducerConnection,
+        producer_id: int,
+        name: str,
+        *,
+        user_provided_name: bool,
+        epoch: int,
+        access_mode: AccessMode,
+        topic_epoch: int | None,
+        metadata: Mapping[str, str],
+        connected_ms: int,
+        schema_version: bytes = b"",
+    ) -> None:
+        self.topic = topic
+        self.connection = connection
+        self.producer_id = producer_id
+        self.name = name
+        self.user_provided_name = user_provided_name
+        self.epoch = epoch
+        self.access_mode = access_mode
+        self.topic_epoch = topic_epoch
+        self.metadata = dict(metadata)
+        self.connected_ms = connected_ms
+        self.schema_version = schema_version
+        self.address = connection.address
+        self.client_version = connection.client_version
+        self.partial_producer = connection.supports_partial_producer
+        self.rate_in = Rate()
+        self.chunks = Rate()
+        self.drops = Rate()
+        """Messages that a non-persistent topic did not take."""
+        self.pending = 0
+        """Entries that are not durable yet."""
+        self.submitted = 0
+        """Entries handed to the topic so far."""
+        self.held_receipts: deque[tuple[int, bytes]] = deque()
+        """Receipts of entries that were not stored again, each with how many were submitted before it."""
+        self.closed = False
+        self.fenced = False
+
+    def replaces(self, other: Producer) -> bool:
+        """Whether this is the same producer come back on the same connection, with a higher epoch."""
+        return (
+            self.connection is other.connection
+            and self.producer_id == other.producer_id
+            and self.epoch > other.epoch
+            and self.user_provided_name == other.user_provided_name
+        )
+
+
+class Opening:
+    """A PRODUCER request in progress, until its last answer."""
+
+    __slots__ = ("producer",)
+
+    def __init__(self) -> None:
+        self.producer: Producer | None = None
+        """Known once the topic is loaded."""

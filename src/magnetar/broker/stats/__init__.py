@@ -1,0 +1,1 @@
+"""Figures of topics as operators ask for them."""

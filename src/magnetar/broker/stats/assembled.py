@@ -1,0 +1,112 @@
+"""What statistics of a topic say beyond what is in memory: times of messages, ledgers of schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.stats import non_persistent_stats as passing
+from magnetar.broker.stats.topic_stats import internal_stats, schema_ledger, topic_stats
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.entries import published_at
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.ledger.interface import NoSuchLedger
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
+Json = dict[str, Any]
+
+NO_TIME = 0
+"""In place of a publish time where nothing waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to put into the statistics of a topic; the defaults are Pulsar's."""
+
+    backlog_size: bool = True
+    earliest_time: bool = False
+    publishers: bool = True
+    consumers: bool = True
+
+
+async def stats_of(topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
+    """``TopicStats``, or ``NonPersistentTopicStats``.
+
+    :param owner: the broker's ``host:port``
+    :raises LedgerError: an entry whose publish time is wanted cannot be read
+    """
+    if isinstance(topic, NonPersistentTopic):
+        return passing.topic_stats(topic, owner, publishers=wanted.publishers, consumers=wanted.consumers)
+    oldest = await _oldest(topic)
+    times = await _earliest_times(topic) if wanted.earliest_time else {}
+    stats = topic_stats(
+        topic,
+        owner,
+        backlog_size=wanted.backlog_size,
+        publishers=wanted.publishers,
+        consumers=wanted.consumers,
+    )
+    if oldest is not None:
+        name, published_ms = oldest
+        age_ms = max(0, topic.clock.wall_ms() - published_ms)
+        stats["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
+        stats["oldestBacklogMessageSubscriptionName"] = name
+    for name, time_ms in times.items():
+        if name in stats["subscriptions"]:
+            stats["subscriptions"][name]["earliestMsgPublishTimeInBacklog"] = time_ms
+    stats["earliestMsgPublishTimeInBacklogs"] = earliest(times.values())
+    return stats
+
+
+def earliest(times: Iterable[int]) -> int:
+    """The first of those times that are known, else :data:`NO_TIME`."""
+    return min((time_ms for time_ms in times if time_ms != NO_TIME), default=NO_TIME)
+
+
+async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata: bool) -> Json:
+    """``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
+
+    :raises LedgerError: what is known of a ledger cannot be read
+    """
+    if isinstance(topic, NonPersistentTopic):
+        return passing.internal_stats(topic)
+    ledgers = await schemas.ledgers(topic.name.schema_path)
+    return {
+        **internal_stats(topic, metadata=metadata),
+        "schemaLedgers": [schema_ledger(each) for each in ledgers],
+    }
+
+
+async def _oldest(topic: Topic) -> tuple[str, int] | None:
+    """The durable subscription that is farthest behind, and when its next message was published."""
+    behind = [s for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()]
+    if not behind:
+        return None
+    last = min(behind, key=lambda subscription: subscription.cursor.mark_delete)
+    published_ms = await _next_published(topic.managed_ledger, last)
+    return (last.name, published_ms) if published_ms != NO_TIME else None
+
+
+async def _earliest_times(topic: Topic) -> dict[str, int]:
+    return {
+        subscription.name: await _next_published(topic.managed_ledger, subscription)
+        for subscription in list(topic.subscriptions.values())
+    }
+
+
+async def _next_published(ledger: ManagedLedger, subscription: Subscription) -> int:
+    """When the first message was published that a subscription has not consumed."""
+    cursor = subscription.cursor
+    while cursor.backlog():
+        position = cursor.first_unconsumed()
+        try:
+            return await published_at(ledger, position)
+        except NoSuchLedger:
+            # Consumed and trimmed while it was read; what is next now?
+            if position[0] in ledger.ledgers:
+                raise
+    return NO_TIME

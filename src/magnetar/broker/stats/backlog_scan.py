@@ -1,0 +1,108 @@
+"""Reading a backlog to say what is in it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.broker.dispatch.filters import FilterContext, FilterResult
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import let_others
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import NoSuchLedger
+from magnetar.managed_ledger.position import Position, format_position
+from magnetar.protocol.hot_codec import batch_sizes
+
+_ENTRIES = 100
+"""Read at once."""
+_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class BacklogScan:
+    entries: int = 0
+    messages: int = 0
+    filtered_entries: dict[FilterResult, int] = field(default_factory=lambda: dict.fromkeys(FilterResult, 0))
+    """By what the filters say."""
+    filtered_messages: dict[FilterResult, int] = field(default_factory=lambda: dict.fromkeys(FilterResult, 0))
+    first: Position | None = None
+    last: Position | None = None
+    aborted: bool = False
+    """A bound was reached before the end."""
+
+    def json(self) -> Mapping[str, Any]:
+        """``AnalyzeSubscriptionBacklogResult``."""
+        entries, messages = self.filtered_entries, self.filtered_messages
+        return {
+            "entries": self.entries,
+            "messages": self.messages,
+            "filterRejectedEntries": entries[FilterResult.REJECT],
+            "filterAcceptedEntries": entries[FilterResult.ACCEPT],
+            "filterRescheduledEntries": entries[FilterResult.RESCHEDULE],
+            "filterRejectedMessages": messages[FilterResult.REJECT],
+            "filterAcceptedMessages": messages[FilterResult.ACCEPT],
+            "filterRescheduledMessages": messages[FilterResult.RESCHEDULE],
+            "aborted": self.aborted,
+            **({"firstMessageId": format_position(self.first)} if self.first is not None else {}),
+            **({"lastMessageId": format_position(self.last)} if self.last is not None else {}),
+        }
+
+
+async def scan(
+    io: Io, subscription: Subscription, start: Position | None, *, max_entries: int, max_seconds: float
+) -> BacklogScan:
+    """Counts what a subscription has not consumed, from the mark-delete position or from ``start`` on.
+
+    From ``start`` on everything is counted that is not consumed one by one.
+
+    :raises LedgerError: an entry cannot be read
+    """
+    cursor, ledger = subscription.cursor, subscription.topic.managed_ledger
+    found = BacklogScan()
+    ends = io.clock.monotonic() + max_seconds
+    position = cursor.first_unconsumed() if start is None else ledger.ledgers.first_at_or_after(start)
+    last = ledger.max_read_position
+    while position <= last:
+        if found.entries >= max_entries or io.clock.monotonic() >= ends:
+            found.aborted = True
+            break
+        try:
+            run = await ledger.reader.read(position, last, min(_ENTRIES, max_entries - found.entries), _BYTES)
+        except NoSuchLedger:
+            if position[0] in ledger.ledgers:
+                raise
+            # It was trimmed meanwhile.
+            position = ledger.ledgers.first_at_or_after(position)
+            continue
+        _count(found, subscription, run)
+        position = ledger.ledgers.after((run.ledger_id, run.last_entry_id))
+        await let_others(io.loop)
+    return found
+
+
+def _count(found: BacklogScan, subscription: Subscription, run: EntryRun) -> None:
+    sizes = array("i", bytes(4 * run.count))
+    batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, sizes)
+    state = subscription.cursor.state
+    deleted = state.ranges.get(run.ledger_id)
+    filters = subscription.filters
+    topic = subscription.topic.full_name
+    context = FilterContext(topic, subscription.name, subscription.properties, "", {})
+    for index in range(run.count):
+        position = (run.ledger_id, run.first_entry_id + index)
+        if deleted is not None and deleted.contains(position[1]):
+            continue
+        left = state.batches.get(position)
+        messages = sizes[index] if left is None else left.bit_count()
+        result = FilterResult.ACCEPT
+        if filters is not None:
+            result = filters.ask(position, run.entry(index), context)
+        found.entries += 1
+        found.messages += messages
+        found.filtered_entries[result] += 1
+        found.filtered_messages[result] += messages
+        found.first = found.first or position
+        found.last = position

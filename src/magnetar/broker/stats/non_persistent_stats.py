@@ -1,0 +1,122 @@
+"""Statistics of one non-persistent topic as Pulsar's JSON has them (``NonPersistentTopicStats``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.dispatch.non_persistent import KeySharedPassing
+from magnetar.broker.publishing.producer import Producer
+from magnetar.broker.stats.topic_stats import SUBSCRIPTION_ZEROES, TOPIC_ZEROES, consumer_stats, traffic_stats
+from magnetar.broker.stats.topic_stats import publisher_stats as stored_publisher_stats
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+
+Json = dict[str, Any]
+
+_NOTHING_STORED: Json = {
+    "storageSize": 0,
+    "backlogSize": 0,
+    "backlogQuotaLimitSize": 0,
+    "backlogQuotaLimitTime": 0,
+    "oldestBacklogMessageAgeSeconds": 0,
+    "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+}
+
+_NOTHING_WAITS: Json = {
+    "msgRateRedeliver": 0.0,
+    "msgBacklog": 0,
+    "backlogSize": 0,
+    "msgBacklogNoDelayed": 0,
+    "blockedSubscriptionOnUnackedMsgs": False,
+    "msgInReplay": 0,
+    "unackedMessages": 0,
+    "lastMarkDeleteAdvancedTimestamp": 0,
+    # So it is with every subscription of such a topic: none outlives the broker.
+    "isDurable": False,
+    "durable": False,
+    "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+}
+
+
+def publisher_stats(producer: Producer) -> Json:
+    return {**stored_publisher_stats(producer), "msgDropRate": producer.drops.per_second}
+
+
+def subscription_stats(subscription: NonPersistentSubscription, *, consumers: bool) -> Json:
+    dispatcher = subscription.dispatcher
+    stats: Json = {
+        **SUBSCRIPTION_ZEROES,
+        **_NOTHING_WAITS,
+        "msgRateOut": subscription.rate_out.per_second,
+        "msgThroughputOut": subscription.rate_out.bytes_per_second,
+        "bytesOutCounter": subscription.rate_out.bytes,
+        "msgOutCounter": subscription.rate_out.messages,
+        "messageAckRate": subscription.acks.per_second,
+        "lastConsumedFlowTimestamp": subscription.last_consumed_flow_ms,
+        "lastConsumedTimestamp": subscription.last_consumed_ms,
+        "lastAckedTimestamp": subscription.last_acked_ms,
+        "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
+        "subscriptionProperties": subscription.properties,
+        "msgDropRate": subscription.drops.per_second,
+    }
+    if isinstance(dispatcher, KeySharedPassing):
+        stats["allowOutOfOrderDelivery"] = dispatcher.division.policy.allow_out_of_order
+        stats["keySharedMode"] = dispatcher.division.policy.mode.name
+    if subscription.type is not None:
+        stats["type"] = subscription.type.name
+    if dispatcher is not None and dispatcher.active is not None:
+        stats["activeConsumerName"] = dispatcher.active.name
+    return stats
+
+
+def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, consumers: bool) -> Json:
+    """``NonPersistentTopicStats``; ``owner`` is the broker's ``host:port``.
+
+    ``msgDropRate`` of a publisher is what was not taken, as too much was in flight on its connection; of a
+    subscription what none of its consumers took; of the topic both.
+    """
+    found = topic.subscriptions
+    stats: Json = {
+        **TOPIC_ZEROES,
+        **_NOTHING_STORED,
+        **traffic_stats(topic),
+        "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
+        "waitingPublishers": topic.access.waiting,
+        "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
+        "subscriptions": {name: subscription_stats(s, consumers=consumers) for name, s in found.items()},
+        "msgDropRate": topic.drops.per_second + sum(s.drops.per_second for s in found.values()),
+        "ownerBroker": owner,
+    }
+    if topic.access.epoch is not None:
+        stats["topicEpoch"] = topic.access.epoch
+    return stats
+
+
+def internal_stats(topic: NonPersistentTopic) -> Json:
+    """``PersistentTopicInternalStats`` of a topic without ledgers."""
+    return {
+        "entriesAddedCounter": topic.entries_added,
+        "numberOfEntries": 0,
+        "totalSize": 0,
+        "currentLedgerEntries": 0,
+        "currentLedgerSize": 0,
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": 0,
+        "cursors": {
+            name: {
+                "waitingReadOp": False,
+                "pendingReadOps": 0,
+                "messagesConsumedCounter": 0,
+                "cursorLedger": 0,
+                "cursorLedgerLastEntry": 0,
+                "active": False,
+                "numberOfEntriesSinceFirstNotAckedMessage": 0,
+                "totalNonContiguousDeletedMessagesRange": 0,
+                "subscriptionHavePendingRead": False,
+                "subscriptionHavePendingReplayRead": False,
+            }
+            for name in topic.subscriptions
+        },
+    }

@@ -1,0 +1,362 @@
+"""Statistics of one topic as Pulsar's JSON has them (``TopicStats``, ``PersistentTopicInternalStats``)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
+from magnetar.broker.dispatch.contract import AnyConsumer
+from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.publishing.producer import Producer
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.entries import iso_time
+from magnetar.broker.topics.persistent import Topic
+from magnetar.ledger.interface import LedgerMetadata
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import format_position
+from magnetar.managed_ledger.records import LedgerSummary
+
+Json = dict[str, Any]
+
+SUBSCRIPTION_ZEROES: Json = {
+    "chunkedMessageRate": 0.0,
+    "type": "None",
+    "earliestMsgPublishTimeInBacklog": 0,
+    "msgDelayed": 0,
+    "msgRateExpired": 0.0,
+    "totalMsgExpired": 0,
+    "lastExpireTimestamp": 0,
+    "isReplicated": False,
+    "replicated": False,
+    "allowOutOfOrderDelivery": False,
+    "consumersAfterMarkDeletePosition": {},
+    "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0,
+    "drainingHashesUnackedMessages": 0,
+    "delayedMessageIndexSizeInBytes": 0,
+    "filterProcessedMsgCount": 0,
+    "filterAcceptedMsgCount": 0,
+    "filterRejectedMsgCount": 0,
+    "filterRescheduledMsgCount": 0,
+    "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
+    "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
+    "dispatchThrottledMsgEventsByTopicLimit": 0,
+    "dispatchThrottledBytesEventsByTopicLimit": 0,
+    "dispatchThrottledMsgEventsByBrokerLimit": 0,
+    "dispatchThrottledBytesEventsByBrokerLimit": 0,
+}
+"""What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
+them."""
+
+TOPIC_ZEROES: Json = {
+    "systemTopicBytesInCounter": 0,
+    "bytesOutInternalCounter": 0,
+    "oldestBacklogMessageAgeSeconds": -1,
+    "earliestMsgPublishTimeInBacklogs": 0,
+    "offloadedStorageSize": 0,
+    "lastOffloadLedgerId": 0,
+    "lastOffloadSuccessTimeStamp": 0,
+    "lastOffloadFailureTimeStamp": 0,
+    "ongoingTxnCount": 0,
+    "abortedTxnCount": 0,
+    "committedTxnCount": 0,
+    "replication": {},
+    "delayedMessageIndexSizeInBytes": 0,
+    "compaction": {
+        "lastCompactionRemovedEventCount": 0,
+        "lastCompactionSucceedTimestamp": 0,
+        "lastCompactionFailedTimestamp": 0,
+        "lastCompactionDurationTimeInMills": 0,
+    },
+}
+
+
+def publisher_stats(producer: Producer) -> Json:
+    rate = producer.rate_in
+    return {
+        "accessMode": producer.access_mode.name,
+        "msgRateIn": rate.per_second,
+        "msgThroughputIn": rate.bytes_per_second,
+        "averageMsgSize": rate.average_size(),
+        "chunkedMessageRate": producer.chunks.per_second,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": producer.partial_producer,
+        "producerName": producer.name,
+        "address": f"/{producer.address}",
+        "connectedSince": iso_time(producer.connected_ms),
+        "clientVersion": producer.client_version,
+        "metadata": producer.metadata,
+    }
+
+
+def _key_shared_consumer(consumer: AnyConsumer) -> Json:
+    """What a consumer of a Key_Shared subscription drains, and the slots that are its own."""
+    stats: Json = {
+        "drainingHashesCount": 0,
+        "drainingHashesClearedTotal": 0,
+        "drainingHashesUnackedMessages": 0,
+    }
+    dispatcher = consumer.subscription.dispatcher
+    if isinstance(consumer, KeyedConsumer) and isinstance(dispatcher, KeySharedDispatcher):
+        draining = dispatcher.draining.of(consumer)
+        stats["drainingHashesCount"] = len(draining)
+        stats["drainingHashesClearedTotal"] = consumer.slots_drained
+        stats["drainingHashesUnackedMessages"] = sum(entries for _slot, entries, _attempts in draining)
+        if not dispatcher.division.policy.allow_out_of_order:
+            stats["drainingHashes"] = [
+                {"hash": slot, "unackMsgs": entries, "blockedAttempts": attempts}
+                for slot, entries, attempts in draining
+            ]
+        stats["keyHashRangeArrays"] = [list(each) for each in dispatcher.ranges_of(consumer)]
+    return stats
+
+
+def _key_shared_subscription(dispatcher: object) -> Json:
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return {}
+    return {
+        "allowOutOfOrderDelivery": dispatcher.division.policy.allow_out_of_order,
+        "keySharedMode": dispatcher.division.policy.mode.name,
+        "drainingHashesCount": dispatcher.draining.count,
+        "drainingHashesClearedTotal": dispatcher.draining.cleared,
+        "drainingHashesUnackedMessages": dispatcher.draining.entries(),
+    }
+
+
+def consumer_stats(consumer: AnyConsumer) -> Json:
+    return {
+        "msgRateOut": consumer.rate_out.per_second,
+        "msgThroughputOut": consumer.rate_out.bytes_per_second,
+        "bytesOutCounter": consumer.rate_out.bytes,
+        "msgOutCounter": consumer.rate_out.messages,
+        "msgRateRedeliver": consumer.redelivered.per_second,
+        "messageAckRate": consumer.acks.per_second,
+        "chunkedMessageRate": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": consumer.average_messages_per_entry(),
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        **_key_shared_consumer(consumer),
+        "address": f"/{consumer.address}",
+        "connectedSince": iso_time(consumer.connected_ms),
+        "clientVersion": consumer.client_version,
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "lastConsumedTimestamp": consumer.last_consumed_ms,
+        "lastConsumedFlowTimestamp": consumer.last_consumed_flow_ms,
+        "metadata": consumer.metadata,
+        "lastAckedTime": iso_time(consumer.last_acked_ms),
+        "lastConsumedTime": iso_time(consumer.last_consumed_ms),
+    }
+
+
+def _filtered(subscription: Subscription) -> Json:
+    filters = subscription.filters
+    if filters is None:
+        return {}
+    return {
+        "filterProcessedMsgCount": filters.processed,
+        "filterAcceptedMsgCount": filters.accepted,
+        "filterRejectedMsgCount": filters.rejected,
+        "filterRescheduledMsgCount": filters.rescheduled,
+    }
+
+
+def subscription_stats(subscription: Subscription, *, backlog_size: bool, consumers: bool) -> Json:
+    dispatcher = subscription.dispatcher
+    cursor = subscription.cursor
+    backlog = cursor.backlog()
+    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
+    ranges = cursor.state.range_count()
+    persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
+    stats: Json = {
+        **SUBSCRIPTION_ZEROES,
+        "msgRateOut": subscription.rate_out.per_second,
+        "msgThroughputOut": subscription.rate_out.bytes_per_second,
+        "bytesOutCounter": subscription.rate_out.bytes,
+        "msgOutCounter": subscription.rate_out.messages,
+        "msgRateRedeliver": sum((c.redelivered.per_second for c in subscription.consumers), 0.0),
+        "messageAckRate": subscription.acks.per_second,
+        "msgBacklog": backlog,
+        "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
+        "msgBacklogNoDelayed": backlog,
+        "blockedSubscriptionOnUnackedMsgs": shared.blocked if shared is not None else False,
+        "msgInReplay": len(shared.replay) if shared is not None else 0,
+        "unackedMessages": subscription.unacked_messages(),
+        "lastConsumedFlowTimestamp": subscription.last_consumed_flow_ms,
+        "lastConsumedTimestamp": subscription.last_consumed_ms,
+        "lastAckedTimestamp": subscription.last_acked_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.last_mark_delete_ms,
+        "msgRateExpired": subscription.expired.per_second,
+        "totalMsgExpired": subscription.expired.messages,
+        "lastExpireTimestamp": subscription.last_expire_ms,
+        "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
+        "isDurable": subscription.durable,
+        "durable": subscription.durable,
+        "nonContiguousDeletedMessagesRanges": ranges,
+        "nonContiguousDeletedMessagesRangesSerializedSize": cursor.state.ranges_size(persisted),
+        "subscriptionProperties": subscription.properties,
+        "isReplicated": subscription.replicated,
+        "replicated": subscription.replicated,
+        **_filtered(subscription),
+        **_key_shared_subscription(dispatcher),
+    }
+    if subscription.type is not None:
+        stats["type"] = subscription.type.name
+    if dispatcher is not None and dispatcher.active is not None:
+        stats["activeConsumerName"] = dispatcher.active.name
+    return stats
+
+
+def traffic_stats(topic: BaseTopic[Any]) -> Json:
+    """What came in and went out, of either kind of topic."""
+    rate_in = topic.rate_in
+    return {
+        "msgRateIn": rate_in.per_second,
+        "msgThroughputIn": rate_in.bytes_per_second,
+        "msgRateOut": topic.rate_out.per_second,
+        "msgThroughputOut": topic.rate_out.bytes_per_second,
+        "bytesInCounter": rate_in.bytes,
+        "msgInCounter": rate_in.messages,
+        "bytesOutCounter": topic.rate_out.bytes,
+        "msgOutCounter": topic.rate_out.messages,
+        "averageMsgSize": rate_in.average_size(),
+        "msgChunkPublished": topic.chunks_published
+        or any(p.chunks.messages for p in topic.producers.values()),
+    }
+
+
+def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
+    """``TopicStats``; ``owner`` is the broker's ``host:port``."""
+    ledger = topic.managed_ledger
+    subscriptions = {
+        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
+        for name, s in topic.subscriptions.items()
+    }
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    stats: Json = {
+        **TOPIC_ZEROES,
+        **traffic_stats(topic),
+        "storageSize": ledger.ledgers.total_size(),
+        "backlogSize": max(durable, default=0),
+        "backlogQuotaLimitSize": topic.policies.storage_quota.limit_bytes,
+        "backlogQuotaLimitTime": topic.policies.age_quota.limit_seconds,
+        "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
+        "waitingPublishers": topic.access.waiting,
+        "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
+        "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
+        "subscriptions": subscriptions,
+        "nonContiguousDeletedMessagesRanges": sum(
+            s["nonContiguousDeletedMessagesRanges"] for s in subscriptions.values()
+        ),
+        "nonContiguousDeletedMessagesRangesSerializedSize": sum(
+            s["nonContiguousDeletedMessagesRangesSerializedSize"] for s in subscriptions.values()
+        ),
+        "ownerBroker": owner,
+    }
+    if topic.access.epoch is not None:
+        stats["topicEpoch"] = topic.access.epoch
+    return stats
+
+
+def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:
+    storage = cursor.storage
+    dispatcher = subscription.dispatcher if subscription is not None else None
+    waiting = dispatcher is not None and dispatcher.is_waiting
+    reading = dispatcher is not None and dispatcher.is_reading
+    return {
+        "markDeletePosition": format_position(cursor.mark_delete),
+        "readPosition": format_position(cursor.read_position),
+        "waitingReadOp": waiting,
+        "pendingReadOps": int(reading),
+        "messagesConsumedCounter": cursor.messages_consumed,
+        "cursorLedger": storage.ledger_id if storage is not None else -1,
+        "cursorLedgerLastEntry": storage.entries_in_ledger - 1 if storage is not None else -1,
+        "individuallyDeletedMessages": cursor.state.describe_ranges(),
+        "lastLedgerSwitchTimestamp": iso_time(cursor.created_ms),
+        "state": "Open" if storage is not None and storage.ledger_id >= 0 else "NoLedger",
+        "active": cursor.active,
+        "numberOfEntriesSinceFirstNotAckedMessage": cursor.entries_read_ahead() + 1,
+        "totalNonContiguousDeletedMessagesRange": cursor.state.range_count(),
+        "subscriptionHavePendingRead": waiting or reading,
+        "subscriptionHavePendingReplayRead": dispatcher is not None and dispatcher.is_reading_again,
+        "properties": cursor.describe_properties(),
+    }
+
+
+def schema_ledger(ledger: LedgerMetadata) -> Json:
+    """``LedgerInfo`` of a ledger with a version of a schema."""
+    return {
+        "ledgerId": ledger.ledger_id,
+        "entries": ledger.last_entry_id + 1,
+        "size": ledger.length,
+        "offloaded": False,
+        "underReplicated": False,
+    }
+
+
+def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
+    """A ledger's metadata in the form of BookKeeper's, as far as there is such a thing here."""
+    quorums = ledger.settings.quorums
+    custom = ", ".join(
+        f"{key}=base64:{b64encode(value).decode()}" for key, value in custom_metadata(ledger.name).items()
+    )
+    state = "CLOSED" if summary.closed_ms else "OPEN"
+    return (
+        f"LedgerMetadata{{ensembleSize={quorums.ensemble}, writeQuorumSize={quorums.write}, "
+        f"ackQuorumSize={quorums.ack}, state={state}, length={summary.size}, "
+        f"lastEntryId={summary.entries - 1}, digestType=CRC32C, customMetadata={{{custom}}}}}"
+    )
+
+
+def internal_stats(topic: Topic, *, metadata: bool) -> Json:
+    """``PersistentTopicInternalStats``; ``metadata`` adds a line on each ledger."""
+    ledger = topic.managed_ledger
+    current = ledger.current_ledger
+    cursors = {
+        name: _cursor_stats(cursor, topic.subscriptions.get(name)) for name, cursor in ledger.cursors.items()
+    }
+    ledgers = []
+    for summary in ledger.ledgers:
+        line: Json = {
+            "ledgerId": summary.ledger_id,
+            "entries": summary.entries if summary.closed_ms else 0,
+            "size": summary.size if summary.closed_ms else 0,
+            "offloaded": False,
+            "underReplicated": False,
+        }
+        if metadata:
+            line["metadata"] = _describe_ledger(ledger, summary)
+        ledgers.append(line)
+    return {
+        "entriesAddedCounter": ledger.entries_added,
+        "numberOfEntries": ledger.ledgers.total_entries(),
+        "totalSize": ledger.ledgers.total_size(),
+        "currentLedgerEntries": current.entries if current is not None else 0,
+        "currentLedgerSize": current.size if current is not None else 0,
+        "lastLedgerCreatedTimestamp": iso_time(ledger.last_ledger_made_ms),
+        **(
+            {"lastLedgerCreationFailureTimestamp": iso_time(ledger.last_ledger_failed_ms)}
+            if ledger.last_ledger_failed_ms
+            else {}
+        ),
+        "waitingCursorsCount": sum(cursor["waitingReadOp"] for cursor in cursors.values()),
+        "pendingAddEntriesCount": ledger.pending_count,
+        "lastConfirmedEntry": format_position(ledger.last_confirmed),
+        "state": ledger.state.value,
+        "ledgers": ledgers,
+        "cursors": cursors,
+        "schemaLedgers": [],
+        "compactedLedger": {
+            "ledgerId": -1,
+            "entries": -1,
+            "size": -1,
+            "offloaded": False,
+            "underReplicated": False,
+        },
+    }

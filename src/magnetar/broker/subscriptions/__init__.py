@@ -1,0 +1,1 @@
+"""Subscriptions: a cursor or none, a dispatcher, and their consumers."""

@@ -1,0 +1,260 @@
+"""What all subscriptions have, whether they have a cursor or not: their consumers, permits, and figures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
+from magnetar.broker.flow.loop_turn import RUN_PRICE, LoopTurn
+from magnetar.broker.flow.rates import Rate
+from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
+from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.position import Position
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.hot_codec import AckRun
+
+
+class SubscriptionType(IntEnum):
+    """``CommandSubscribe.SubType``."""
+
+    Exclusive = 0
+    Shared = 1
+    Failover = 2
+    Key_Shared = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAck:
+    """One message id of an ACK that names messages inside a batch: a set bit is *not* acknowledged."""
+
+    position: Position
+    remaining: int
+    batch_size: int
+    """0 where the client did not say."""
+
+
+class AnyDispatcher(Protocol):
+    """Who gives entries to the consumers of a subscription."""
+
+    @property
+    def consumers(self) -> Sequence[AnyConsumer]: ...
+    @property
+    def active(self) -> AnyConsumer | None: ...
+    def add(self, consumer: AnyConsumer) -> None: ...
+    def remove(self, consumer: AnyConsumer) -> None: ...
+    def flow(self, _consumer: AnyConsumer) -> None: ...
+    def use(self, settings: DispatchSettings) -> None: ...
+    def close(self) -> None: ...
+
+
+class AnySubscribedTopic(Protocol):
+    """The topic of a subscription, whether it stores anything or not."""
+
+    name: TopicName
+    full_name: str
+    loop: Loop
+    wheel: TimerWheel
+    clock: Clock
+    dispatch_settings: DispatchSettings
+    closing: bool
+    turn: LoopTurn
+
+    @property
+    def terminated(self) -> bool: ...
+
+    def busy(self) -> None: ...
+    def dispatched(self, messages: int, size: int) -> None: ...
+    async def unsubscribe(self, name: str) -> None: ...
+
+
+class BaseSubscription(ABC):
+    """Consumers of one type at a time share what is published, or one of them gets it."""
+
+    topic: AnySubscribedTopic
+
+    def __init__(self, name: str, properties: dict[str, str]) -> None:
+        self.name = name
+        self.properties = properties
+        self.type: SubscriptionType | None = None
+        self.dispatcher: AnyDispatcher | None = None
+        self.rate_out = Rate()
+        self.redelivered = Rate()
+        self.acks = Rate()
+        self.last_consumed_ms = 0
+        self.last_consumed_flow_ms = 0
+        self.last_acked_ms = 0
+        self.closing = False
+        """Nobody joins, and nothing is read: it is being ended, or moved."""
+        self.ending = False
+
+    @property
+    @abstractmethod
+    def durable(self) -> bool: ...
+
+    @property
+    def consumers(self) -> Sequence[AnyConsumer]:
+        return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    # Consumers come and go
+
+    def check_type(self, kind: SubscriptionType) -> None:
+        """:raises ConsumerBusy: consumers of another type are connected"""
+        if self.consumers and self.type is not None and kind is not self.type:
+            raise ConsumerBusy(
+                f"Subscription is of different type. Active subscription type of '{self.type.name}' is "
+                f"different than the connecting consumer's type '{kind.name}'."
+            )
+
+    def fence(self) -> None:
+        """It is being ended."""
+        self.ending = self.closing = True
+
+    def unfence(self) -> None:
+        """It could not be ended."""
+        self.ending = self.closing = False
+
+    def _check_joins(self, kind: SubscriptionType, max_consumers: int) -> None:
+        """:raises ConsumerBusy: taken, of another type, or full
+
+        :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
+        """
+        if self.closing:
+            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
+        self.check_type(kind)
+        if kind is SubscriptionType.Exclusive and self.consumers:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+        if max_consumers and len(self.consumers) >= max_consumers:
+            raise ConsumerBusy("Subscription reached max consumers limit")
+
+    @abstractmethod
+    def _new_dispatcher(self, kind: SubscriptionType) -> AnyDispatcher: ...
+
+    def _dispatcher_for(self, kind: SubscriptionType) -> AnyDispatcher:
+        """The dispatcher to consumers of a type; another one when they were of another type before."""
+        if self.dispatcher is None or self.type is not kind:
+            if self.dispatcher is not None:
+                self.dispatcher.close()
+            self.dispatcher = self._new_dispatcher(kind)
+            self.type = kind
+        return self.dispatcher
+
+    @abstractmethod
+    def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
+        """:raises ConsumerBusy: taken, of another type, or full
+
+        :param max_consumers: 0 for no cap
+        :raises ServiceNotReady: it is closing, or a seek is going on: the client comes again
+        """
+
+    @abstractmethod
+    def remove(self, consumer: AnyConsumer) -> None:
+        """It has gone, or is being closed."""
+
+    def policies_changed(self) -> None:
+        """The topic has other settings of dispatch now."""
+        if self.dispatcher is not None:
+            self.dispatcher.use(self.topic.dispatch_settings)
+
+    def stop_sending(self) -> None:
+        """All consumers will be closed: none gets what another one held."""
+        for consumer in self.consumers:
+            consumer.permits = 0
+
+    def disconnect_all(self) -> None:
+        """Closes all consumers; their clients come back."""
+        self.stop_sending()
+        for consumer in list(self.consumers):
+            consumer.connection.close_consumer(consumer)
+            self.remove(consumer)
+
+    def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
+        """:raises InUse: others are connected and ``force`` is false"""
+        if consumer not in self.consumers:
+            raise SubscriptionNotFound("The consumer is not connected to the subscription any more")
+        if len(self.consumers) > 1 and not force:
+            raise InUse(
+                "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"
+            )
+
+    @abstractmethod
+    def drop_if_unused(self) -> None:
+        """A non-durable subscription goes when the consumer it was made for did not join."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nobody joins any more."""
+
+    # Delivery
+
+    def flow(self, consumer: AnyConsumer, permits: int) -> None:
+        now = self.topic.clock.wall_ms()
+        consumer.last_consumed_flow_ms = self.last_consumed_flow_ms = now
+        consumer.permits += permits
+        if self.dispatcher is not None:
+            self.dispatcher.flow(consumer)
+
+    @abstractmethod
+    def read_more(self) -> None:
+        """A consumer has room again."""
+
+    def sent(self, messages: int, size: int) -> int:
+        """A consumer was sent so much; returns the time."""
+        self.topic.turn.spend(RUN_PRICE + size)
+        now_ms = self.topic.clock.wall_ms()
+        self.rate_out.messages += messages
+        self.rate_out.bytes += size
+        self.last_consumed_ms = now_ms
+        self.topic.dispatched(messages, size)
+        return now_ms
+
+    @abstractmethod
+    def check_end_of_topic(self) -> None:
+        """Tells consumers of a terminated topic when they have had everything."""
+
+    # Acknowledgement
+
+    @abstractmethod
+    def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
+        """Whole entries, one by one."""
+
+    @abstractmethod
+    def acknowledge(
+        self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
+    ) -> None:
+        """Whole entries and parts of batches."""
+
+    @abstractmethod
+    def acknowledge_cumulative(
+        self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
+    ) -> None:
+        """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
+
+        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
+        """
+
+    @abstractmethod
+    def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
+        """Delivers again what the consumer did not acknowledge: all (None) or these positions."""
+
+    # Figures
+
+    @abstractmethod
+    def backlog(self) -> int:
+        """Messages that wait to be consumed."""
+
+    def unacked_messages(self) -> int:
+        return sum(consumer.unacked for consumer in self.consumers)
+
+    def tick(self, seconds: float) -> bool:
+        """Works out rates; returns whether anything was consumed."""
+        for rate in (self.rate_out, self.redelivered, self.acks):
+            rate.tick(seconds)
+        for consumer in self.consumers:
+            for rate in (consumer.rate_out, consumer.redelivered, consumer.acks):
+                rate.tick(seconds)
+        return self.acks.per_second > 0

@@ -1,0 +1,133 @@
+"""A subscription of a non-persistent topic: who is connected gets what is published meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.dispatch.contract import AnyConsumer
+from magnetar.broker.dispatch.non_persistent import (
+    ExclusivePassing,
+    FailoverPassing,
+    KeySharedPassing,
+    PassingDispatcher,
+    PassingTopic,
+    SharedPassing,
+)
+from magnetar.broker.flow.rates import Rate
+from magnetar.broker.subscriptions.base import (
+    AnySubscribedTopic,
+    BaseSubscription,
+    BatchAck,
+    SubscriptionType,
+)
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import AckRun
+
+_DISPATCHERS: dict[SubscriptionType, Callable[[PassingTopic], PassingDispatcher[Any]]] = {
+    SubscriptionType.Exclusive: ExclusivePassing,
+    SubscriptionType.Failover: FailoverPassing,
+    SubscriptionType.Shared: SharedPassing,
+    SubscriptionType.Key_Shared: KeySharedPassing,
+}
+
+
+class NonPersistentSubscribed(AnySubscribedTopic, Protocol):
+    """The topic of such a subscription."""
+
+    def forget_subscription(self, subscription: NonPersistentSubscription) -> None: ...
+
+
+class NonPersistentSubscription(BaseSubscription):
+    """Known until somebody unsubscribes or the topic ends; a non-durable one until its last consumer leaves.
+
+    Acknowledgements, redelivery and seeks are taken and change nothing: there is nothing to come back to.
+    """
+
+    topic: NonPersistentSubscribed
+    dispatcher: PassingDispatcher[Any] | None
+
+    def __init__(
+        self, topic: NonPersistentSubscribed, name: str, properties: dict[str, str], *, durable: bool
+    ) -> None:
+        super().__init__(name, properties)
+        self.topic = topic
+        self._durable = durable
+        self.drops = Rate()
+        """Messages that no consumer took."""
+
+    @property
+    def durable(self) -> bool:
+        return self._durable
+
+    def _new_dispatcher(self, kind: SubscriptionType) -> PassingDispatcher[Any]:
+        return _DISPATCHERS[kind](self.topic)
+
+    def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
+        self._check_joins(kind, max_consumers)
+        self._dispatcher_for(kind).add(consumer)
+
+    def remove(self, consumer: AnyConsumer) -> None:
+        consumer.closed = True
+        if self.dispatcher is None:
+            return
+        self.dispatcher.remove(consumer)
+        if not self.dispatcher.consumers and not self._durable and not self.closing:
+            self.topic.forget_subscription(self)
+
+    def drop_if_unused(self) -> None:
+        if not self._durable and not self.consumers:
+            self.topic.forget_subscription(self)
+
+    def close(self) -> None:
+        self.fence()
+
+    # Delivery
+
+    def deliver(self, run: PassingRun) -> None:
+        """To consumers that are connected now; what they do not take is counted as dropped."""
+        if self.dispatcher is not None and not self.closing:
+            dropped = self.dispatcher.deliver(run)
+            if dropped:
+                self.drops.messages += dropped
+
+    def read_more(self) -> None:
+        """There is nothing that waits for room."""
+
+    def check_end_of_topic(self) -> None:
+        """Such topics have no end."""
+
+    # Acknowledgement
+
+    def _acked(self, consumer: AnyConsumer, messages: int) -> None:
+        consumer.last_acked_ms = self.last_acked_ms = self.topic.clock.wall_ms()
+        consumer.acks.messages += messages
+        self.acks.messages += messages
+        self.topic.busy()
+
+    def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
+        self._acked(consumer, run.count)
+
+    def acknowledge(
+        self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
+    ) -> None:
+        self._acked(consumer, len(positions) + len(batches))
+
+    def acknowledge_cumulative(
+        self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
+    ) -> None:
+        self._acked(consumer, 1)
+
+    def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
+        """Nothing is there to be delivered again."""
+
+    # Figures
+
+    def backlog(self) -> int:
+        return 0
+
+    def tick(self, seconds: float) -> bool:
+        moving = super().tick(seconds)
+        self.drops.tick(seconds)
+        return moving

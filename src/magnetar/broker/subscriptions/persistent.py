@@ -1,0 +1,338 @@
+"""A subscription of a persistent topic: its cursor, its consumers, and what they acknowledge."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
+from magnetar.broker.dispatch.failover import FailoverDispatcher
+from magnetar.broker.dispatch.filters import EntryFilters
+from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.dispatch.shared import SharedDispatcher
+from magnetar.broker.dispatch.single import SingleConsumerDispatcher
+from magnetar.broker.flow.rates import Rate
+from magnetar.broker.flow.unacked_limit import UnackedLimit
+from magnetar.broker.subscriptions.base import (
+    AnySubscribedTopic,
+    BaseSubscription,
+    BatchAck,
+    SubscriptionType,
+)
+from magnetar.errors import ServiceNotReady
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import AckRun
+
+log = logging.getLogger(__name__)
+
+
+MAX_BATCH = 1 << 20
+"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
+larger one is acknowledged as a whole."""
+
+REPLICATED = "pulsar.replicated.subscription"
+"""Property of a cursor, 1 when its subscription is marked as replicated."""
+
+Dispatcher = SingleConsumerDispatcher | ManyConsumersDispatcher[Any]
+
+
+_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatcher]] = {
+    SubscriptionType.Exclusive: SingleConsumerDispatcher,
+    SubscriptionType.Failover: FailoverDispatcher,
+    SubscriptionType.Shared: SharedDispatcher,
+    SubscriptionType.Key_Shared: KeySharedDispatcher,
+}
+
+
+class SubscribedTopic(AnySubscribedTopic, Protocol):
+    """The topic of a subscription with a cursor."""
+
+    managed_ledger: ManagedLedger
+    batch_index_acks: bool
+    unacked_limit: UnackedLimit | None
+
+    def forget_subscription(self, subscription: Subscription) -> None: ...
+    def keep_for_return(self, subscription: Subscription) -> None: ...
+    async def position_at(self, publish_time_ms: int) -> Position: ...
+    async def last_message(self) -> tuple[Position, int]: ...
+
+
+class Subscription(BaseSubscription):
+    """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
+
+    topic: SubscribedTopic
+    dispatcher: Dispatcher | None
+
+    def __init__(self, topic: SubscribedTopic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
+        super().__init__(name, properties)
+        self.topic = topic
+        self.cursor = cursor
+        filters = topic.dispatch_settings.filters
+        self.filters = EntryFilters(filters) if filters else None
+        self.last_mark_delete_ms = 0
+        self.expired = Rate()
+        """Entries that nobody consumed in time."""
+        self.last_expire_ms = 0
+        self.expiring = False
+        """Whether it is just being looked up what has expired."""
+        self.seeking = False
+        self.awaiting_return: Any = None
+        """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
+        self.read_errors = 0
+
+    @property
+    def durable(self) -> bool:
+        return self.cursor.durable
+
+    @property
+    def replicated(self) -> bool:
+        """Whether other clusters are to know what is acknowledged here; with one cluster it only says so."""
+        storage = self.cursor.storage
+        return storage is not None and storage.properties.get(REPLICATED) == 1
+
+    def replicate(self, wanted: bool) -> None:
+        """Marks it, or takes the mark away; written with the cursor."""
+        storage = self.cursor.storage
+        if storage is None or wanted == self.replicated:
+            return
+        properties = {key: value for key, value in storage.properties.items() if key != REPLICATED}
+        storage.properties = properties | ({REPLICATED: 1} if wanted else {})
+        storage.changed()
+
+    # Consumers come and go
+
+    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
+        return _DISPATCHERS[kind](self)
+
+    def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
+        self._check_joins(kind, max_consumers)
+        if self.awaiting_return is not None:
+            self.awaiting_return.cancel()
+            self.awaiting_return = None
+        self._dispatcher_for(kind).add(consumer)
+        self.topic.managed_ledger.set_active(self.cursor, True)
+
+    def remove(self, consumer: AnyConsumer) -> None:
+        """Its unacknowledged messages go to others, or wait for the next consumer."""
+        consumer.closed = True
+        if self.dispatcher is None:
+            return
+        self.dispatcher.remove(consumer)
+        if not self.dispatcher.consumers:
+            self.topic.managed_ledger.set_active(self.cursor, False)
+            if not self.durable and not self.closing and self.awaiting_return is None:
+                self.topic.forget_subscription(self)
+
+    def drop_if_unused(self) -> None:
+        if not self.durable and not self.consumers:
+            self.topic.forget_subscription(self)
+
+    # Delivery
+
+    def read_more(self) -> None:
+        if self.dispatcher is not None and not self.closing:
+            self.dispatcher.read_more()
+
+    def go_on(self) -> None:
+        """Its dispatcher was turned away in an earlier turn of the loop."""
+        self.read_more()
+
+    def filtered_out(self, before: Position) -> None:
+        """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
+        self._after_ack(before)
+
+    def read_failed(self, error: Exception) -> None:
+        if self.topic.closing:
+            # The stores may close before the answer to a read that nobody waits for any more.
+            return
+        self.read_errors += 1
+        log.error(
+            "entries cannot be read",
+            extra={"topic": self.topic.full_name, "subscription": self.name, "error": str(error)},
+        )
+
+    # Acknowledgement
+
+    def _acked(self, consumer: AnyConsumer, messages: int) -> None:
+        now = self.topic.clock.wall_ms()
+        consumer.last_acked_ms = self.last_acked_ms = now
+        consumer.acks.messages += messages
+        self.acks.messages += messages
+        self.topic.busy()
+
+    def acknowledge_run(self, consumer: AnyConsumer, run: AckRun) -> None:
+        """Whole entries, one by one."""
+        dispatcher = self.dispatcher
+        before = self.cursor.mark_delete
+        if isinstance(dispatcher, ManyConsumersDispatcher):
+            self._let_go_run(dispatcher, consumer, run)
+        self.cursor.delete_run(run.ledger_ids, run.entry_ids, run.count)
+        self._acked(consumer, run.count)
+        self._after_ack(before)
+
+    def _let_go_run(
+        self, dispatcher: ManyConsumersDispatcher[Any], consumer: AnyConsumer, run: AckRun
+    ) -> None:
+        ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
+        released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
+        for index in others:
+            released += self._let_go_elsewhere(dispatcher, ledger_ids[index], entry_ids[index])
+        counts = dispatcher.redelivery_counts
+        if counts:
+            for index in range(run.count):
+                counts.pop((ledger_ids[index], entry_ids[index]), None)
+        dispatcher.acknowledged(released)
+
+    @staticmethod
+    def _let_go_elsewhere(dispatcher: ManyConsumersDispatcher[Any], ledger_id: int, entry_id: int) -> int:
+        """An entry is acknowledged by who does not hold it: it may have gone to another, or wait."""
+        for other in dispatcher.consumers:
+            messages: int | None = other.let_go(ledger_id, entry_id)
+            if messages is not None:
+                return messages
+        dispatcher.replay.discard((ledger_id, entry_id))
+        return 0
+
+    def acknowledge(
+        self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
+    ) -> None:
+        """Whole entries and parts of batches."""
+        run = AckRun(max(1, len(positions)))
+        run.count = len(positions)
+        run.ledger_ids = array("q", (p[0] for p in positions))
+        run.entry_ids = array("q", (p[1] for p in positions))
+        if positions:
+            self.acknowledge_run(consumer, run)
+        before = self.cursor.mark_delete
+        for ack in batches:
+            if not ack.remaining:
+                self.acknowledge(consumer, [ack.position], ())
+            elif self.topic.batch_index_acks:
+                self._acknowledge_batch(consumer, ack)
+        self._after_ack(before)
+
+    def _acknowledge_batch(self, consumer: AnyConsumer, ack: BatchAck) -> None:
+        ledger_id, entry_id = ack.position
+        held = consumer.messages_held(ledger_id, entry_id)
+        known = self.cursor.remaining_bits(ledger_id, entry_id)
+        # What was delivered is known better than what a client says.
+        size = (held if known is None else 0) or ack.batch_size
+        if size > MAX_BATCH:
+            return
+        cleared, whole = self.cursor.consume_batch_indexes(ledger_id, entry_id, ack.remaining, size)
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            if whole:
+                messages = consumer.let_go(ledger_id, entry_id)
+                if messages is None:
+                    messages = self._let_go_elsewhere(self.dispatcher, ledger_id, entry_id)
+                self.dispatcher.redelivery_counts.pop((ledger_id, entry_id), None)
+                self.dispatcher.acknowledged(messages)
+            elif cleared:
+                self.dispatcher.acknowledged(consumer.reduce(ledger_id, entry_id, cleared))
+        self._acked(consumer, cleared)
+
+    def acknowledge_cumulative(
+        self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
+    ) -> None:
+        """Everything up to ``position``; with ``batch``, everything before it and the bits cleared in it.
+
+        On a shared subscription it acknowledges nothing, and is no error: what is before it went to others.
+        """
+        if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
+            log.warning(
+                "ignored a cumulative acknowledgement on a shared subscription",
+                extra={"topic": self.topic.full_name, "subscription": self.name, "consumer": consumer.name},
+            )
+            return
+        before = self.cursor.mark_delete
+        if batch is not None and batch.remaining:
+            consumed = self.cursor.mark_delete_to((position[0], position[1] - 1))
+            if self.topic.batch_index_acks:
+                self.cursor.consume_batch_indexes(*position, batch.remaining, batch.batch_size)
+        else:
+            consumed = self.cursor.mark_delete_to(position)
+        self._acked(consumer, consumed)
+        self._after_ack(before)
+
+    def _after_ack(self, before: Position) -> None:
+        if self.cursor.mark_delete != before:
+            self.last_mark_delete_ms = self.last_acked_ms
+            if self.topic.terminated:
+                self.check_end_of_topic()
+
+    def skip_to(self, position: Position) -> int:
+        """Consumes everything up to ``position``, whoever holds it; returns how many entries that were."""
+        before = self.cursor.mark_delete
+        count = self.cursor.mark_delete_to(position)
+        if self.cursor.mark_delete != before:
+            self.last_mark_delete_ms = self.topic.clock.wall_ms()
+            if isinstance(self.dispatcher, ManyConsumersDispatcher):
+                self.dispatcher.consumed_elsewhere()
+            if self.topic.terminated:
+                self.check_end_of_topic()
+            self.read_more()
+        return count
+
+    def tick(self, seconds: float) -> bool:
+        moving = super().tick(seconds)
+        self.expired.tick(seconds)
+        return moving or self.expired.per_second > 0
+
+    # Redelivery and seek
+
+    def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
+        """Delivers again what the consumer did not acknowledge: all (None) or these positions."""
+        if self.dispatcher is None:
+            return
+        if positions is None:
+            self.dispatcher.redeliver_all(consumer)
+        else:
+            self.dispatcher.redeliver(consumer, positions)
+
+    def begin_seek(self) -> None:
+        """From here to :meth:`end_seek` nobody joins, and a reader's cursor is not dropped.
+
+        :raises ServiceNotReady: another seek, or the end of the subscription, is going on
+        """
+        if self.closing:
+            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
+        self.seeking = self.closing = True
+
+    def end_seek(self) -> None:
+        self.seeking = False
+        if not self.ending:
+            # Else it must not be opened again: its end began meanwhile.
+            self.closing = False
+            self.topic.keep_for_return(self)
+
+    def unfence(self) -> None:
+        super().unfence()
+        self.closing = self.seeking
+
+    def reset(self, position: Position) -> None:
+        """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
+        self.cursor.reset(position)
+        if self.dispatcher is not None:
+            self.dispatcher.rewound()
+
+    def check_end_of_topic(self) -> None:
+        """Tells consumers of a terminated topic when they have had everything."""
+        if not self.cursor.has_more() and not self.cursor.backlog():
+            for consumer in self.consumers:
+                consumer.connection.send_end_of_topic(consumer)
+
+    def backlog(self) -> int:
+        return self.cursor.backlog()
+
+    def close(self) -> None:
+        self.fence()
+        if self.awaiting_return is not None:
+            self.awaiting_return.cancel()
+            self.awaiting_return = None
+        if self.dispatcher is not None:
+            self.dispatcher.close()

@@ -1,0 +1,1 @@
+"""Topics in which the broker keeps what it must remember itself."""

@@ -1,0 +1,149 @@
+"""Records of a namespace's ``__change_events``: Avro, with the schema that Pulsar registers for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+import fastavro
+
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.batches import split_batch
+from magnetar.protocol.compression import decompress
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+
+GLOBAL = "__G__"
+"""In front of the key of policies that count in all clusters."""
+
+SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
+"""As Pulsar registers the schema."""
+
+Policies = dict[str, Any]
+
+
+class PolicyChange(NamedTuple):
+    """One record: what is set for a topic from now on."""
+
+    key: str
+    """The topic's full name, or :data:`GLOBAL` and that."""
+    policies: Policies | None
+    """``TopicPolicies``; None: nothing is set any more."""
+
+
+def key_of(topic: TopicName, *, everywhere: bool) -> str:
+    return f"{GLOBAL if everywhere else ''}{topic}"
+
+
+def definition() -> str:
+    """The schema as Pulsar registers it, type AVRO."""
+    return files("magnetar.broker.system_topics").joinpath("change_events.avsc").read_text("utf-8")
+
+
+@cache
+def _schema() -> Any:
+    return fastavro.parse_schema(json.loads(definition()))
+
+
+def encode(
+    topic: TopicName,
+    policies: Mapping[str, Any] | None,
+    *,
+    everywhere: bool,
+    cluster: str,
+    producer: str,
+    sequence_id: int,
+    publish_time_ms: int,
+    schema_version: bytes,
+) -> bytes:
+    """An entry as it is stored.
+
+    :param policies: ``TopicPolicies``; None says that nothing is set any more
+    :param everywhere: they count in all clusters
+    :param schema_version: of this schema in the topic, as messages name it
+    """
+    payload = b""
+    if policies is not None:
+        out = BytesIO()
+        event = {
+            "actionType": "UPDATE",
+            "eventType": "TOPIC_POLICY",
+            "replicateTo": None if everywhere else [cluster],
+            "topicPoliciesEvent": {
+                "domain": topic.domain.value,
+                "tenant": topic.tenant,
+                "namespace": topic.namespace,
+                "topic": topic.local,
+                "policies": {**policies, "isGlobal": everywhere},
+            },
+        }
+        fastavro.schemaless_writer(out, _schema(), event)
+        payload = out.getvalue()
+    metadata = MessageMetadata(
+        producer_name=producer,
+        sequence_id=sequence_id,
+        publish_time=publish_time_ms,
+        partition_key=key_of(topic, everywhere=everywhere),
+        partition_key_b64_encoded=False,
+        replicate_to=[] if everywhere else [cluster],
+        uncompressed_size=len(payload),
+        schema_version=schema_version,
+    )
+    if policies is None:
+        metadata.null_value = True
+    return build_entry(metadata, payload)
+
+
+def decode(entry: bytes) -> Iterator[PolicyChange]:
+    """The changes of policies in an entry; other events are left out.
+
+    :raises ProtocolError: the entry is damaged
+    :raises EntryError: a record is not of this schema
+    """
+    parsed = parse_entry(entry)
+    metadata = parsed.metadata
+    payload = bytes(parsed.payload)
+    if metadata.compression != CompressionType.NONE:
+        payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
+    if metadata.HasField("num_messages_in_batch"):
+        for message in split_batch(payload, metadata.num_messages_in_batch):
+            yield from _change(message.metadata.partition_key, message.metadata.null_value, message.payload)
+    else:
+        yield from _change(metadata.partition_key, metadata.null_value, payload)
+
+
+def _change(key: str, is_null: bool, payload: bytes) -> Iterator[PolicyChange]:
+    if is_null:
+        yield PolicyChange(key, None)
+        return
+    try:
+        event: Any = fastavro.schemaless_reader(BytesIO(payload), _schema(), None)
+    except (ValueError, LookupError, EOFError, TypeError, OverflowError, MemoryError, StructError) as error:
+        raise EntryError(f"not a record of policies: {error}") from error
+    if event["eventType"] != "TOPIC_POLICY" or event["topicPoliciesEvent"] is None:
+        return
+    policies = event["topicPoliciesEvent"]["policies"]
+    gone = event["actionType"] == "DELETE" or policies is None
+    yield PolicyChange(key, None if gone else _without_nulls(policies))
+
+
+def topic_of(key: str) -> TopicName:
+    """The topic whose policies a key stands for.
+
+    :raises InvalidName: it stands for none
+    """
+    return TopicName.parse(key.removeprefix(GLOBAL))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

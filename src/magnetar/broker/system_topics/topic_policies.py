@@ -1,0 +1,327 @@
+"""Policies of single topics, kept where Pulsar keeps them: in the namespace's topic ``__change_events``."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from array import array
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, Protocol
+
+from magnetar.broker.policies.records import Record
+from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
+from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import BrokerError, TopicNotFound
+from magnetar.io.interfaces import Io
+from magnetar.io.turns import Turns
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName
+from magnetar.protocol.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+CHANGE_EVENTS = "__change_events"
+COMPACTION = "__compaction"
+"""The subscription that keeps all records, until compaction moves it on."""
+
+_READ_ENTRIES = 100
+_READ_BYTES = 1 << 20
+
+
+def _codec() -> ModuleType:
+    """Avro is loaded when the first policies are: most namespaces have none."""
+    from magnetar.broker.system_topics import change_events
+
+    return change_events
+
+
+def change_events_of(namespace: NamespaceName) -> TopicName:
+    """Where a namespace has the policies of its topics."""
+    return TopicName(Domain.PERSISTENT, namespace, CHANGE_EVENTS)
+
+
+class Topics(Protocol):
+    """What the broker does for the policies of topics."""
+
+    io: Io
+    managed_ledgers: ManagedLedgers
+    topics: dict[str, AnyTopic]
+    schemas: SchemaRegistry
+
+    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic: ...
+    async def create_topic(self, name: TopicName) -> AnyTopic: ...
+    def next_producer_name(self) -> str: ...
+
+
+class _Waiting:
+    """Stands where a producer has its connection, and waits for one publish."""
+
+    address = "local"
+    client_version = "broker"
+    supports_partial_producer = False
+    passing = 0
+
+    def __init__(self, done: Any) -> None:
+        self._done = done
+
+    async def is_alive(self) -> bool:
+        return True
+
+    def stop_producer(self, producer: Producer) -> None:
+        """It sends nothing more anyway."""
+
+    def close_producer(self, producer: Producer) -> None:
+        """Nothing to tell: it is closed with its only publish."""
+
+    def publish_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def publish_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
+
+
+class _Namespace:
+    """What was read of a namespace's records so far."""
+
+    def __init__(self, io: Io, producer: str) -> None:
+        self.turns = Turns(io.loop)
+        self.topic: Topic | None = None
+        self.position: Position = EARLIEST
+        self.policies: dict[str, Record] = {}
+        self.producer = producer
+        self.sequence_id = 0
+        self.schema_version = b""
+        """Of the records that are written; empty: not registered yet."""
+        self.following: Any = None
+
+
+class SystemTopicPolicies:
+    """Reads the records of a namespace when they are first asked for, and follows them from then on."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        cluster: str,
+        tell: Callable[[NamespaceName, TopicName], Any],
+    ) -> None:
+        """:param tell: awaited with each topic whose policies somebody else changed"""
+        self._topics = topics
+        self._cluster = cluster
+        self._tell = tell
+        self._known: dict[NamespaceName, _Namespace] = {}
+        self._absent: set[NamespaceName] = set()
+
+    # Asking
+
+    async def of(self, topic: TopicName) -> Mapping[str, Any]:
+        """What counts for a topic: what is set here wins over what is set for all clusters."""
+        state = await self._read(topic.namespace_name)
+        if state is None or not state.policies:
+            return {}
+        keys = _codec().key_of
+        everywhere = state.policies.get(keys(topic, everywhere=True), {})
+        here = state.policies.get(keys(topic, everywhere=False), {})
+        return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
+
+    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
+        """What is set for a topic here, or for all clusters."""
+        state = await self._read(topic.namespace_name)
+        if state is None or not state.policies:
+            return {}
+        return state.policies.get(_codec().key_of(topic, everywhere=everywhere), {})
+
+    async def _read(self, namespace: NamespaceName) -> _Namespace | None:
+        """The namespace, read to its end; None when nothing was ever set in it."""
+        state = self._known.get(namespace)
+        if state is not None and state.topic is not None and not state.topic.closing:
+            return state
+        if namespace in self._absent:
+            return None
+        name = change_events_of(namespace)
+        if not await self._topics.managed_ledgers.exists(name.path):
+            self._known.pop(namespace, None)
+            self._absent.add(namespace)
+            return None
+        state = self._state(namespace)
+        async with state.turns:
+            await self._open(state, persistent(await self._topics.topic(name, create=False)))
+        return state
+
+    def _state(self, namespace: NamespaceName) -> _Namespace:
+        state = self._known.get(namespace)
+        if state is None:
+            state = self._known[namespace] = _Namespace(self._topics.io, self._topics.next_producer_name())
+        return state
+
+    async def _open(self, state: _Namespace, topic: Topic) -> None:
+        if state.topic is not topic:
+            await topic.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)
+            state.topic = topic
+            topic.follower = lambda: self._follow(state)
+        await self._read_on(state, topic)
+
+    async def _read_on(self, state: _Namespace, topic: Topic) -> set[str]:
+        """Reads what was not read yet; returns the keys of what changed."""
+        changed: set[str] = set()
+        ledgers = topic.managed_ledger.ledgers
+        last = topic.max_read_position
+        position = ledgers.after(state.position)
+        while position <= last:
+            run = await topic.managed_ledger.reader.read(position, last, _READ_ENTRIES, _READ_BYTES)
+            for index in range(run.count):
+                changed |= _apply(state, topic, run.entry(index))
+            state.position = (run.ledger_id, run.first_entry_id + run.count - 1)
+            position = ledgers.after(state.position)
+        return changed
+
+    # Following
+
+    def appeared(self, namespace: NamespaceName) -> None:
+        """Somebody made the topic of a namespace that had none."""
+        self._absent.discard(namespace)
+
+    def forget(self, namespace: NamespaceName) -> None:
+        """The namespace is gone."""
+        self._known.pop(namespace, None)
+        self._absent.discard(namespace)
+
+    def _follow(self, state: _Namespace) -> None:
+        if state.following is None:
+            state.following = self._topics.io.loop.create_task(self._catch_up(state))
+
+    async def _catch_up(self, state: _Namespace) -> None:
+        changed: set[str] = set()
+        try:
+            async with state.turns:
+                state.following = None
+                topic = state.topic
+                if topic is not None and not topic.closing:
+                    changed = await self._read_on(state, topic)
+        except Exception:
+            log.exception("policies of topics cannot be read")
+            return
+        for key in sorted(changed):
+            name = _codec().topic_of(key)
+            await self._tell(name.namespace_name, name)
+
+    # Changing
+
+    async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
+        """Applies ``work`` to what is set for a topic; durable, and known here, when this returns.
+
+        :param everywhere: to what is set for all clusters
+        :raises ServiceNotReady: the topic of the records is just being closed
+        :raises PersistenceFailure: it cannot be stored
+        """
+        namespace = topic.namespace_name
+        state = self._state(namespace)
+        async with state.turns:
+            events = persistent(await self._topics.create_topic(change_events_of(namespace)))
+            self._absent.discard(namespace)
+            await self._open(state, events)
+            known = state.policies.get(_codec().key_of(topic, everywhere=everywhere))
+            record = copy.deepcopy(known) if known is not None else _new()
+            work(record)
+            await self._write(state, events, topic, record, everywhere=everywhere)
+            await self._read_on(state, events)
+
+    async def delete(self, topic: TopicName) -> None:
+        """Nothing is set for a topic any more, neither here nor for all clusters."""
+        state = await self._read(topic.namespace_name)
+        if state is None:
+            return
+        async with state.turns:
+            events = state.topic
+            if events is None:
+                raise TopicNotFound(f"{change_events_of(topic.namespace_name)} is being deleted")
+            for everywhere in (False, True):
+                if _codec().key_of(topic, everywhere=everywhere) in state.policies:
+                    await self._write(state, events, topic, None, everywhere=everywhere)
+            await self._read_on(state, events)
+
+    async def _register(self, events: Topic) -> bytes:
+        """The version of the records' schema in their topic, registered when it is new."""
+        schema = SchemaData(SchemaType.AVRO, _codec().definition().encode(), dict(_codec().SCHEMA_PROPERTIES))
+        strategy = events.policies.schema_compatibility
+        version = await self._topics.schemas.put_if_absent(events.name.schema_path, schema, strategy)
+        return version_bytes(version)
+
+    async def _write(
+        self, state: _Namespace, events: Topic, topic: TopicName, record: Record | None, *, everywhere: bool
+    ) -> None:
+        io = self._topics.io
+        if not state.schema_version:
+            state.schema_version = await self._register(events)
+        entry = _codec().encode(
+            topic,
+            record,
+            everywhere=everywhere,
+            cluster=self._cluster,
+            producer=state.producer,
+            sequence_id=state.sequence_id,
+            publish_time_ms=io.clock.wall_ms(),
+            schema_version=state.schema_version,
+        )
+        done = io.loop.create_future()
+        producer = Producer(
+            events,
+            _Waiting(done),
+            0,
+            state.producer,
+            user_provided_name=False,
+            epoch=0,
+            access_mode=AccessMode.Shared,
+            topic_epoch=None,
+            metadata={},
+            connected_ms=io.clock.wall_ms(),
+        )
+        ids = array("q", (state.sequence_id,))
+        publish = Publish(producer, ids, ids, 1, io.clock.monotonic())
+        events.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
+        state.sequence_id += 1
+        await done
+
+
+def _new() -> Record:
+    """``TopicPolicies`` with nothing set, as Pulsar writes them."""
+    return {"backLogQuotaMap": {}, "subscriptionTypesEnabled": [], "subscriptionPolicies": {}}
+
+
+def _apply(state: _Namespace, topic: Topic, entry: bytes) -> set[str]:
+    changed = set()
+    try:
+        for change in _codec().decode(entry):
+            _codec().topic_of(change.key)
+            if change.policies is None:
+                state.policies.pop(change.key, None)
+            else:
+                state.policies[change.key] = change.policies
+            changed.add(change.key)
+    except (ProtocolError, InvalidName) as error:
+        # Any client that may publish there can write anything: what is no record changes nothing.
+        log.warning("not a record of policies topic=%s: %s", topic.full_name, error)
+    return changed

@@ -1,0 +1,1 @@
+"""Topics: where producers, subscriptions and a managed ledger meet."""

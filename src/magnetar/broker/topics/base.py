@@ -1,0 +1,359 @@
+"""What all topics have, whether they store anything or not: producers, subscriptions, policies, rates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from magnetar import errors
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
+from magnetar.broker.flow.rates import Rate
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.publishing.admission import Admission
+from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
+from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
+from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.errors import NotAllowed, ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.position import Position
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.name_rules import check_subscription_name
+from magnetar.naming.topic_name import TopicName
+
+S = TypeVar("S", bound=BaseSubscription)
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """What is the same for all topics; what differs are policies."""
+
+    dispatch: DispatchSettings
+    batch_index_acks: bool = False
+    max_passing: int = 1_000
+    """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
+    connection; what goes beyond is dropped."""
+    deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
+
+
+class BaseTopic(ABC, Generic[S]):
+    """Owned by this broker as long as it is open; everything here runs in the loop."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        io: Io,
+        wheel: TimerWheel,
+        settings: TopicSettings,
+        turn: LoopTurn,
+        policies: EffectivePolicies,
+        mark_busy: Callable[[BaseTopic[Any]], None],
+    ) -> None:
+        self.name = name
+        self.full_name = str(name)
+        self.loop = io.loop
+        self.clock = io.clock
+        self.wheel = wheel
+        self.settings = settings
+        self.turn = turn
+        self.policies = policies
+        self.dispatch_settings = self._dispatch_settings()
+        self.batch_index_acks = settings.batch_index_acks
+        self._mark_busy = mark_busy
+        self.is_busy = False
+        self.producers: dict[str, Producer] = {}
+        self.subscriptions: dict[str, S] = {}
+        self.access = ExclusiveAccess(self)
+        self.deduplication: Deduplication | None = None
+        self.admission: Admission | None = None
+        self.closing = False
+        self.fenced = False
+        self.chunks_published = False
+        """Whether a producer that has left published chunks."""
+        self.rate_in = Rate()
+        self.rate_out = Rate()
+        self.created_ms = io.clock.wall_ms()
+        self.last_active = io.clock.monotonic()
+        """When it was last known to be used; seconds of the monotonic clock."""
+        self._drain_waiters: list[Any] = []
+        self._making: dict[str, Any] = {}
+        self.publish_limiter = self._new_publish_limiter()
+
+    # Policies
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        """Goes by these from now on; who is connected already stays."""
+        former, self.policies = self.policies, policies
+        self.dispatch_settings = self._dispatch_settings()
+        self._look_at_entries()
+        if policies.publish_rate != former.publish_rate:
+            self.publish_limiter = self._new_publish_limiter()
+        for subscription in self.subscriptions.values():
+            subscription.policies_changed()
+
+    def _look_at_entries(self) -> None:
+        policies, known = self.policies, self.deduplication
+        if known is not None or policies.encryption_required or policies.max_message_size > 0:
+            self.admission = Admission(
+                known, encrypted=policies.encryption_required, max_size=policies.max_message_size
+            )
+        else:
+            self.admission = None
+
+    def _new_publish_limiter(self) -> PublishLimiter | None:
+        rate = self.policies.publish_rate
+        return publish_limiter(rate.messages, rate.size, self.clock.monotonic())
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        return replace(
+            self.settings.dispatch,
+            max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
+            max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+        )
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Goes by the policies on publishing; before anybody publishes, and when they have changed."""
+
+    @property
+    @abstractmethod
+    def terminated(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def stored_bytes(self) -> int: ...
+
+    @abstractmethod
+    def stored_epoch(self) -> int | None:
+        """The epoch of the last producer with exclusive access; None when there was none."""
+
+    @abstractmethod
+    async def store_epoch(self, epoch: int) -> None:
+        """Keeps the epoch of a producer with exclusive access."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is just about to use it: a subscription is being made, a producer waits."""
+        return bool(self._making) or self.access.is_awaited
+
+    def busy(self) -> None:
+        if not self.is_busy:
+            self.is_busy = True
+            self._mark_busy(self)
+
+    # Producers
+
+    def check_open(self) -> None:
+        """:raises ServiceNotReady: it is closing or lost; the client looks it up again"""
+        if self.closing or self.fenced:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+
+    async def add_producer(self, producer: Producer) -> Any:
+        """Admits a producer; returns None, or, with WaitForExclusive, a future of whether its turn came.
+
+        :raises ProducerBusy: the name is taken, or a cap is reached
+        :raises ProducerFenced: another one has exclusive access
+        :raises TopicTerminated: nothing can be published any more
+        """
+        self.check_open()
+        if self.terminated:
+            raise TopicTerminated("Topic was already terminated")
+        cap = self.policies.max_producers
+        if cap and len(self.producers) >= cap and producer.name not in self.producers:
+            raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
+        while (known := self.producers.get(producer.name)) is not None:
+            await self._replace(known, producer)
+            self.check_open()
+        turn = await self.access.enter(producer)
+        self.producer_came(producer)
+        if self.closing or self.fenced:
+            self.access.leave(producer)
+            self.check_open()
+        if turn is None:
+            self.producers[producer.name] = producer
+        return turn
+
+    async def _replace(self, known: Producer, producer: Producer) -> None:
+        if producer.replaces(known):
+            self._drop_producer(known)
+            self.access.forget(known)
+            return
+        if known.connection is not producer.connection and not await known.connection.is_alive():
+            # It may still be here, of a CLOSE_PRODUCER that waits for the last publishes.
+            self.remove_producer(known)
+            return
+        raise ProducerBusy(
+            f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
+        )
+
+    def _drop_producer(self, producer: Producer) -> None:
+        producer.closed = True
+        self.chunks_published = self.chunks_published or producer.chunks.messages > 0
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+            self.last_active = self.clock.monotonic()
+            self.producer_left(producer)
+
+    @abstractmethod
+    def last_sequence_id(self, name: str) -> int:
+        """Of what is durable of a producer; -1 when it is not known."""
+
+    @abstractmethod
+    def producer_came(self, producer: Producer) -> None:
+        """It was let in."""
+
+    @abstractmethod
+    def producer_left(self, producer: Producer) -> None:
+        """It was connected, and is not any more."""
+
+    def admit(self, producer: Producer) -> None:
+        """A producer that waited for exclusive access has it now."""
+        self.producers[producer.name] = producer
+
+    def remove_producer(self, producer: Producer) -> None:
+        self._drop_producer(producer)
+        self.access.leave(producer)
+
+    def disconnect_producers(self) -> None:
+        """Closes all producers; their clients come back."""
+        for producer in list(self.producers.values()):
+            self.remove_producer(producer)
+            producer.connection.close_producer(producer)
+        self.access.disconnect_waiting()
+
+    async def close_producers_in_order(self) -> None:
+        """Closes all producers, each when it has its receipts: else it would send again what is stored."""
+        producers = list(self.producers.values())
+        for producer in producers:
+            producer.connection.stop_producer(producer)
+        await self.drained(producers)
+        for producer in producers:
+            if not producer.closed:
+                self.remove_producer(producer)
+                producer.connection.close_producer(producer)
+        self.access.disconnect_waiting()
+
+    @abstractmethod
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """Takes entries ``buffer[starts[i]:ends[i]]``; the producer hears of them later.
+
+        :raises TopicTerminated: the topic is terminated
+        :raises ServiceNotReady: it is closing, or lost to another broker
+        """
+
+    def _wake_drained(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def drained(self, producers: Sequence[Producer]) -> None:
+        """Returns when all that these producers published is durable or has failed."""
+        while not self.fenced and any(producer.pending for producer in producers):
+            waiter = self.loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def dispatched(self, messages: int, size: int) -> None:
+        self.rate_out.messages += messages
+        self.rate_out.bytes += size
+        if not self.is_busy:
+            self.busy()
+
+    # Subscriptions
+
+    async def subscribe(
+        self, name: str, start: Position, properties: Mapping[str, str], *, durable: bool, create: bool
+    ) -> S:
+        """The subscription of that name, made when missing.
+
+        :param start: first position to deliver of a new one
+        :raises SubscriptionNotFound: it is missing and ``create`` is false
+        :raises errors.InvalidName: it is missing, and none may have such a name
+        :raises NotAllowed: durable and non-durable do not match, or a cap is reached
+        :raises ServiceNotReady: it is missing, and the topic is closing or lost
+        """
+        known = self.subscriptions.get(name)
+        if known is None:
+            if not create:
+                raise SubscriptionNotFound(f"Subscription {name} does not exist")
+            try:
+                check_subscription_name(name)
+            except InvalidName as error:
+                raise errors.InvalidName(str(error)) from error
+            self.check_open()
+            cap = self.policies.max_subscriptions
+            if cap and durable and self._others(name) >= cap:
+                raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
+            if name in self._making and not durable:
+                raise NotAllowed("Durable subscription with the same name is just being made.")
+            known = await self._make_subscription(name, start, dict(properties), durable=durable)
+        elif known.durable and not durable:
+            raise NotAllowed("NonDurable subscription with the same name already exists as a durable one.")
+        elif durable and not known.durable:
+            raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
+        return known
+
+    def _others(self, name: str) -> int:
+        """How many durable subscriptions there are, or are just being made, besides one."""
+        made = sum(s.durable for s in self.subscriptions.values())
+        return made + len(self._making.keys() - {name})
+
+    @abstractmethod
+    async def _make_subscription(
+        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
+    ) -> S: ...
+
+    @abstractmethod
+    def forget_subscription(self, subscription: S) -> None:
+        """Drops a non-durable subscription."""
+
+    @abstractmethod
+    async def unsubscribe(self, name: str) -> None:
+        """Deletes a subscription; consumers must have been disconnected.
+
+        :raises SubscriptionNotFound: there is none
+        """
+
+    def consumer_count(self) -> int:
+        return sum(len(s.consumers) for s in self.subscriptions.values())
+
+    # Figures
+
+    @abstractmethod
+    def tick(self, seconds: float) -> bool:
+        """Works out rates over the last window; returns whether anything is still moving."""
+
+    def _tick_clients(self, seconds: float) -> bool:
+        """Those of producers and subscriptions; returns whether anything was consumed."""
+        for producer in self.producers.values():
+            producer.rate_in.tick(seconds)
+            producer.chunks.tick(seconds)
+        moving = False
+        for subscription in self.subscriptions.values():
+            moving = subscription.tick(seconds) or moving
+        return moving
+
+    # Ending
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnects everybody."""
+
+    @abstractmethod
+    async def delete(self) -> None:
+        """Disconnects everybody and removes the topic with all it stored."""
+
+    def _disconnect(self) -> None:
+        self.disconnect_producers()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_all()
+            subscription.close()

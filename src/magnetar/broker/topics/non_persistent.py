@@ -1,0 +1,175 @@
+"""A non-persistent topic: what is published goes to whoever is connected, at once, and is stored nowhere."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.rates import Rate
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.errors import ServiceNotReady, SubscriptionNotFound
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.position import Position
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.hot_codec import batch_sizes
+
+
+class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
+    """Nothing of it touches the disk: at an unload, or the broker's end, its subscriptions are gone."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        io: Io,
+        wheel: TimerWheel,
+        settings: TopicSettings,
+        turn: LoopTurn,
+        policies: EffectivePolicies,
+        mark_busy: Callable[[BaseTopic[Any]], None],
+    ) -> None:
+        self._epoch: int | None = None
+        super().__init__(name, io, wheel, settings, turn, policies, mark_busy)
+        self.drops = Rate()
+        """Messages dropped as too many of their connection were in flight."""
+        self.entries_added = 0
+        self._sizes = array("i", bytes(4 * 256))
+        self._unsettled: list[tuple[Publish, int, int]] = []
+
+    async def prepare(self) -> None:
+        self._look_at_entries()
+
+    @property
+    def terminated(self) -> bool:
+        return False
+
+    @property
+    def stored_bytes(self) -> int:
+        return 0
+
+    def stored_epoch(self) -> int | None:
+        return self._epoch
+
+    async def store_epoch(self, epoch: int) -> None:
+        """In memory: it lives as long as the topic."""
+        self._epoch = epoch
+
+    # Producers
+
+    def last_sequence_id(self, name: str) -> int:
+        """Nothing is known of it: messages are not compared."""
+        return -1
+
+    def producer_came(self, producer: Producer) -> None:
+        """Nothing is kept of it beside the producer itself."""
+
+    def producer_left(self, producer: Producer) -> None:
+        """Nothing was kept of it beside the producer itself."""
+
+    # Publishing
+
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """Sends entries ``buffer[starts[i]:ends[i]]`` on; the producer hears of them in the next turn.
+
+        What goes beyond ``maxConcurrentNonPersistentMessagePerConnection`` is dropped. The bytes of what is
+        dropped are taken from the producer's figures here: whoever hands it in counts everything.
+
+        :raises ServiceNotReady: it is closing
+        """
+        if self.closing:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        count = len(starts)
+        if len(self._sizes) < count:
+            self._sizes = array("i", bytes(4 * count))
+        sizes = self._sizes
+        batch_sizes(buffer, starts, ends, 0, count, sizes)
+        connection = publish.producer.connection
+        taken = min(count, max(0, self.settings.max_passing - connection.passing))
+        size_taken = size
+        if taken < count:
+            size_taken -= self._drop(publish, taken, starts, ends)
+        self.entries_added += taken
+        self.rate_in.messages += publish.messages
+        self.rate_in.bytes += size_taken
+        if not self.is_busy:
+            self.busy()
+        if taken and self.subscriptions:
+            run = PassingRun(buffer, starts, ends, sizes, taken)
+            for subscription in list(self.subscriptions.values()):
+                subscription.deliver(run)
+        connection.passing += taken
+        self._unsettled.append((publish, taken, size))
+        if len(self._unsettled) == 1:
+            self.loop.call_soon(self._settle)
+
+    def _drop(self, publish: Publish, first: int, starts: array[int], ends: array[int]) -> int:
+        """Drops the entries from ``first`` on; returns their bytes."""
+        dropped = sum(self._sizes[first : len(starts)])
+        dropped_bytes = sum(ends[first:]) - sum(starts[first:])
+        publish.messages = max(0, publish.messages - dropped)
+        publish.producer.rate_in.bytes -= dropped_bytes
+        publish.producer.drops.messages += dropped
+        self.drops.messages += dropped
+        return dropped_bytes
+
+    def _settle(self) -> None:
+        """Tells producers what became of what they published in the last turn."""
+        unsettled, self._unsettled = self._unsettled, []
+        for publish, taken, size in unsettled:
+            connection = publish.producer.connection
+            connection.passing -= taken
+            connection.publish_passed(publish.producer, publish, taken, size)
+        if self._drain_waiters:
+            self._wake_drained()
+
+    # Subscriptions
+
+    async def _make_subscription(
+        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
+    ) -> NonPersistentSubscription:
+        made = self.subscriptions[name] = NonPersistentSubscription(self, name, properties, durable=durable)
+        return made
+
+    def forget_subscription(self, subscription: NonPersistentSubscription) -> None:
+        subscription.close()
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+
+    async def unsubscribe(self, name: str) -> None:
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"Subscription {name} does not exist")
+        self.forget_subscription(subscription)
+
+    # Figures
+
+    def tick(self, seconds: float) -> bool:
+        for rate in (self.rate_in, self.rate_out, self.drops):
+            rate.tick(seconds)
+        for producer in self.producers.values():
+            producer.drops.tick(seconds)
+        moving = self._tick_clients(seconds)
+        moving = moving or any(s.drops.per_second > 0 for s in self.subscriptions.values())
+        return moving or any(r.per_second > 0 for r in (self.rate_in, self.rate_out, self.drops))
+
+    # Ending
+
+    async def close(self) -> None:
+        """Disconnects everybody; what was published has its receipts."""
+        if self.closing:
+            return
+        self.closing = True
+        self._settle()
+        self._disconnect()
+        self.subscriptions.clear()
+
+    async def delete(self) -> None:
+        await self.close()

@@ -1,0 +1,379 @@
+"""A persistent topic: producers on one side, subscriptions on the other, a managed ledger between them."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
+from magnetar.broker.flow.unacked_limit import UnackedLimit
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import Retention
+from magnetar.broker.publishing.deduplication import CURSOR as DEDUPLICATION_CURSOR
+from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
+from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
+from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from magnetar.io.interfaces import Io
+from magnetar.io.turns import Turns
+from magnetar.io.waiting import finished
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.position import LATEST, Position
+from magnetar.managed_ledger.settings import RetentionSettings
+from magnetar.metadata.interface import BadVersion, MetadataError
+from magnetar.naming.topic_name import TopicName
+
+log = logging.getLogger(__name__)
+
+SEEK_RETURN_SECONDS = 60.0
+"""How long a reader's cursor waits for its consumer to come back from a seek."""
+
+
+@lru_cache(maxsize=1024)
+def retention_settings(retention: Retention) -> RetentionSettings:
+    """Of a managed ledger; topics with the same policy share it."""
+    return RetentionSettings(
+        retention.minutes * 60_000 if retention.minutes >= 0 else -1,
+        retention.megabytes << 20 if retention.megabytes >= 0 else -1,
+    )
+
+
+class Topic(BaseTopic[Subscription]):
+    """What is published is stored before it is acknowledged."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        managed_ledger: ManagedLedger,
+        managed_ledgers: ManagedLedgers,
+        io: Io,
+        wheel: TimerWheel,
+        settings: TopicSettings,
+        turn: LoopTurn,
+        policies: EffectivePolicies,
+        mark_busy: Callable[[BaseTopic[Any]], None],
+        record_latency: Callable[[float], None],
+    ) -> None:
+        self.managed_ledger = managed_ledger
+        super().__init__(name, io, wheel, settings, turn, policies, mark_busy)
+        self._managed_ledgers = managed_ledgers
+        self._record_latency = record_latency
+        self.unacked_limit: UnackedLimit | None = None
+        """What bounds all shared subscriptions of the broker together."""
+        self.write_latency = Distribution(LATENCY_BOUNDS_MS)
+        self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
+        self.writes = Rate()
+        self.reads = Rate()
+        self.misses = Rate()
+        self.mark_deletes = Rate()
+        self.follower: Callable[[], None] | None = None
+        """Called when entries were stored; the broker reads some topics itself."""
+        self._preparing = Turns(io.loop)
+        managed_ledger.listener = self
+        for cursor in managed_ledger.cursors.values():
+            if cursor.name == DEDUPLICATION_CURSOR:
+                continue
+            properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
+            self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
+
+    def apply_policies(self, policies: EffectivePolicies) -> None:
+        super().apply_policies(policies)
+        self.managed_ledger.use_retention(retention_settings(policies.retention))
+
+    async def prepare(self) -> None:
+        """Goes by the policies on publishing; before anybody publishes, and when they have changed.
+
+        :raises LedgerError: what was published last cannot be read
+        """
+        async with self._preparing:
+            wanted = self.policies.deduplication and not self.terminated
+            if wanted and self.deduplication is None:
+                await self._deduplicate()
+            elif not wanted and DEDUPLICATION_CURSOR in self.managed_ledger.cursors:
+                self.deduplication = None
+                await self.managed_ledger.delete_cursor(DEDUPLICATION_CURSOR)
+            self._look_at_entries()
+
+    async def _deduplicate(self) -> None:
+        cursor = await self._managed_ledgers.open_cursor(
+            self.managed_ledger, DEDUPLICATION_CURSOR, LATEST, {}
+        )
+        known = Deduplication(self.managed_ledger, cursor, self.settings.deduplication)
+        await known.replay(self.clock.monotonic())
+        for name in self.producers:
+            known.came(name)
+        self.deduplication = known
+
+    @property
+    def terminated(self) -> bool:
+        return self.managed_ledger.terminated is not None
+
+    def stored_epoch(self) -> int | None:
+        text = self.managed_ledger.properties.get(EPOCH_PROPERTY)
+        return int(text) if text is not None and text.isdigit() else None
+
+    async def store_epoch(self, epoch: int) -> None:
+        await self.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
+
+    def last_sequence_id(self, name: str) -> int:
+        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
+
+    def producer_came(self, producer: Producer) -> None:
+        if self.deduplication is not None:
+            self.deduplication.came(producer.name)
+
+    def producer_left(self, producer: Producer) -> None:
+        if self.deduplication is not None:
+            self.deduplication.left(producer.name, self.clock.monotonic())
+
+    @property
+    def max_read_position(self) -> Position:
+        return self.managed_ledger.max_read_position
+
+    # Publishing
+
+    def publish(
+        self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
+    ) -> None:
+        """Stores entries ``buffer[starts[i]:ends[i]]``; the producer hears of them when they are durable.
+
+        :raises TopicTerminated: the topic is terminated
+        :raises ServiceNotReady: it is closing, or lost to another broker
+        """
+        if self.closing or self.fenced:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        try:
+            self.managed_ledger.append(buffer, starts, ends, len(starts), size, publish)
+        except ManagedLedgerTerminated as error:
+            raise TopicTerminated("Topic was already terminated") from error
+        except ManagedLedgerClosed as error:
+            raise ServiceNotReady("Topic is temporarily unavailable") from error
+        self.rate_in.messages += publish.messages
+        self.rate_in.bytes += size
+        if not self.is_busy:
+            self.busy()
+
+    def on_appended(self, appends: Sequence[Append]) -> None:
+        now = self.clock.monotonic()
+        for operation in appends:
+            publish = operation.context
+            if publish is None:
+                continue
+            publish.producer.connection.publish_durable(
+                publish.producer,
+                publish,
+                operation.ledger_id,
+                operation.first_entry_id,
+                operation.first,
+                operation.count,
+                operation.size,
+            )
+            if self.deduplication is not None:
+                self._stored(self.deduplication, publish, operation)
+            milliseconds = (now - publish.started) * 1000.0
+            self.write_latency.add(milliseconds, operation.count)
+            self._record_latency(milliseconds)
+            self.writes.messages += operation.count
+            self.entry_sizes.add(operation.size / operation.count, operation.count)
+        if self.deduplication is not None and self.deduplication.full():
+            # After all of the commit: a snapshot's place is its end.
+            self.deduplication.snapshot(now)
+        for subscription in self.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.read_more()
+        if self.follower is not None:
+            self.follower()
+        if self._drain_waiters:
+            self._wake_drained()
+
+    def _stored(self, known: Deduplication, publish: Publish, operation: Append) -> None:
+        last = operation.first + operation.count - 1
+        if publish.completes:
+            sequence_id, highest = publish.sequence_ids[last], publish.highest_sequence_ids[last]
+            known.stored(publish.producer.name, sequence_id, highest, operation.count)
+        else:
+            known.counted(operation.count)
+
+    def save_sequence_ids(self) -> None:
+        """Takes a snapshot of what deduplication knows, if it is time."""
+        known, now = self.deduplication, self.clock.monotonic()
+        if known is not None and known.due(now, self.policies.deduplication_snapshot_seconds):
+            known.snapshot(now)
+
+    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+        reason = PersistenceFailure(f"Cannot store the message: {error}")
+        log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
+        for operation in appends:
+            publish = operation.context
+            if publish is not None:
+                publish.producer.connection.publish_failed(
+                    publish.producer, publish, operation.first, operation.count, operation.size, reason
+                )
+        if self.deduplication is not None:
+            self.deduplication.failed(self._on_their_way())
+        self.disconnect_producers()
+        self._wake_drained()
+
+    def _on_their_way(self) -> Iterator[tuple[str, int]]:
+        """Names and highest sequence ids of what is published and not durable yet."""
+        for operation in self.managed_ledger.pending():
+            publish = operation.context
+            if publish is not None and publish.completes:
+                last = operation.first + operation.count - 1
+                mark = max(publish.sequence_ids[last], publish.highest_sequence_ids[last])
+                yield publish.producer.name, mark
+
+    def on_fenced(self) -> None:
+        """Somebody else owns the managed ledger: whoever asks for the topic next has it loaded anew."""
+        self.fenced = True
+        self._wake_drained()
+        self.disconnect_producers()
+        for subscription in self.subscriptions.values():
+            subscription.disconnect_all()
+
+    # Subscriptions
+
+    async def _make_subscription(
+        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
+    ) -> Subscription:
+        if durable:
+            # Consumers that come at the same time want the same one.
+            making = self._making.get(name)
+            if making is None:
+                making = self.loop.create_task(self._make_durable(name, start, properties))
+                self._making[name] = making
+                making.add_done_callback(lambda _done: self._making.pop(name, None))
+            made: Subscription = await making
+            return made
+        cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
+        return self._add_subscription(name, cursor, properties)
+
+    async def _make_durable(self, name: str, start: Position, properties: dict[str, str]) -> Subscription:
+        try:
+            cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
+        except BadVersion as error:
+            raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
+        return self._add_subscription(name, cursor, properties)
+
+    def _add_subscription(self, name: str, cursor: Cursor, properties: dict[str, str]) -> Subscription:
+        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties)
+        return subscription
+
+    def forget_subscription(self, subscription: Subscription) -> None:
+        """Drops a non-durable subscription."""
+        subscription.close()
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            self.managed_ledger.remove_cursor(subscription.cursor)
+
+    async def unsubscribe(self, name: str) -> None:
+        """Deletes a subscription with its cursor; consumers must have been disconnected.
+
+        :raises SubscriptionNotFound: there is none
+        """
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"Subscription {name} does not exist")
+        if not subscription.durable:
+            self.forget_subscription(subscription)
+            return
+        subscription.close()
+        try:
+            await self.managed_ledger.delete_cursor(name)
+        except (LedgerError, MetadataError):
+            subscription.unfence()
+            raise
+        self.subscriptions.pop(name, None)
+        self.last_active = self.clock.monotonic()
+
+    def keep_for_return(self, subscription: Subscription) -> None:
+        """A reader left through a seek: cursor and position wait for it a while."""
+        if not subscription.durable and not subscription.consumers:
+            subscription.awaiting_return = self.wheel.schedule(
+                SEEK_RETURN_SECONDS, self.forget_subscription, subscription
+            )
+
+    async def position_at(self, publish_time_ms: int) -> Position:
+        """The first position published at or after a time; behind the last one when there is none."""
+        return await first_published_at(self.managed_ledger, publish_time_ms)
+
+    async def last_message(self) -> tuple[Position, int]:
+        """The last position, and how many messages its batch has: 0 for what is no batch.
+
+        With nothing stored, or everything trimmed, the entry id is -1.
+        """
+        position = self.max_read_position
+        if not self.managed_ledger.ledgers.exists(position):
+            return (position[0], -1), 0
+        run = await self.managed_ledger.reader.read(
+            position, position, 1, self.dispatch_settings.max_read_bytes
+        )
+        return position, batch_size_or_zero(run.entry(0))
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.managed_ledger.ledgers.total_size()
+
+    # Figures
+
+    def tick(self, seconds: float) -> bool:
+        """Works out rates over the last window; returns whether anything is still moving."""
+        reader = self.managed_ledger.reader
+        self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
+        self.misses.messages = reader.entries_missed
+        self.mark_deletes.messages = self.managed_ledger.mark_deletes
+        for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes):
+            rate.tick(seconds)
+        acknowledged = self._tick_clients(seconds)
+        return acknowledged or self.rate_in.per_second > 0 or self.rate_out.per_second > 0
+
+    # Ending
+
+    async def terminate(self) -> Position:
+        """Ends the topic for ever; returns the last position."""
+        self.check_open()
+        last = await self.managed_ledger.terminate()
+        self.disconnect_producers()
+        for subscription in self.subscriptions.values():
+            subscription.check_end_of_topic()
+        return last
+
+    async def close(self) -> None:
+        """Disconnects everybody and closes the managed ledger: what was acknowledged is durable then.
+
+        What is on its way to the disk gets its receipt first: else its producers would send it again.
+        """
+        if self.closing:
+            return
+        self.closing = True
+        await self._subscriptions_made()
+        await self.drained(list(self.producers.values()))
+        self._disconnect()
+        if self.deduplication is not None:
+            self.deduplication.snapshot(self.clock.monotonic())
+        await self._managed_ledgers.close(self.managed_ledger)
+
+    async def delete(self) -> None:
+        """Disconnects everybody and removes the topic with all it stored."""
+        self.closing = True
+        await self._subscriptions_made()
+        self._disconnect()
+        await self._managed_ledgers.delete(self.managed_ledger)
+
+    async def _subscriptions_made(self) -> None:
+        """Returns when none is on its way: a cursor made meanwhile would outlive its topic."""
+        for making in list(self._making.values()):
+            await finished(self.loop, making)

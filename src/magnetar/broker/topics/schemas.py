@@ -1,0 +1,55 @@
+"""What a topic's policies say of the schemas of its producers and consumers."""
+
+from __future__ import annotations
+
+from magnetar.broker.schemas.data import NO_VERSION, SchemaData, SchemaType, version_bytes
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.errors import IncompatibleSchema
+
+
+async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
+    """The version that a producer publishes with: its schema is added when it is new.
+
+    :param schema: None when it declares none
+    :raises IncompatibleSchema: the topic's policies do not allow it
+    :raises InvalidSchemaData: it is no schema
+    """
+    schema_id = topic.name.schema_path
+    policies = topic.policies
+    if schema is None:
+        if policies.schema_validation and await registry.get(schema_id) is not None:
+            raise IncompatibleSchema(
+                "Producers cannot connect or send message without a schema to topics with a schema "
+                "when SchemaValidationEnforced is enabled"
+            )
+        return NO_VERSION
+    version = await registry.put_if_absent(
+        schema_id, schema, policies.schema_compatibility, may_add=policies.auto_update_schema
+    )
+    return version_bytes(version)
+
+
+async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
+    """Checks a consumer's schema; on a topic that nobody uses yet it becomes the topic's.
+
+    :raises IncompatibleSchema: it cannot read the topic
+    :raises InvalidSchemaData: it is no schema
+    """
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        return
+    if await registry.get(topic.name.schema_path) is None and _is_idle(topic):
+        await for_producer(registry, topic, schema)
+        return
+    await registry.check_consumer(topic.name.schema_path, schema, topic.policies.schema_compatibility)
+
+
+def _is_idle(topic: AnyTopic) -> bool:
+    """Nobody publishes, nobody consumes with a schema in mind, nothing is stored."""
+    if topic.producers or topic.stored_bytes:
+        return False
+    return all(
+        consumer.takes_any_schema
+        for subscription in topic.subscriptions.values()
+        for consumer in subscription.consumers
+    )

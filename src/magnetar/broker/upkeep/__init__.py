@@ -1,0 +1,1 @@
+"""What runs now and then over all topics."""

@@ -1,0 +1,319 @@
+"""Backlog quotas: bounds on what the subscriptions of a topic have not consumed, and what happens at them.
+
+They are looked at now and then and when a producer is made, never with a message. The subscription that is
+farthest behind counts; those that live in memory only hold nothing and do not count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from magnetar.broker.flow.rates import Distribution
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.entries import published_at
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.expiry import last_published_before
+from magnetar.errors import QuotaExceeded, QuotaExceededHold
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import PAUSE_SECONDS, each, let_others
+from magnetar.ledger.interface import LedgerError, NoSuchLedger
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.records import LedgerSummary
+
+log = logging.getLogger(__name__)
+
+HOLD = "producer_request_hold"
+EXCEPTION = "producer_exception"
+EVICTION = "consumer_backlog_eviction"
+
+CHECK_BOUNDS = (5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds."""
+
+_DOWN_TO = 0.9
+"""Evictions leave this share of the quota."""
+
+_REFUSAL = "Cannot create producer on topic with backlog quota exceeded"
+
+
+class Quota(Enum):
+    """Which of the two is exceeded; the value names it in metrics."""
+
+    SIZE = "size"
+    TIME = "time"
+
+
+@dataclass(slots=True)
+class Evictions:
+    """How often a topic's backlog was evicted, and how old it was when it was last looked at."""
+
+    by_size: int = 0
+    by_time: int = 0
+    age_seconds: int = -1
+    """-1: there is none, or it is not known."""
+
+
+class QuotaBroker(Protocol):
+    io: Io
+    settings: BrokerSettings
+    topics: dict[str, AnyTopic]
+
+
+def _has_quota(topic: Topic) -> bool:
+    policies = topic.policies
+    return policies.storage_quota.limit_bytes >= 0 or policies.age_quota.limit_seconds > 0
+
+
+def slowest(topic: Topic) -> Subscription | None:
+    """The durable subscription with a backlog that is farthest behind."""
+    behind = [s for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()]
+    return min(behind, key=lambda s: s.cursor.mark_delete, default=None)
+
+
+def backlog_bytes(topic: Topic) -> int:
+    """Bytes that the durable subscription farthest behind has not consumed, an estimate inside one ledger."""
+    sizes = [
+        s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()
+    ]
+    return max(sizes, default=0)
+
+
+async def oldest_published_ms(topic: Topic) -> int | None:
+    """When the oldest message was published that a durable subscription has not consumed; None without one.
+
+    :raises LedgerError: it cannot be read
+    """
+    while (subscription := slowest(topic)) is not None:
+        position = subscription.cursor.first_unconsumed()
+        try:
+            return await published_at(topic.managed_ledger, position)
+        except NoSuchLedger:
+            # Consumed and trimmed while it was read; what is the oldest now?
+            if position[0] in topic.managed_ledger.ledgers:
+                raise
+    return None
+
+
+def closed_ms_of_oldest(topic: Topic) -> int | None:
+    """When the ledger with the oldest unconsumed entry was closed; None without one, or while it is open."""
+    subscription = slowest(topic)
+    if subscription is None:
+        return None
+    summary = topic.managed_ledger.ledgers.get(subscription.cursor.first_unconsumed()[0])
+    return summary.closed_ms or None if summary is not None else None
+
+
+def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) -> Position:
+    """The position at which ``size`` bytes from ``start`` on end; entries of a ledger count alike."""
+    last = start
+    for summary in ledgers:
+        if summary.ledger_id < start[0] or not summary.entries:
+            continue
+        first = start[1] if summary.ledger_id == start[0] else 0
+        left = summary.entries - first
+        stored = summary.size * left // summary.entries
+        if left <= 0:
+            continue
+        if stored >= size:
+            return (summary.ledger_id, first + max(1, -(-left * size // stored)) - 1)
+        size -= stored
+        last = (summary.ledger_id, summary.entries - 1)
+    return last
+
+
+class BacklogQuotas:
+    """Looks at the quotas of all topics of a broker, and acts on them."""
+
+    def __init__(self, broker: QuotaBroker) -> None:
+        self._broker = broker
+        self._known: dict[str, Evictions] = {}
+        self._all = Evictions()
+        self.checks = Distribution(CHECK_BOUNDS)
+        """Seconds that it took to look at all topics."""
+
+    def of(self, topic: Topic) -> Evictions:
+        """What is known of a topic."""
+        return self._known.get(topic.full_name) or Evictions()
+
+    @property
+    def all(self) -> Evictions:
+        """Evictions of all topics since the broker started."""
+        return self._all
+
+    # Looking
+
+    async def exceeded(self, topic: Topic) -> Quota | None:
+        """The quota that a topic's backlog exceeds now.
+
+        :raises LedgerError: its age is wanted and cannot be read
+        """
+        size, age = topic.policies.storage_quota, topic.policies.age_quota
+        if size.limit_bytes >= 0 and backlog_bytes(topic) >= size.limit_bytes and slowest(topic) is not None:
+            return Quota.SIZE
+        if age.limit_seconds <= 0:
+            return None
+        age_ms = await self._age_ms(topic)
+        return Quota.TIME if age_ms is not None and age_ms > age.limit_seconds * 1000 else None
+
+    async def _age_ms(self, topic: Topic) -> int | None:
+        """The age of the backlog, as precisely as is wanted; None without one, or when it is not known."""
+        if self._broker.settings.precise_age_quota:
+            since = await oldest_published_ms(topic)
+        else:
+            since = closed_ms_of_oldest(topic)
+        return None if since is None else max(0, self._broker.io.clock.wall_ms() - since)
+
+    async def check_producer(self, topic: AnyTopic) -> None:
+        """Whether a producer may be made.
+
+        :raises QuotaExceededHold: a quota is exceeded at which producers wait
+        :raises QuotaExceeded: one at which they fail
+        :raises LedgerError: the age of the backlog cannot be read
+        """
+        if not isinstance(topic, Topic) or not self._broker.settings.backlog_quota_check:
+            return
+        quota = await self.exceeded(topic)
+        if quota is None:
+            return
+        policy = self._policy(topic, quota)
+        if policy == HOLD:
+            raise QuotaExceededHold(_REFUSAL)
+        if policy == EXCEPTION:
+            raise QuotaExceeded(_REFUSAL)
+
+    @staticmethod
+    def _policy(topic: Topic, quota: Quota) -> str:
+        policies = topic.policies
+        return (policies.storage_quota if quota is Quota.SIZE else policies.age_quota).policy
+
+    async def run(self) -> None:
+        """Looks at all topics with quotas, one after the other."""
+        started = self._broker.io.clock.monotonic()
+        due: list[Topic] = []
+
+        def look(topic: AnyTopic) -> None:
+            if isinstance(topic, Topic) and _has_quota(topic) and slowest(topic) is not None:
+                due.append(topic)
+            else:
+                self._known_age(topic, -1)
+
+        topics: Mapping[str, AnyTopic] = self._broker.topics
+        await each(self._broker.io, "backlog quotas", list(topics.values()), look, pause=PAUSE_SECONDS)
+        for name in self._known.keys() - topics.keys():
+            del self._known[name]
+        for topic in due:
+            try:
+                await self.enforce(topic)
+            except (LedgerError, ManagedLedgerError) as error:
+                log.warning(
+                    "cannot tell how old a backlog is",
+                    extra={"topic": topic.full_name, "error": str(error)},
+                )
+            await let_others(self._broker.io.loop)
+        self.checks.add(self._broker.io.clock.monotonic() - started)
+
+    def _known_age(self, topic: AnyTopic, seconds: int) -> None:
+        known = self._known.get(topic.full_name)
+        if known is not None:
+            known.age_seconds = seconds
+        elif seconds >= 0:
+            self._known[topic.full_name] = Evictions(age_seconds=seconds)
+
+    # Acting
+
+    async def enforce(self, topic: Topic) -> None:
+        """Acts where a quota of a topic is exceeded.
+
+        :raises LedgerError: the age of its backlog cannot be read
+        """
+        await self._note_age(topic)
+        quota = await self.exceeded(topic)
+        if quota is None or topic.closing or topic.fenced:
+            return
+        policy = self._policy(topic, quota)
+        if policy != EVICTION:
+            if topic.producers:
+                log.info(
+                    "closing producers: a backlog quota is exceeded",
+                    extra={"topic": topic.full_name, "quota": quota.value, "policy": policy},
+                )
+                await topic.close_producers_in_order()
+        elif quota is Quota.SIZE:
+            self._evict_by_size(topic)
+        else:
+            await self._evict_by_time(topic)
+
+    async def _note_age(self, topic: Topic) -> None:
+        if topic.policies.age_quota.limit_seconds <= 0:
+            self._known_age(topic, -1)
+            return
+        age_ms = await self._age_ms(topic)
+        self._known_age(topic, -1 if age_ms is None else age_ms // 1000)
+
+    def _evict(self, topic: Topic, subscription: Subscription, last: Position, quota: Quota) -> int:
+        count = subscription.skip_to(last)
+        if count:
+            log.info(
+                "evicted a backlog",
+                extra={
+                    "topic": topic.full_name,
+                    "subscription": subscription.name,
+                    "quota": quota.value,
+                    "entries": count,
+                },
+            )
+        return count
+
+    def _count(self, topic: Topic, quota: Quota) -> None:
+        known = self._known.setdefault(topic.full_name, Evictions())
+        for counts in (known, self._all):
+            if quota is Quota.SIZE:
+                counts.by_size += 1
+            else:
+                counts.by_time += 1
+
+    def _evict_by_size(self, topic: Topic) -> None:
+        """Moves the subscriptions farthest behind, one after the other, to nine tenths of the quota."""
+        target = int(topic.policies.storage_quota.limit_bytes * _DOWN_TO)
+        self._count(topic, Quota.SIZE)
+        while (size := backlog_bytes(topic)) > target:
+            subscription = slowest(topic)
+            if subscription is None:
+                return
+            start = subscription.cursor.first_unconsumed()
+            last = _end_of_bytes(topic.managed_ledger.ledgers, start, size - target)
+            if not self._evict(topic, subscription, last, Quota.SIZE):
+                return
+
+    async def _evict_by_time(self, topic: Topic) -> None:
+        seconds = topic.policies.age_quota.limit_seconds
+        now_ms = self._broker.io.clock.wall_ms()
+        self._count(topic, Quota.TIME)
+        for subscription in list(topic.subscriptions.values()):
+            if not subscription.durable or not subscription.cursor.backlog():
+                continue
+            start = subscription.cursor.mark_delete
+            if self._broker.settings.precise_age_quota:
+                before_ms = now_ms - int(seconds * _DOWN_TO * 1000)
+                last = await last_published_before(topic.managed_ledger, start, before_ms)
+            else:
+                last = self._end_of_closed(topic, start, now_ms - seconds * 1000)
+            if last > start and subscription.cursor.mark_delete >= start and not subscription.closing:
+                self._evict(topic, subscription, last, Quota.TIME)
+
+    @staticmethod
+    def _end_of_closed(topic: Topic, start: Position, before_ms: int) -> Position:
+        """The end of the last ledger that was closed before a time; ``start`` if there is none behind it."""
+        last = start
+        for summary in topic.managed_ledger.ledgers:
+            if not summary.closed_ms or summary.closed_ms >= before_ms:
+                break
+            if summary.entries:
+                last = max(last, (summary.ledger_id, summary.entries - 1))
+        return last

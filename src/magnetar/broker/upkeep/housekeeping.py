@@ -1,0 +1,147 @@
+"""What a broker does now and then: statistics, retention, expiry, backlog quotas, snapshots, unused topics.
+
+Nothing here runs per topic on a timer of its own: each kind of work has one timer, and goes through its
+topics in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from magnetar.broker.flow.rates import Rate
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
+from magnetar.broker.upkeep.expiry import ExpiryCheck
+from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.opening import ManagedLedgers
+
+T = TypeVar("T")
+
+_LOOP = "loop"
+"""Among the slices: how late the loop was to fire timers."""
+
+
+class HousekeptBroker(Protocol):
+    io: Io
+    wheel: TimerWheel
+    settings: BrokerSettings
+    managed_ledgers: ManagedLedgers
+    topics: dict[str, AnyTopic]
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        broker: HousekeptBroker,
+        inactive_topics: InactiveTopicsCheck,
+        expiry: ExpiryCheck,
+        quotas: BacklogQuotas,
+    ) -> None:
+        self._broker = broker
+        self._expiry = expiry
+        self._quotas = quotas
+        self._io = broker.io
+        self._wheel = broker.wheel
+        self._inactive_topics = inactive_topics
+        self._busy: dict[BaseTopic[Any], None] = {}
+        self._timers: dict[str, Any] = {}
+        self._running: dict[str, Any] = {}
+        self.cache_hits = Rate()
+        self.cache_misses = Rate()
+
+    def start(self) -> None:
+        """From now on, until :meth:`stop`."""
+        settings = self._broker.settings
+        self._repeat("statistics", settings.stats_seconds, self._tick)
+        self._repeat("retention", settings.retention_check_seconds, self._check_retention)
+        self._repeat("deduplication", settings.deduplication_check_seconds, self._save_sequence_ids)
+        self._repeat("expiry", settings.expiry_check_seconds, self._check_expiry)
+        if settings.backlog_quota_check:
+            self._repeat("backlog quotas", settings.backlog_quota_check_seconds, self._check_quotas)
+        self._repeat("inactive topics", settings.inactive_topics_check_seconds, self._check_inactive)
+
+    def stop(self) -> None:
+        for pending in (*self._timers.values(), *self._running.values()):
+            pending.cancel()
+
+    def mark_busy(self, topic: BaseTopic[Any]) -> None:
+        """Its rates are worked out until they are 0."""
+        self._busy[topic] = None
+
+    def forget(self, topic: AnyTopic) -> None:
+        self._busy.pop(topic, None)
+
+    def longest_slices(self) -> dict[str, float]:
+        """Seconds that background work kept the loop, by kind, and that the loop was late (``loop``)."""
+        self._io.slices.note(_LOOP, self._wheel.longest_delay)
+        return self._io.slices.longest()
+
+    def _repeat(self, kind: str, seconds: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[kind] = self._wheel.schedule(seconds, run)
+            work()
+
+        self._timers[kind] = self._wheel.schedule(seconds, run)
+
+    def _start_task(self, kind: str, items: Iterable[T], work: Callable[[T], object]) -> None:
+        """In slices; skipped while the last one of its kind is not through."""
+        if kind in self._running:
+            return
+        self._start(kind, each(self._io, kind, items, work, pause=PAUSE_SECONDS))
+
+    def _start(self, kind: str, work: Any) -> None:
+        task = self._io.loop.create_task(work)
+        self._running[kind] = task
+        task.add_done_callback(lambda _done: self._running.pop(kind, None))
+
+    def _tick(self) -> None:
+        """Rates of what moved in the last window, and once more of what stopped."""
+        seconds = self._broker.settings.stats_seconds
+        cache = self._broker.managed_ledgers.cache
+        self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes
+        self.cache_misses.messages, self.cache_misses.bytes = cache.misses, cache.missed_bytes
+        self.cache_hits.tick(seconds)
+        self.cache_misses.tick(seconds)
+        self._io.slices.new_window()
+        self._io.slices.note(_LOOP, self._wheel.longest_delay)
+        self._wheel.longest_delay = 0.0
+        self._start_task("statistics", list(self._busy), self._tick_topic)
+
+    def _tick_topic(self, topic: BaseTopic[Any]) -> None:
+        if topic in self._busy and not topic.tick(self._broker.settings.stats_seconds):
+            topic.is_busy = False
+            del self._busy[topic]
+
+    def _check_retention(self) -> None:
+        ledgers = list(self._broker.managed_ledgers.opened.values())
+        self._start_task("retention", ledgers, self._check_ledger)
+
+    @staticmethod
+    def _check_ledger(ledger: ManagedLedger) -> None:
+        ledger.check_rollover()
+        ledger.trimmer.schedule()
+
+    def _save_sequence_ids(self) -> None:
+        stored = [topic for topic in self._broker.topics.values() if isinstance(topic, Topic)]
+        self._start_task("deduplication", stored, Topic.save_sequence_ids)
+
+    def _check_expiry(self) -> None:
+        if "expiry" not in self._running:
+            self._start("expiry", self._expiry.run())
+
+    def _check_quotas(self) -> None:
+        if "backlog quotas" not in self._running:
+            self._start("backlog quotas", self._quotas.run())
+
+    def _check_inactive(self) -> None:
+        kind = "inactive topics"
+        if kind not in self._running:
+            self._start(kind, self._inactive_topics.run())

@@ -1,0 +1,121 @@
+"""Deleting topics that nobody uses, where policies say so.
+
+Only topics that are loaded are looked at: nobody came for the others since the broker started, and nothing
+is known of how long they have been idle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.topic_name import TopicName
+
+log = logging.getLogger(__name__)
+
+CAUGHT_UP = "delete_when_subscriptions_caught_up"
+"""The mode in which subscriptions keep a topic only as long as they have a backlog."""
+
+
+class SweptBroker(Protocol):
+    io: Io
+    settings: BrokerSettings
+    namespaces: Namespaces
+    managed_ledgers: ManagedLedgers
+    topics: dict[str, AnyTopic]
+
+    async def delete_topic(self, topic: AnyTopic) -> None: ...
+    async def delete_schema(self, name: TopicName) -> None: ...
+    async def forget_policies(self, name: TopicName) -> None: ...
+
+
+def is_used(topic: AnyTopic, mode: str) -> bool:
+    """Whether anything keeps a topic: who is connected, its subscriptions or their backlog."""
+    if topic.producers or topic.is_awaited:
+        return True
+    if isinstance(topic, NonPersistentTopic):
+        # Its subscriptions keep nothing: only who is connected counts.
+        return topic.consumer_count() > 0
+    subscriptions = topic.subscriptions
+    if mode == CAUGHT_UP:
+        return any(s.consumers or (s.durable and s.cursor.backlog()) for s in subscriptions.values())
+    return bool(subscriptions)
+
+
+def is_due(topic: AnyTopic, now: float) -> bool:
+    """Whether a topic has not been used for as long as its policies say; takes note when it is used.
+
+    :param now: seconds of the monotonic clock
+    """
+    policy = topic.policies.inactive_topics
+    if not policy.delete or topic.closing or topic.fenced:
+        return False
+    if is_used(topic, policy.mode):
+        topic.last_active = now
+        return False
+    idle = now - topic.last_active
+    minutes = topic.policies.retention.minutes
+    retained = topic.name.persistent and (minutes < 0 or idle < minutes * 60)
+    return not retained and idle >= policy.seconds
+
+
+class InactiveTopicsCheck:
+    def __init__(self, broker: SweptBroker) -> None:
+        self._broker = broker
+
+    async def run(self) -> None:
+        """Deletes what is due; one topic after the other."""
+        due: list[AnyTopic] = []
+        clock = self._broker.io.clock
+
+        def look(topic: AnyTopic) -> None:
+            if is_due(topic, clock.monotonic()):
+                due.append(topic)
+
+        topics: Mapping[str, AnyTopic] = self._broker.topics
+        await each(self._broker.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
+        for topic in due:
+            # Somebody may have come meanwhile. From here to its closing nobody can.
+            if topics.get(topic.full_name) is topic and is_due(topic, clock.monotonic()):
+                await self._delete(topic)
+
+    async def _delete(self, topic: AnyTopic) -> None:
+        name = topic.name
+        try:
+            await self._broker.delete_topic(topic)
+            if name.partition_index < 0:
+                await self._broker.forget_policies(name)
+            elif self._broker.settings.delete_inactive_partitioned:
+                await self._delete_partitioned(name.base)
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
+            # What is left of it is found when it is loaded again.
+            log.warning(
+                "an inactive topic was not deleted", extra={"topic": topic.full_name, "error": str(error)}
+            )
+            return
+        log.info("deleted an inactive topic", extra={"topic": topic.full_name})
+
+    async def _delete_partitioned(self, name: TopicName) -> None:
+        """Deletes a partitioned topic of which no partition is left."""
+        count = await self._broker.namespaces.partitions(name)
+        for index in range(count):
+            partition = name.partition(index)
+            live = str(partition) in self._broker.topics
+            if live or await self._broker.managed_ledgers.exists(partition.path):
+                return
+        if await self._broker.namespaces.delete_partitioned(name):
+            await self._broker.delete_schema(name)
+            await self._broker.forget_policies(name)
+            log.info("deleted an inactive partitioned topic", extra={"topic": str(name)})

@@ -1,0 +1,312 @@
+"""Endpoints of namespaces: what they are, and each of their policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.http.engine.message import Request, Response, json_response, nothing
+from magnetar.http.handlers import namespaces
+from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.http.shapes import policies as shapes
+from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, truth, whole
+from magnetar.http.shapes.names import namespace_of
+
+_NEW = "/admin/v2/namespaces/{tenant}/{namespace}"
+_LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy of a namespace: three endpoints."""
+
+    path: str
+    field: str
+    """Of ``Policies``."""
+    shape: Shape
+    method: str = "POST"
+    per_cluster: bool = False
+    """The field is a map by cluster."""
+    unset: Any = None
+    """What is answered where nothing is set; None: an empty body."""
+    unset_status: int = 200
+    removable: bool = True
+    local: bool = False
+    """The field is one of ``LocalPolicies``."""
+
+
+def _object(path: str, field: str, check: Any, *, per_cluster: bool = False) -> Policy:
+    return Policy(path, field, shapes.optional(check, path), per_cluster=per_cluster)
+
+
+POLICIES: Sequence[Policy] = (
+    _object("autoSubscriptionCreation", "autoSubscriptionCreationOverride", shapes.AUTO_SUBSCRIPTIONS),
+    Policy("autoTopicCreation", "autoTopicCreationOverride", shapes.auto_topics),
+    Policy(
+        "compactionThreshold",
+        "compaction_threshold",
+        at_least(0, body(whole(64), "compactionThreshold"), "compactionThreshold must be 0 or more"),
+        "PUT",
+    ),
+    Policy("deduplication", "deduplicationEnabled", body(truth, "deduplication")),
+    Policy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        at_least(
+            0,
+            shapes.optional(whole(), "deduplicationSnapshotInterval"),
+            "interval must be greater than or equal to 0",
+        ),
+        removable=False,
+    ),
+    _object("delayedDelivery", "delayed_delivery_policies", shapes.DELAYED_DELIVERY),
+    _object("dispatchRate", "topicDispatchRate", shapes.DISPATCH_RATE, per_cluster=True),
+    _object("subscriptionDispatchRate", "subscriptionDispatchRate", shapes.DISPATCH_RATE, per_cluster=True),
+    _object("replicatorDispatchRate", "replicatorDispatchRate", shapes.DISPATCH_RATE, per_cluster=True),
+    _object("subscribeRate", "clusterSubscribeRate", shapes.SUBSCRIBE_RATE, per_cluster=True),
+    _object("publishRate", "publishMaxMessageRate", shapes.PUBLISH_RATE, per_cluster=True),
+    _object("inactiveTopicPolicies", "inactive_topic_policies", shapes.INACTIVE_TOPICS),
+    Policy(
+        "isAllowAutoUpdateSchema",
+        "is_allow_auto_update_schema",
+        body(truth, "isAllowAutoUpdateSchema"),
+        removable=False,
+    ),
+    Policy(
+        "maxConsumersPerSubscription", "max_consumers_per_subscription", cap("maxConsumersPerSubscription")
+    ),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", cap("maxConsumersPerTopic")),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", cap("maxProducersPerTopic")),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", cap("maxSubscriptionsPerTopic")),
+    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", cap("maxTopicsPerNamespace"), unset=0),
+    Policy(
+        "maxUnackedMessagesPerConsumer",
+        "max_unacked_messages_per_consumer",
+        cap("maxUnackedMessagesPerConsumer"),
+    ),
+    Policy(
+        "maxUnackedMessagesPerSubscription",
+        "max_unacked_messages_per_subscription",
+        cap("maxUnackedMessagesPerSubscription"),
+    ),
+    Policy(
+        "messageTTL",
+        "message_ttl_in_seconds",
+        at_least(0, body(whole(), "messageTTL"), "Invalid value for message TTL, message TTL must >= 0"),
+    ),
+    Policy("persistence", "persistence", shapes.persistence),
+    _object("retention", "retention_policies", shapes.RETENTION),
+    Policy(
+        "schemaCompatibilityStrategy",
+        "schema_compatibility_strategy",
+        body(choice(*shapes.STRATEGIES), "schemaCompatibilityStrategy", required=None),
+        "PUT",
+        unset="UNDEFINED",
+        removable=False,
+    ),
+    Policy(
+        "schemaAutoUpdateCompatibilityStrategy",
+        "schema_auto_update_compatibility_strategy",
+        body(choice(*shapes.AUTO_UPDATE_STRATEGIES), "schemaAutoUpdateCompatibilityStrategy"),
+        "PUT",
+        unset_status=204,
+        removable=False,
+    ),
+    Policy(
+        "schemaValidationEnforced",
+        "schema_validation_enforced",
+        body(truth, "schemaValidationEnforced"),
+        removable=False,
+    ),
+    Policy(
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+        at_least(
+            0, body(whole(), "subscriptionExpirationTime"), "Invalid value for subscription expiration time"
+        ),
+    ),
+    Policy("subscriptionTypesEnabled", "subscription_types_enabled", shapes.SUBSCRIPTION_TYPE_SET, unset=[]),
+    Policy(
+        "encryptionRequired",
+        "encryption_required",
+        body(truth, "encryptionRequired"),
+        unset=False,
+        removable=False,
+    ),
+    Policy(
+        "subscriptionAuthMode",
+        "subscription_auth_mode",
+        body(choice("None", "Prefix"), "subscriptionAuthMode"),
+        unset="None",
+        removable=False,
+    ),
+    Policy(
+        "offloadThreshold",
+        "offload_threshold",
+        shapes.only(-1, whole(64), "offloadThreshold", "Tiered storage"),
+        "PUT",
+        unset=-1,
+        removable=False,
+    ),
+    Policy(
+        "offloadThresholdInSeconds",
+        "offload_threshold_in_seconds",
+        shapes.only(-1, whole(64), "offloadThresholdInSeconds", "Tiered storage"),
+        "PUT",
+        unset=-1,
+        removable=False,
+    ),
+    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", shapes.refused("Tiered storage"), "PUT"),
+    Policy("offloadPolicies", "offload_policies", shapes.refused("Tiered storage"), removable=False),
+    Policy(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        shapes.refused("Pausing dispatch until acknowledgements are persistent"),
+        unset=False,
+    ),
+    Policy("entryFilters", "entryFilters", shapes.entry_filters),
+    Policy("resourcegroup", "resource_group_name", shapes.refused("A resource group")),
+    Policy(
+        "antiAffinity",
+        "namespaceAntiAffinityGroup",
+        shapes.anti_affinity,
+        unset_status=204,
+        local=True,
+    ),
+    Policy(
+        "persistence/bookieAffinity",
+        "bookieAffinityGroup",
+        shapes.refused("Placing copies on groups of bookies"),
+        unset_status=204,
+        local=True,
+    ),
+)
+
+
+def _getter(policy: Policy) -> Handler:
+    async def get_policy(application: Application, request: Request) -> Response:
+        namespace = namespace_of(request.variables)
+        admin = application.broker.admin.namespaces
+        found = await (admin.local_policies(namespace) if policy.local else admin.policies(namespace))
+        value = found.get(policy.field)
+        if policy.per_cluster and value is not None:
+            value = value.get(application.cluster)
+        if value is None:
+            value = policy.unset
+        return json_response(value) if value is not None else Response(policy.unset_status)
+
+    return get_policy
+
+
+async def _set(application: Application, request: Request, policy: Policy, value: Any) -> Response:
+    namespace = namespace_of(request.variables)
+    admin = application.broker.admin.namespaces
+    if policy.local:
+        await admin.set_local_policy(namespace, policy.field, value)
+    else:
+        if value is None and policy.unset is not None:
+            value = policy.unset if policy.field in _ALWAYS_THERE else None
+        await admin.set_policy(namespace, policy.field, value, per_cluster=policy.per_cluster, key=None)
+    return nothing()
+
+
+_ALWAYS_THERE = frozenset(("subscription_types_enabled", "schema_compatibility_strategy"))
+"""Fields that every namespace's record has."""
+
+
+def _setter(policy: Policy) -> Handler:
+    async def set_policy(application: Application, request: Request) -> Response:
+        return await _set(application, request, policy, policy.shape(request))
+
+    return set_policy
+
+
+def _remover(policy: Policy) -> Handler:
+    async def remove_policy(application: Application, request: Request) -> Response:
+        return await _set(application, request, policy, always(None)(request))
+
+    return remove_policy
+
+
+def _endpoint(method: str, rest: str, handler: Handler, description: str) -> Endpoint:
+    return Endpoint(method, _NEW + rest, handler, description, (_LEGACY + rest,))
+
+
+def _policy_endpoints() -> Sequence[Endpoint]:
+    rows = []
+    for policy in POLICIES:
+        rest, name = f"/{policy.path}", policy.path
+        rows.append(_endpoint("GET", rest, _getter(policy), f"{name} of a namespace"))
+        rows.append(_endpoint(policy.method, rest, _setter(policy), f"set {name} of a namespace"))
+        if policy.removable:
+            rows.append(_endpoint("DELETE", rest, _remover(policy), f"remove {name} of a namespace"))
+    return rows
+
+
+def _others() -> Sequence[Endpoint]:
+    rows = (
+        ("GET", "", namespaces.get_namespace, "policies of a namespace"),
+        ("PUT", "", namespaces.create, "create a namespace"),
+        ("DELETE", "", namespaces.delete, "delete a namespace"),
+        ("GET", "/bundles", namespaces.bundles, "how a namespace is divided"),
+        ("GET", "/backlogQuotaMap", namespaces.quotas, "backlog quotas of a namespace"),
+        ("POST", "/backlogQuota", namespaces.set_quota, "set a backlog quota"),
+        ("DELETE", "/backlogQuota", namespaces.remove_quota, "remove a backlog quota"),
+        ("DELETE", "/removeOffloadPolicies", namespaces.remove_offload, "remove offload policies"),
+        ("GET", "/replication", namespaces.replication, "clusters of a namespace"),
+        ("POST", "/replication", namespaces.set_replication, "set the clusters of a namespace"),
+        ("GET", "/allowedClusters", namespaces.allowed_clusters, "clusters a namespace may use"),
+        ("POST", "/allowedClusters", namespaces.set_allowed_clusters, "set the clusters it may use"),
+        ("GET", "/properties", namespaces.properties, "properties of a namespace"),
+        ("PUT", "/properties", namespaces.set_properties, "add properties"),
+        ("DELETE", "/properties", namespaces.clear_properties, "remove all properties"),
+        ("GET", "/property/{key}", namespaces.get_property, "a property"),
+        ("PUT", "/property/{key}/{value}", namespaces.set_property, "set a property"),
+        ("DELETE", "/property/{key}", namespaces.remove_property, "remove a property; answers its value"),
+        ("GET", "/permissions", namespaces.permissions, "who may do what"),
+        ("POST", "/permissions/{role}", namespaces.grant, "allow a role something"),
+        ("DELETE", "/permissions/{role}", namespaces.revoke, "allow a role nothing"),
+        ("GET", "/permissions/subscription", namespaces.subscription_permissions, "who may consume"),
+        (
+            "POST",
+            "/permissions/subscription/{subscription}",
+            namespaces.grant_subscription,
+            "allow roles a subscription",
+        ),
+        (
+            "DELETE",
+            "/permissions/{subscription}/{role}",
+            namespaces.revoke_subscription,
+            "take a subscription from a role",
+        ),
+        ("PUT", "/unload", namespaces.unload, "close all topics; clients come back"),
+        ("PUT", "/{bundle}/unload", namespaces.unload, "close the topics of a bundle"),
+        ("POST", "/clearBacklog", namespaces.clear_backlog, "acknowledge everything"),
+        ("POST", "/clearBacklog/{subscription}", namespaces.clear_backlog, "of one subscription"),
+        ("POST", "/{bundle}/clearBacklog", namespaces.clear_backlog, "of a bundle"),
+        ("POST", "/{bundle}/clearBacklog/{subscription}", namespaces.clear_backlog, "of both"),
+        ("POST", "/unsubscribe/{subscription}", namespaces.unsubscribe, "delete a subscription everywhere"),
+        ("POST", "/{bundle}/unsubscribe/{subscription}", namespaces.unsubscribe, "in a bundle"),
+    )
+    return [_endpoint(*row) for row in rows]
+
+
+NAMESPACES: Sequence[Endpoint] = (
+    Endpoint(
+        "GET",
+        "/admin/v2/namespaces/{tenant}",
+        namespaces.list_namespaces,
+        "list namespaces of a tenant",
+        ("/admin/namespaces/{tenant}",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/namespaces/{tenant}/{cluster}",
+        namespaces.list_legacy,
+        "list legacy namespaces of a tenant",
+    ),
+    Endpoint("GET", _NEW + "/topics", namespaces.topics, "list topics", (_LEGACY + "/destinations",)),
+    *_others(),
+    *_policy_endpoints(),
+)

@@ -1,0 +1,23 @@
+"""Where the space goes: Magnetar's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.http.engine.message import Request, Response, json_response
+from magnetar.http.routing import Application, Endpoint
+
+
+async def _report(application: Application, request: Request) -> Response:
+    return json_response(await application.broker.storage(request.query.get("namespace")))
+
+
+STORAGE: Sequence[Endpoint] = [
+    Endpoint(
+        "GET",
+        "/admin/v2/magnetar/storage",
+        _report,
+        "the disk, the ledger store, and what topics take, retain and will take",
+    ),
+]
+"""``?namespace=``: only topics of one."""

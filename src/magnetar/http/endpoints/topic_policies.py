@@ -1,0 +1,309 @@
+"""Endpoints of the policies of single topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.errors import InvalidRequest
+from magnetar.http.engine.message import Request, Response, json_response, nothing
+from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.http.shapes import policies as shapes
+from magnetar.http.shapes.fields import Shape, at_least, body, cap, choice, texts, truth, whole
+from magnetar.http.shapes.names import topic_of
+
+_DOMAINS = ("persistent", "non-persistent")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """One policy of a topic: up to three endpoints."""
+
+    path: str
+    field: str
+    """Of ``TopicPolicies``."""
+    shape: Shape
+    method: str = "POST"
+    unset: Any = None
+    """What is answered where nothing is set; None: an empty body."""
+    unset_status: int = 200
+    applied: bool = True
+    """Whether ``applied=true`` asks for what counts."""
+    removable: bool = True
+    empty_keeps: bool = False
+    """An empty body changes nothing."""
+
+
+def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
+    return at_least(0, body(whole(bits), name), reason)
+
+
+def _ttl(request: Request) -> int:
+    """:raises InvalidRequest: it is no number"""
+    try:
+        return int(request.query.get("messageTTL", "0"))
+    except ValueError:
+        raise InvalidRequest("messageTTL: a whole number is wanted") from None
+
+
+def _object(path: str, field: str, check: Any, **options: Any) -> TopicPolicy:
+    return TopicPolicy(path, field, shapes.optional(check, path), **options)
+
+
+_OFFLOAD = shapes.refused("Tiered storage")
+_PAUSE = shapes.refused("Pausing dispatch until acknowledgements are persistent")
+
+POLICIES: Sequence[TopicPolicy] = (
+    TopicPolicy(
+        "compactionThreshold",
+        "compactionThreshold",
+        _least_zero("compactionThreshold", "Invalid value for compactionThreshold", 64),
+    ),
+    TopicPolicy(
+        "deduplicationEnabled", "deduplicationEnabled", shapes.optional(truth, "deduplicationEnabled")
+    ),
+    TopicPolicy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        _least_zero("interval", "interval must be 0 or more"),
+    ),
+    _object("dispatchRate", "dispatchRate", shapes.DISPATCH_RATE, empty_keeps=True),
+    _object("subscriptionDispatchRate", "subscriptionDispatchRate", shapes.DISPATCH_RATE, empty_keeps=True),
+    _object("replicatorDispatchRate", "replicatorDispatchRate", shapes.DISPATCH_RATE, empty_keeps=True),
+    _object("subscribeRate", "subscribeRate", shapes.SUBSCRIBE_RATE, empty_keeps=True),
+    _object(
+        "publishRate", "publishRate", shapes.PUBLISH_RATE, empty_keeps=True, unset_status=204, applied=False
+    ),
+    _object("inactiveTopicPolicies", "inactiveTopicPolicies", shapes.INACTIVE_TOPICS),
+    TopicPolicy("maxConsumers", "maxConsumerPerTopic", cap("maxConsumers")),
+    TopicPolicy(
+        "maxConsumersPerSubscription",
+        "maxConsumersPerSubscription",
+        _least_zero("maxConsumersPerSubscription", "Invalid value for maxConsumersPerSubscription"),
+        unset_status=204,
+        applied=False,
+    ),
+    TopicPolicy("maxProducers", "maxProducerPerTopic", cap("maxProducers")),
+    TopicPolicy(
+        "maxSubscriptionsPerTopic",
+        "maxSubscriptionsPerTopic",
+        cap("maxSubscriptionsPerTopic"),
+        unset_status=204,
+        applied=False,
+    ),
+    TopicPolicy(
+        "maxMessageSize", "maxMessageSize", body(whole(), "maxMessageSize"), unset_status=204, applied=False
+    ),
+    TopicPolicy(
+        "maxUnackedMessagesOnConsumer",
+        "maxUnackedMessagesOnConsumer",
+        cap("maxUnackedNum"),
+    ),
+    TopicPolicy("maxUnackedMessagesOnSubscription", "maxUnackedMessagesOnSubscription", cap("maxUnackedNum")),
+    TopicPolicy("messageTTL", "messageTTLInSeconds", at_least(0, _ttl, "Invalid value for message TTL")),
+    TopicPolicy("persistence", "persistence", shapes.persistence),
+    _object("retention", "retentionPolicies", shapes.RETENTION),
+    TopicPolicy(
+        "schemaCompatibilityStrategy",
+        "schemaCompatibilityStrategy",
+        body(choice(*shapes.STRATEGIES), "schemaCompatibilityStrategy", required=None),
+        "PUT",
+    ),
+    TopicPolicy(
+        "schemaValidationEnforced",
+        "schemaValidationEnforced",
+        body(truth, "schemaValidationEnforced"),
+        unset=False,
+        removable=False,
+    ),
+    TopicPolicy(
+        "subscriptionTypesEnabled",
+        "subscriptionTypesEnabled",
+        shapes.SUBSCRIPTION_TYPE_SET,
+        unset=[],
+        applied=False,
+    ),
+    _object("autoSubscriptionCreation", "autoSubscriptionCreationOverride", shapes.AUTO_SUBSCRIPTIONS),
+    TopicPolicy("entryFilters", "entryFilters", shapes.entry_filters),
+    TopicPolicy(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        _PAUSE,
+        unset=False,
+    ),
+    TopicPolicy("replication", "replicationClusters", body(texts, "clusterIds")),
+    TopicPolicy("shadowTopics", "shadowTopics", shapes.refused("Shadowing topics"), "PUT", applied=False),
+    TopicPolicy("offloadPolicies", "offloadPolicies", _OFFLOAD),
+)
+
+
+def _everywhere(request: Request) -> bool:
+    return request.flag("isGlobal")
+
+
+def _answer(value: Any, unset: Any, status: int) -> Response:
+    if value is None:
+        value = unset
+    return json_response(value) if value is not None else Response(status)
+
+
+async def _value(application: Application, request: Request, field: str, *, applied: bool) -> Any:
+    topic = topic_of(request.variables)
+    admin = application.broker.admin.topic_policies
+    if applied and request.flag("applied"):
+        return await admin.applied(topic, field)
+    return (await admin.policies(topic, everywhere=_everywhere(request))).get(field)
+
+
+async def _change(
+    application: Application, request: Request, changes: Mapping[str, Any], field: str, key: str | None = None
+) -> Response:
+    await application.broker.admin.topic_policies.set_policy(
+        topic_of(request.variables), changes, everywhere=_everywhere(request), field=field, key=key
+    )
+    return nothing()
+
+
+def _getter(policy: TopicPolicy) -> Handler:
+    async def get_policy(application: Application, request: Request) -> Response:
+        value = await _value(application, request, policy.field, applied=policy.applied)
+        return _answer(value, policy.unset, policy.unset_status)
+
+    return get_policy
+
+
+def _setter(policy: TopicPolicy) -> Handler:
+    async def set_policy(application: Application, request: Request) -> Response:
+        value = policy.shape(request)
+        if value is None and policy.empty_keeps:
+            return nothing()
+        return await _change(application, request, {policy.field: value}, policy.field)
+
+    return set_policy
+
+
+def _remover(policy: TopicPolicy) -> Handler:
+    async def remove_policy(application: Application, request: Request) -> Response:
+        return await _change(application, request, {policy.field: None}, policy.field)
+
+    return remove_policy
+
+
+# Policies that are not one field
+
+_DELAYED = {
+    "active": "delayedDeliveryEnabled",
+    "tickTime": "delayedDeliveryTickTimeMillis",
+    "maxDeliveryDelayInMillis": "delayedDeliveryMaxDelayInMillis",
+}
+
+
+async def _get_delayed(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    admin = application.broker.admin.topic_policies
+    if request.flag("applied"):
+        return json_response(await admin.applied(topic, "delayedDelivery"))
+    own = await admin.policies(topic, everywhere=_everywhere(request))
+    if own.get("delayedDeliveryEnabled") is None or own.get("delayedDeliveryTickTimeMillis") is None:
+        return Response(200)
+    return json_response(
+        {
+            "tickTime": own["delayedDeliveryTickTimeMillis"],
+            "active": own["delayedDeliveryEnabled"],
+            "maxDeliveryDelayInMillis": own.get("delayedDeliveryMaxDelayInMillis", 0),
+        }
+    )
+
+
+async def _set_delayed(application: Application, request: Request) -> Response:
+    given = shapes.optional(shapes.DELAYED_DELIVERY, "delayedDelivery")(request) or {}
+    changes = {field: given.get(name) for name, field in _DELAYED.items()}
+    return await _change(application, request, changes, "delayedDeliveryEnabled")
+
+
+async def _remove_delayed(application: Application, request: Request) -> Response:
+    return await _change(application, request, dict.fromkeys(_DELAYED.values()), "delayedDeliveryEnabled")
+
+
+async def _get_quotas(application: Application, request: Request) -> Response:
+    found = await _value(application, request, "backLogQuotaMap", applied=True)
+    return json_response(found or {})
+
+
+async def _set_quota(application: Application, request: Request) -> Response:
+    value = shapes.quota(request)
+    kind = shapes.quota_type(request)
+    return await _change(application, request, {"backLogQuotaMap": value}, "backLogQuotaMap", kind)
+
+
+async def _remove_quota(application: Application, request: Request) -> Response:
+    kind = shapes.quota_type(request)
+    return await _change(application, request, {"backLogQuotaMap": None}, "backLogQuotaMap", kind)
+
+
+async def _get_subscription_rate(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    admin = application.broker.admin.topic_policies
+    own = await admin.policies(topic, everywhere=_everywhere(request))
+    mine = (own.get("subscriptionPolicies") or {}).get(request.variables["subscription"]) or {}
+    if mine.get("dispatchRate") is None and request.flag("applied"):
+        return json_response(await admin.applied(topic, "subscriptionDispatchRate"))
+    return _answer(mine.get("dispatchRate"), None, 200)
+
+
+async def _set_subscription_rate(application: Application, request: Request) -> Response:
+    rate = body(shapes.DISPATCH_RATE, "dispatchRate")(request)
+    changes = {"subscriptionPolicies": {"dispatchRate": rate}}
+    return await _change(
+        application, request, changes, "subscriptionPolicies", request.variables["subscription"]
+    )
+
+
+async def _remove_subscription_rate(application: Application, request: Request) -> Response:
+    changes = {"subscriptionPolicies": None}
+    return await _change(
+        application, request, changes, "subscriptionPolicies", request.variables["subscription"]
+    )
+
+
+async def _delete_all(application: Application, request: Request) -> Response:
+    await application.broker.admin.topic_policies.delete(topic_of(request.variables))
+    return nothing()
+
+
+_OTHERS = (
+    ("GET", "/delayedDelivery", _get_delayed),
+    ("POST", "/delayedDelivery", _set_delayed),
+    ("DELETE", "/delayedDelivery", _remove_delayed),
+    ("GET", "/backlogQuotaMap", _get_quotas),
+    ("POST", "/backlogQuota", _set_quota),
+    ("DELETE", "/backlogQuota", _remove_quota),
+    ("GET", "/{subscription}/dispatchRate", _get_subscription_rate),
+    ("POST", "/{subscription}/dispatchRate", _set_subscription_rate),
+    ("DELETE", "/{subscription}/dispatchRate", _remove_subscription_rate),
+    ("DELETE", "/policies", _delete_all),
+)
+
+
+def _rows() -> Sequence[tuple[str, str, Handler]]:
+    rows: list[tuple[str, str, Handler]] = list(_OTHERS)
+    for policy in POLICIES:
+        rows.append(("GET", f"/{policy.path}", _getter(policy)))
+        rows.append((policy.method, f"/{policy.path}", _setter(policy)))
+        if policy.removable:
+            rows.append(("DELETE", f"/{policy.path}", _remover(policy)))
+    return rows
+
+
+TOPIC_POLICIES: Sequence[Endpoint] = [
+    Endpoint(
+        method,
+        f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}{rest}",
+        handler,
+        f"{rest.rpartition('/')[2]} of a topic",
+        constants={"domain": domain},
+    )
+    for domain in _DOMAINS
+    for method, rest, handler in _rows()
+]

@@ -1,0 +1,1 @@
+"""HTTP on a socket: requests in, responses out."""

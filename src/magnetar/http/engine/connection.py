@@ -1,0 +1,335 @@
+"""One HTTP/1.1 connection: bytes in, requests one after another, bytes out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import h11
+
+from magnetar.http.engine.bodies import Bodies
+from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.io.interfaces import Cancellable, Io, Transport
+from magnetar.io.slices import Slice, let_others
+
+log = logging.getLogger("magnetar.http")
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds on what one client may cost."""
+
+    body_bytes: int = 8 << 20
+    bodies_bytes: int = 64 << 20
+    """Of all requests together."""
+    head_bytes: int = 8192
+    connections: int = 2048
+    request_seconds: float = 30.0
+    """From the first byte of a request to its last."""
+    idle_seconds: float = 60.0
+    """Between requests."""
+    stalled_seconds: float = 30.0
+    """Without the client taking any of an answer."""
+
+
+class Owner(Protocol):
+    """The server that a connection belongs to."""
+
+    io: Io
+    limits: HttpLimits
+    bodies: Bodies
+
+    def admit(self, connection: HttpConnection) -> bool:
+        """False when there are too many connections, or the server stops."""
+        ...
+
+    def forget(self, connection: HttpConnection) -> None: ...
+    def answer(self, request: Request) -> Coroutine[Any, Any, Response]: ...
+
+
+class HttpConnection:
+    """The protocol of one connection, as the event loop calls it (``magnetar.io.interfaces.StreamProtocol``).
+
+    Requests are answered strictly one by one: while one is being answered the socket is not read.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._loop = owner.io.loop
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=owner.limits.head_bytes)
+        self._transport: Transport | None = None
+        self._head: h11.Request | None = None
+        self._body = bytearray()
+        self._answering = False
+        self._closing = False
+        self._deadline: Cancellable | None = None
+        self._drained: Any = None
+
+    # what the event loop calls
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        if not self._owner.admit(self):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many HTTP connections")
+            return
+        self._expect(self._owner.limits.idle_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if not self._head and not self._answering:
+            self._expect(self._owner.limits.request_seconds)
+        self._read(lambda: self._http.receive_data(data))
+
+    def eof_received(self) -> bool | None:
+        """Half-closed clients still get the answer to their last request."""
+        if not self._answering:
+            return False
+        self._closing = True
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._closing = True
+        self._drop_body()
+        self._expect(None)
+        self.resume_writing()
+        self._owner.forget(self)
+
+    def pause_writing(self) -> None:
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    # what the server calls
+
+    def close_when_idle(self) -> None:
+        """Ends the connection after the request in progress, at once without one."""
+        self._closing = True
+        if not self._answering:
+            self._close()
+
+    # reading
+
+    def _read(self, feed: Callable[[], None]) -> None:
+        try:
+            feed()
+            self._take_events()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint, f"Not understood: {error}")
+
+    def _take_events(self) -> None:
+        while not self._answering:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+                return
+            if event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+                return
+            if isinstance(event, h11.Request):
+                if not self._accept_head(event):
+                    return
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > self._owner.limits.body_bytes:
+                    self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
+                    return
+                self._owner.bodies.grew(self, len(event.data))
+                if self._closing:
+                    return
+            elif isinstance(event, h11.EndOfMessage):
+                self._start_answering()
+
+    def _accept_head(self, head: h11.Request) -> bool:
+        self._head = head
+        size = len(head.target) + sum(len(name) + len(value) + 4 for name, value in head.headers)
+        if size > self._owner.limits.head_bytes:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large")
+            return False
+        for name, value in head.headers:
+            if name == b"content-length" and int(value) > self._owner.limits.body_bytes:
+                self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
+                return False
+        return True
+
+    # answering
+
+    def _start_answering(self) -> None:
+        head = self._head
+        if head is None or self._transport is None:
+            return
+        self._answering = True
+        self._expect(None)
+        self._transport.pause_reading()
+        self._owner.bodies.complete(self)
+        body, self._body = self._body, bytearray()
+        local = self._transport.get_extra_info("sockname")
+        request = _request_of(head, body, str(local[0]) if isinstance(local, tuple) else "")
+        self._loop.create_task(self._answer(request))
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            response = await self._owner.answer(request)
+        finally:
+            self._owner.bodies.gone(self)
+        if self._transport is None:
+            return
+        try:
+            await self._send(request.method, response)
+        except h11.LocalProtocolError:
+            log.exception("answer could not be written", extra={"path": request.path})
+            self._abort()
+            return
+        if self._transport is not None:
+            self._next_request()
+
+    async def _send(self, method: str, response: Response) -> None:
+        self._write(self._http.send(self._head_of(response)))
+        if response.pieces is not None and method != "HEAD":
+            await self._send_pieces(response.pieces)
+        elif response.body and method != "HEAD":
+            self._write(self._http.send(h11.Data(data=response.body)))
+        self._write(self._http.send(h11.EndOfMessage()))
+        await self._drain()
+
+    async def _send_pieces(self, pieces: Iterator[str]) -> None:
+        """Sends what ``pieces`` gives, at most a millisecond of work at a time."""
+        running = Slice(self._owner.io, "http")
+        for piece in pieces:
+            if self._transport is None:
+                return
+            if piece:
+                self._write(self._http.send(h11.Data(data=piece.encode())))
+            if running.is_over():
+                running.end()
+                await self._drain()
+                await let_others(self._loop)
+                running.begin()
+
+    def _head_of(self, response: Response) -> h11.Response:
+        headers = [
+            ("Date", http_date(self._owner.io.clock.wall_ms() // 1000)),
+            ("Server", "Magnetar"),
+            *response.headers,
+        ]
+        if response.content_type is not None:
+            headers.append(("Content-Type", response.content_type))
+        if response.pieces is None and response.status not in _BODILESS:
+            headers.append(("Content-Length", str(len(response.body))))
+        if self._closing:
+            headers.append(("Connection", "close"))
+        reason = HTTPStatus(response.status).phrase.encode()
+        return h11.Response(status_code=response.status, headers=headers, reason=reason)
+
+    def _next_request(self) -> None:
+        """Goes on with the connection, or ends it, as both sides agreed."""
+        self._answering = False
+        self._head = None
+        if self._closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            self._close()
+            return
+        self._http.start_next_cycle()
+        self._expect(self._owner.limits.idle_seconds)
+        if self._transport is not None:
+            self._transport.resume_reading()
+        self._read(lambda: None)
+
+    def refuse_body(self) -> None:
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "The bodies of all requests together are too large")
+
+    def _drop_body(self) -> None:
+        """Lets go of a body that is not complete, or will not be answered."""
+        if not self._answering:
+            self._owner.bodies.gone(self)
+        self._body = bytearray()
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answers an error outside any handler, and closes."""
+        self._closing = True
+        self._drop_body()
+        if self._transport is None:
+            return
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            response = error_response(status, reason)
+            self._write(self._http.send(self._head_of(response)))
+            if self._head is None or self._head.method != b"HEAD":
+                self._write(self._http.send(h11.Data(data=response.body)))
+        self._close()
+
+    # the transport
+
+    def _write(self, data: bytes | None) -> None:
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    async def _drain(self) -> None:
+        """Waits while the client does not take what was written; gives up on one that takes nothing."""
+        if self._drained is None or self._transport is None:
+            return
+        stalled = self._loop.call_later(self._owner.limits.stalled_seconds, self._abort)
+        try:
+            await self._drained
+        finally:
+            stalled.cancel()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Closes the connection unless something happens within that time; None: no limit."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds is not None:
+            self._deadline = self._loop.call_later(seconds, self._expired)
+
+    def _expired(self) -> None:
+        self._deadline = None
+        if self._head is None and self._http.their_state is h11.IDLE and not self._http.trailing_data[0]:
+            self._close()
+        else:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
+
+    def _close(self) -> None:
+        self._expect(None)
+        if self._transport is not None:
+            self._transport.close()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _request_of(head: h11.Request, body: bytearray, local_host: str) -> Request:
+    target = head.target.decode("ascii", "replace")
+    path, _, query = target.partition("?")
+    if not path.startswith("/"):
+        # absolute form, as to a proxy
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return Request(
+        method=head.method.decode("ascii"),
+        path=path,
+        query=dict(parse_qsl(query, keep_blank_values=True)),
+        headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
+        body=body,
+        local_host=local_host,
+    )
+
+
+def http_date(seconds: int) -> str:
+    """A date as HTTP wants it, for seconds since 1970; in English whatever the locale."""
+    at = time.gmtime(seconds)
+    return (
+        f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {at.tm_year} "
+        f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02} GMT"
+    )

@@ -1,0 +1,87 @@
+"""Which web pages may change something here.
+
+A browser lets any page send requests to any address its user can reach, that of a broker on the same machine
+included, and says in ``Origin`` where the page is from. Tools send no such header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from magnetar.http.engine.message import Request
+
+CHANGING_METHODS = frozenset({"POST", "PUT", "DELETE", "PATCH"})
+ANY = "*"
+_PORTS = {"http": 80, "https": 443}
+
+
+class Origins:
+    """Those of the broker's own addresses, and those the settings list."""
+
+    def __init__(self, own_hosts: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
+        """:param own_hosts: names and addresses of this broker beside those of the loopback interface
+
+        :param allowed: ``scheme://host[:port]``, or ``*`` for all
+        :raises ValueError: one of ``allowed`` is something else
+        """
+        self._own = frozenset(host.strip("[]").lower() for host in own_hosts if host)
+        given = tuple(allowed)
+        self._any = ANY in given
+        self._allowed = frozenset(_required(text) for text in given if text != ANY)
+
+    def refusal(self, request: Request, port: int) -> str | None:
+        """Why a request is refused; None when it is not.
+
+        :param port: the one on which this broker listens
+        """
+        origin = request.headers.get("origin")
+        if origin is None or self._any or request.method not in CHANGING_METHODS:
+            return None
+        parsed = _parsed(origin)
+        if parsed is not None and (parsed in self._allowed or self._is_own(parsed, request, port)):
+            return None
+        return (
+            f"A page of {origin[:200]!r} may not change anything here: "
+            "it is not of this broker's own address, and magnetarHttpAllowedOrigins does not list it"
+        )
+
+    def _is_own(self, origin: tuple[str, str, int], request: Request, port: int) -> bool:
+        scheme, host, origin_port = origin
+        if scheme != "http":
+            return False
+        # A page's name may be made to lead here whenever its owner likes: that it is the name which was asked
+        # for says nothing about whose it is.
+        if not (_is_loopback(host) or host in self._own or host == request.local_host.lower()):
+            return False
+        # Behind a mapped port the broker knows of its own only what the client asked for.
+        return origin_port == port or _parsed(f"http://{request.headers.get('host', '')}") == origin
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parsed(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None for what is no origin, ``null`` for one."""
+    try:
+        parts = urlsplit(text)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or scheme not in _PORTS or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+        return None
+    return scheme, host, _PORTS[scheme] if port is None else port
+
+
+def _required(text: str) -> tuple[str, str, int]:
+    parsed = _parsed(text)
+    if parsed is None:
+        raise ValueError(f"magnetarHttpAllowedOrigins: {text!r} is not scheme://host[:port], nor *")
+    return parsed

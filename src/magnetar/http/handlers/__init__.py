@@ -1,0 +1,1 @@
+"""What an endpoint asks of the broker."""

@@ -1,0 +1,111 @@
+"""Clusters, brokers, tenants, namespaces, lookup, metrics."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from magnetar.errors import BrokerError
+from magnetar.http.engine.message import Request, Response, error_response, json_response, text_response
+from magnetar.http.metrics import exposition
+from magnetar.http.metrics.rendering import render
+from magnetar.http.routing import Application
+from magnetar.http.shapes.names import cluster_of, tenant_of, topic_of
+
+
+async def list_clusters(application: Application, request: Request) -> Response:
+    return json_response(list(await application.broker.clusters()))
+
+
+async def get_cluster(application: Application, request: Request) -> Response:
+    return json_response(await application.broker.cluster(cluster_of(request.variables)))
+
+
+async def list_brokers(application: Application, request: Request) -> Response:
+    return json_response(list(application.broker.broker_ids()))
+
+
+async def list_brokers_of_cluster(application: Application, request: Request) -> Response:
+    await application.broker.cluster(cluster_of(request.variables))
+    return await list_brokers(application, request)
+
+
+async def leader(application: Application, request: Request) -> Response:
+    return json_response(application.broker.leader())
+
+
+async def internal_configuration(application: Application, request: Request) -> Response:
+    return json_response(application.broker.internal_configuration())
+
+
+async def dynamic_settings(application: Application, request: Request) -> Response:
+    """Names of settings that can be changed while the broker runs: it has none."""
+    return json_response([])
+
+
+async def dynamic_values(application: Application, request: Request) -> Response:
+    """What was changed of them."""
+    return json_response({})
+
+
+async def runtime_settings(application: Application, request: Request) -> Response:
+    return json_response(dict(application.broker.runtime_settings()))
+
+
+async def health(application: Application, request: Request) -> Response:
+    """Whatever the check meets is a server error here, also what would be a client's mistake elsewhere."""
+    if not application.broker.is_ready():
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not serve yet, or no more")
+    try:
+        await application.broker.check_health()
+    except BrokerError as error:
+        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"Health check failed: {error}")
+    return text_response("ok")
+
+
+async def ready(application: Application, request: Request) -> Response:
+    if not application.broker.is_ready():
+        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "The broker does not serve yet, or no more")
+    return text_response("ok")
+
+
+async def version(application: Application, request: Request) -> Response:
+    return text_response(application.version)
+
+
+async def list_tenants(application: Application, request: Request) -> Response:
+    return json_response(list(await application.broker.tenants()))
+
+
+async def get_tenant(application: Application, request: Request) -> Response:
+    return json_response(await application.broker.tenant(tenant_of(request.variables)))
+
+
+async def lookup(application: Application, request: Request) -> Response:
+    listener = request.query.get("listenerName") or request.headers.get("x-pulsar-listenername")
+    authoritative = request.flag("authoritative")
+    found = await application.broker.lookup(
+        topic_of(request.variables), authoritative=authoritative, listener=listener
+    )
+    if found.redirect:
+        query = f"?authoritative={'true' if authoritative else 'false'}"
+        location = f"{found.http_url}{request.path}{query}"
+        return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
+    answer = {
+        "brokerUrl": found.broker_url,
+        "brokerUrlTls": found.broker_url_tls,
+        "httpUrl": found.http_url,
+        "httpUrlTls": found.http_url_tls,
+        "nativeUrl": found.broker_url,
+        "brokerUrlSsl": "",
+    }
+    return json_response({name: value for name, value in answer.items() if value is not None})
+
+
+async def bundle(application: Application, request: Request) -> Response:
+    return text_response(await application.broker.bundle(topic_of(request.variables)))
+
+
+async def metrics(application: Application, request: Request) -> Response:
+    snapshot = await application.broker.metrics()
+    pieces = render(snapshot, application.metrics)
+    return Response(HTTPStatus.OK, content_type=exposition.CONTENT_TYPE, pieces=pieces)

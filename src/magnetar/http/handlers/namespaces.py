@@ -1,0 +1,242 @@
+"""Namespaces: lists, creation, deletion, and the policies that are maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.errors import InvalidRequest, TenantNotFound
+from magnetar.http.engine.message import Request, Response, json_response, nothing
+from magnetar.http.routing import Application
+from magnetar.http.shapes.fields import ACTIONS, body, choice, choices, string_list, text_map
+from magnetar.http.shapes.names import namespace_of, new_namespace_of, tenant_of
+from magnetar.http.shapes.policies import quota, quota_type
+
+
+async def list_namespaces(application: Application, request: Request) -> Response:
+    try:
+        return json_response(list(await application.broker.namespaces(tenant_of(request.variables))))
+    except TenantNotFound as error:
+        raise TenantNotFound("Tenant not found") from error
+
+
+async def list_legacy(application: Application, request: Request) -> Response:
+    tenant, cluster = tenant_of(request.variables), request.variables["cluster"]
+    return json_response(
+        list(await application.broker.admin.namespaces.of_tenant_and_cluster(tenant, cluster))
+    )
+
+
+async def get_namespace(application: Application, request: Request) -> Response:
+    namespace = namespace_of(request.variables)
+    return json_response(await application.broker.admin.namespaces.policies(namespace))
+
+
+async def create(application: Application, request: Request) -> Response:
+    namespace = new_namespace_of(request.variables)
+    given = body(_an_object, "policies", required=None)(request) or {}
+    await application.broker.admin.namespaces.create(namespace, given)
+    return nothing()
+
+
+def _an_object(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
+    return {key: item for key, item in value.items() if item is not None}
+
+
+async def delete(application: Application, request: Request) -> Response:
+    namespace = namespace_of(request.variables)
+    await application.broker.admin.namespaces.delete(namespace, force=request.flag("force"))
+    return nothing()
+
+
+async def _field(application: Application, request: Request, field: str) -> Any:
+    return (await application.broker.admin.namespaces.policies(namespace_of(request.variables))).get(field)
+
+
+async def bundles(application: Application, request: Request) -> Response:
+    return json_response(await _field(application, request, "bundles"))
+
+
+async def topics(application: Application, request: Request) -> Response:
+    mode = choice("PERSISTENT", "NON_PERSISTENT", "ALL")("mode", request.query.get("mode", "PERSISTENT"))
+    names = await application.broker.topics(
+        namespace_of(request.variables), mode=mode, system=request.flag("includeSystemTopic")
+    )
+    return json_response(list(names))
+
+
+# Backlog quotas
+
+
+async def quotas(application: Application, request: Request) -> Response:
+    return json_response(await _field(application, request, "backlog_quota_map") or {})
+
+
+async def set_quota(application: Application, request: Request) -> Response:
+    await application.broker.admin.namespaces.set_policy(
+        namespace_of(request.variables),
+        "backlog_quota_map",
+        quota(request),
+        per_cluster=False,
+        key=quota_type(request),
+    )
+    return nothing()
+
+
+async def remove_quota(application: Application, request: Request) -> Response:
+    await application.broker.admin.namespaces.set_policy(
+        namespace_of(request.variables),
+        "backlog_quota_map",
+        None,
+        per_cluster=False,
+        key=quota_type(request),
+    )
+    return nothing()
+
+
+async def remove_offload(application: Application, request: Request) -> Response:
+    await application.broker.admin.namespaces.set_policy(
+        namespace_of(request.variables), "offload_policies", None, per_cluster=False, key=None
+    )
+    return nothing()
+
+
+# Clusters
+
+
+async def replication(application: Application, request: Request) -> Response:
+    return json_response(await _field(application, request, "replication_clusters") or [])
+
+
+async def set_replication(application: Application, request: Request) -> Response:
+    return await _set_clusters(application, request, "replication_clusters")
+
+
+async def allowed_clusters(application: Application, request: Request) -> Response:
+    return json_response(await _field(application, request, "allowed_clusters") or [])
+
+
+async def set_allowed_clusters(application: Application, request: Request) -> Response:
+    return await _set_clusters(application, request, "allowed_clusters")
+
+
+async def _set_clusters(application: Application, request: Request, field: str) -> Response:
+    clusters = string_list(request, "clusters")
+    await application.broker.admin.namespaces.set_clusters(namespace_of(request.variables), field, clusters)
+    return Response(200)
+
+
+# Properties
+
+
+async def properties(application: Application, request: Request) -> Response:
+    return json_response(await _field(application, request, "properties") or {})
+
+
+async def _change(
+    application: Application, request: Request, field: str, changes: dict[str, Any], path: str = ""
+) -> None:
+    namespace = namespace_of(request.variables)
+    await application.broker.admin.namespaces.change_map(namespace, field, changes, path)
+
+
+async def set_properties(application: Application, request: Request) -> Response:
+    await _change(application, request, "properties", text_map("properties", request.json()))
+    return nothing()
+
+
+async def clear_properties(application: Application, request: Request) -> Response:
+    known = await _field(application, request, "properties") or {}
+    await _change(application, request, "properties", dict.fromkeys(known))
+    return nothing()
+
+
+async def get_property(application: Application, request: Request) -> Response:
+    known = await _field(application, request, "properties") or {}
+    return _value(known.get(request.variables["key"]))
+
+
+async def set_property(application: Application, request: Request) -> Response:
+    change = {request.variables["key"]: request.variables["value"]}
+    await _change(application, request, "properties", change)
+    return nothing()
+
+
+async def remove_property(application: Application, request: Request) -> Response:
+    known = await _field(application, request, "properties") or {}
+    key = request.variables["key"]
+    await _change(application, request, "properties", {key: None})
+    return _value(known.get(key))
+
+
+def _value(value: Any) -> Response:
+    if value is None:
+        return Response(200)
+    return Response(200, str(value).encode(), "application/json")
+
+
+# Permissions
+
+
+async def permissions(application: Application, request: Request) -> Response:
+    grants = await _field(application, request, "auth_policies") or {}
+    return json_response(grants.get("namespace_auth") or {})
+
+
+async def grant(application: Application, request: Request) -> Response:
+    actions = body(choices(*ACTIONS), "actions")(request)
+    change = {request.variables["role"]: actions}
+    await _change(application, request, "auth_policies", change, "namespace_auth")
+    return nothing()
+
+
+async def revoke(application: Application, request: Request) -> Response:
+    change = {request.variables["role"]: None}
+    await _change(application, request, "auth_policies", change, "namespace_auth")
+    return nothing()
+
+
+async def subscription_permissions(application: Application, request: Request) -> Response:
+    grants = await _field(application, request, "auth_policies") or {}
+    return json_response(grants.get("subscription_auth_roles") or {})
+
+
+async def grant_subscription(application: Application, request: Request) -> Response:
+    change = {request.variables["subscription"]: list(string_list(request, "roles"))}
+    await _change(application, request, "auth_policies", change, "subscription_auth_roles")
+    return nothing()
+
+
+async def revoke_subscription(application: Application, request: Request) -> Response:
+    grants = (await _field(application, request, "auth_policies") or {}).get("subscription_auth_roles") or {}
+    subscription, role = request.variables["subscription"], request.variables["role"]
+    left = [other for other in grants.get(subscription, ()) if other != role]
+    change = {subscription: left or None}
+    await _change(application, request, "auth_policies", change, "subscription_auth_roles")
+    return nothing()
+
+
+# All topics of a namespace
+
+
+async def unload(application: Application, request: Request) -> Response:
+    bundle = request.variables.get("bundle")
+    await application.broker.admin.namespaces.unload(namespace_of(request.variables), bundle)
+    return nothing()
+
+
+async def clear_backlog(application: Application, request: Request) -> Response:
+    variables = request.variables
+    await application.broker.admin.namespaces.clear_backlog(
+        namespace_of(variables), variables.get("bundle"), variables.get("subscription")
+    )
+    return nothing()
+
+
+async def unsubscribe(application: Application, request: Request) -> Response:
+    variables = request.variables
+    await application.broker.admin.namespaces.unsubscribe(
+        namespace_of(variables), variables.get("bundle"), variables["subscription"]
+    )
+    return nothing()

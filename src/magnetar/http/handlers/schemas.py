@@ -1,0 +1,74 @@
+"""Schemas of topics."""
+
+from __future__ import annotations
+
+from magnetar.errors import InvalidRequest
+from magnetar.http.engine.message import Request, Response, json_response
+from magnetar.http.routing import Application
+from magnetar.http.shapes.fields import text, text_map
+from magnetar.http.shapes.names import topic_of
+
+_ACCEPTED = 202
+
+
+async def get_schema(application: Application, request: Request) -> Response:
+    found = await application.broker.admin.schemas.get(topic_of(request.variables), None)
+    return json_response(found)
+
+
+async def get_version(application: Application, request: Request) -> Response:
+    try:
+        version = int(request.variables["version"])
+    except ValueError as error:
+        raise InvalidRequest(f"version: a number is wanted, not {request.variables['version']!r}") from error
+    found = await application.broker.admin.schemas.get(topic_of(request.variables), version)
+    return json_response(found)
+
+
+async def get_all(application: Application, request: Request) -> Response:
+    found = await application.broker.admin.schemas.versions(topic_of(request.variables))
+    return json_response({"getSchemaResponses": list(found)})
+
+
+async def metadata(application: Application, request: Request) -> Response:
+    found = await application.broker.admin.schemas.places(topic_of(request.variables))
+    return json_response(found) if found is not None else Response(200)
+
+
+async def delete(application: Application, request: Request) -> Response:
+    version = await application.broker.admin.schemas.delete(
+        topic_of(request.variables), force=request.flag("force")
+    )
+    return json_response({"version": version})
+
+
+def _payload(request: Request) -> tuple[str, str, dict[str, str]]:
+    """``PostSchemaPayload``: type, definition and properties.
+
+    :raises InvalidRequest: it is not one
+    """
+    value = request.json()
+    if not isinstance(value, dict):
+        raise InvalidRequest("an object with type, schema and properties is wanted")
+    return (
+        text("type", value.get("type")),
+        text("schema", value.get("schema") or ""),
+        text_map("properties", value.get("properties") or {}),
+    )
+
+
+async def post(application: Application, request: Request) -> Response:
+    version = await application.broker.admin.schemas.post(topic_of(request.variables), *_payload(request))
+    return json_response({"version": {"version": version}})
+
+
+async def compatibility(application: Application, request: Request) -> Response:
+    strategy = await application.broker.admin.schemas.check(topic_of(request.variables), *_payload(request))
+    return json_response({"schemaCompatibilityStrategy": strategy, "compatibility": True}, _ACCEPTED)
+
+
+async def version_of(application: Application, request: Request) -> Response:
+    version = await application.broker.admin.schemas.version_of(
+        topic_of(request.variables), *_payload(request)
+    )
+    return json_response({"version": version})

@@ -1,0 +1,413 @@
+"""What ``/metrics`` prints: Pulsar's names, labels and units, from a :class:`MetricsSnapshot`.
+
+The tables say which figure of a topic, subscription, consumer or producer becomes which metric; a figure
+of a feature that does not exist yet (throttling, offload) is printed as the zero that is true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+from magnetar.http.metrics import exposition, quotas
+from magnetar.http.metrics.exposition import Number, family, labels_text
+from magnetar.http.metrics.totals import broker_totals, namespace_totals
+from magnetar.http.services import (
+    ConsumerMetrics,
+    Histogram,
+    ManagedLedgerMetrics,
+    MetricsSnapshot,
+    ProducerMetrics,
+    SubscriptionMetrics,
+    TopicMetrics,
+)
+
+T = TypeVar("T")
+
+_PARTITION = re.compile(r"-partition-(\d+)$")
+_TOPICS_A_PIECE = 100
+_LATENCY_SUFFIXES = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
+_SIZE_SUFFIXES = ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """Which levels are printed; each is a setting of Pulsar's."""
+
+    version: str
+    topic_level: bool = True
+    consumer_level: bool = False
+    producer_level: bool = False
+    managed_ledger_level: bool = True
+    split_partition: bool = False
+
+
+TopicTable = Sequence[tuple[str, Callable[[TopicMetrics], Number]]]
+SubscriptionTable = Sequence[tuple[str, Callable[[SubscriptionMetrics], Number]]]
+ConsumerTable = Sequence[tuple[str, Callable[[ConsumerMetrics], Number]]]
+ProducerTable = Sequence[tuple[str, Callable[[ProducerMetrics], Number]]]
+LedgerTable = Sequence[tuple[str, Callable[[ManagedLedgerMetrics], Number]]]
+
+TOPIC_AND_NAMESPACE: TopicTable = (
+    ("pulsar_subscriptions_count", lambda t: t.subscription_count),
+    ("pulsar_producers_count", lambda t: t.producer_count),
+    ("pulsar_consumers_count", lambda t: t.consumer_count),
+    ("pulsar_rate_in", lambda t: float(t.rate_in)),
+    ("pulsar_rate_out", lambda t: float(t.rate_out)),
+    ("pulsar_throughput_in", lambda t: float(t.throughput_in)),
+    ("pulsar_throughput_out", lambda t: float(t.throughput_out)),
+    ("pulsar_in_bytes_total", lambda t: t.bytes_in),
+    ("pulsar_in_messages_total", lambda t: t.messages_in),
+    ("pulsar_storage_size", lambda t: t.storage_size),
+    ("pulsar_storage_logical_size", lambda t: t.storage_logical_size),
+    ("pulsar_storage_backlog_size", lambda t: t.backlog_bytes),
+    ("pulsar_storage_offloaded_size", lambda t: t.offloaded_bytes),
+    ("pulsar_storage_write_rate", lambda t: float(t.write_rate)),
+    ("pulsar_storage_read_rate", lambda t: float(t.read_rate)),
+    ("pulsar_storage_read_cache_misses_rate", lambda t: float(t.read_cache_misses_rate)),
+    ("pulsar_delayed_message_index_size_bytes", lambda t: 0),
+    ("pulsar_txn_tb_active_total", lambda t: 0),
+    ("pulsar_txn_tb_aborted_total", lambda t: 0),
+    ("pulsar_txn_tb_committed_total", lambda t: 0),
+)
+
+TOPIC_ONLY: TopicTable = (
+    ("pulsar_average_msg_size", lambda t: float(t.average_message_size)),
+    ("pulsar_msg_backlog", lambda t: t.backlog),
+    ("pulsar_storage_backlog_quota_limit", lambda t: t.backlog_quota_bytes),
+    ("pulsar_storage_backlog_quota_limit_time", lambda t: t.backlog_quota_seconds),
+    ("pulsar_storage_backlog_age_seconds", lambda t: t.backlog_age_seconds),
+    ("pulsar_publish_rate_limit_times", lambda t: t.publish_rate_limited),
+)
+
+NAMESPACE_ONLY: TopicTable = (
+    ("pulsar_out_bytes_total", lambda t: sum(s.bytes_out for s in t.subscriptions)),
+    ("pulsar_out_messages_total", lambda t: sum(s.messages_out for s in t.subscriptions)),
+    ("pulsar_consumer_msg_ack_rate", lambda t: float(sum(s.ack_rate for s in t.subscriptions))),
+    ("pulsar_subscription_delayed", lambda t: sum(s.delayed for s in t.subscriptions)),
+    ("pulsar_subscription_in_replay", lambda t: sum(s.in_replay for s in t.subscriptions)),
+)
+
+SUBSCRIPTION: SubscriptionTable = (
+    ("pulsar_subscription_back_log", lambda s: s.backlog),
+    ("pulsar_subscription_back_log_no_delayed", lambda s: s.backlog_no_delayed),
+    ("pulsar_subscription_delayed", lambda s: s.delayed),
+    ("pulsar_subscription_in_replay", lambda s: s.in_replay),
+    ("pulsar_subscription_msg_rate_redeliver", lambda s: float(s.rate_redeliver)),
+    ("pulsar_subscription_unacked_messages", lambda s: s.unacked_messages),
+    ("pulsar_subscription_blocked_on_unacked_messages", lambda s: int(s.blocked_on_unacked)),
+    ("pulsar_subscription_msg_rate_out", lambda s: float(s.rate_out)),
+    ("pulsar_subscription_msg_ack_rate", lambda s: float(s.ack_rate)),
+    ("pulsar_subscription_msg_throughput_out", lambda s: float(s.throughput_out)),
+    ("pulsar_out_bytes_total", lambda s: s.bytes_out),
+    ("pulsar_out_messages_total", lambda s: s.messages_out),
+    ("pulsar_subscription_last_expire_timestamp", lambda s: s.last_expire_ms),
+    ("pulsar_subscription_last_acked_timestamp", lambda s: s.last_acked_ms),
+    ("pulsar_subscription_last_consumed_flow_timestamp", lambda s: s.last_consumed_flow_ms),
+    ("pulsar_subscription_last_consumed_timestamp", lambda s: s.last_consumed_ms),
+    ("pulsar_subscription_last_mark_delete_advanced_timestamp", lambda s: s.last_mark_delete_advanced_ms),
+    ("pulsar_subscription_msg_rate_expired", lambda s: float(s.rate_expired)),
+    ("pulsar_subscription_total_msg_expired", lambda s: s.total_expired),
+    ("pulsar_subscription_msg_drop_rate", lambda s: float(s.drop_rate)),
+    ("pulsar_subscription_consumers_count", lambda s: s.consumer_count),
+    ("pulsar_subscription_delayed_message_index_size_bytes", lambda s: 0),
+    ("pulsar_subscription_filter_processed_msg_count", lambda s: s.filter_processed),
+    ("pulsar_subscription_filter_accepted_msg_count", lambda s: s.filter_accepted),
+    ("pulsar_subscription_filter_rejected_msg_count", lambda s: s.filter_rejected),
+    ("pulsar_subscription_filter_rescheduled_msg_count", lambda s: s.filter_rescheduled),
+)
+
+CONSUMER: ConsumerTable = (
+    ("pulsar_consumer_msg_rate_redeliver", lambda c: float(c.rate_redeliver)),
+    ("pulsar_consumer_unacked_messages", lambda c: c.unacked_messages),
+    ("pulsar_consumer_blocked_on_unacked_messages", lambda c: int(c.blocked_on_unacked)),
+    ("pulsar_consumer_msg_rate_out", lambda c: float(c.rate_out)),
+    ("pulsar_consumer_msg_ack_rate", lambda c: float(c.ack_rate)),
+    ("pulsar_consumer_msg_throughput_out", lambda c: float(c.throughput_out)),
+    ("pulsar_consumer_available_permits", lambda c: c.available_permits),
+)
+
+CONSUMER_TOTALS: ConsumerTable = (
+    ("pulsar_out_bytes_total", lambda c: c.bytes_out),
+    ("pulsar_out_messages_total", lambda c: c.messages_out),
+)
+
+PRODUCER: ProducerTable = (
+    ("pulsar_producer_msg_rate_in", lambda p: float(p.rate_in)),
+    ("pulsar_producer_msg_throughput_in", lambda p: float(p.throughput_in)),
+    ("pulsar_producer_msg_average_Size", lambda p: float(p.average_message_size)),
+)
+
+MANAGED_LEDGER: LedgerTable = (
+    ("pulsar_ml_AddEntryBytesRate", lambda m: float(m.add_entry_bytes_rate)),
+    ("pulsar_ml_AddEntryWithReplicasBytesRate", lambda m: float(m.add_entry_bytes_rate)),
+    ("pulsar_ml_AddEntryErrors", lambda m: float(m.add_entry_errors)),
+    ("pulsar_ml_AddEntryMessagesRate", lambda m: float(m.add_entry_rate)),
+    ("pulsar_ml_AddEntrySucceed", lambda m: float(m.add_entry_succeeded)),
+    ("pulsar_ml_MarkDeleteRate", lambda m: float(m.mark_delete_rate)),
+    ("pulsar_ml_NumberOfMessagesInBacklog", lambda m: float(m.backlog)),
+    ("pulsar_ml_ReadEntriesBytesRate", lambda m: float(m.read_entries_bytes_rate)),
+    ("pulsar_ml_ReadEntriesErrors", lambda m: float(m.read_entries_errors)),
+    ("pulsar_ml_ReadEntriesOpsCacheMissesRate", lambda m: float(m.read_cache_misses_rate)),
+    ("pulsar_ml_ReadEntriesRate", lambda m: float(m.read_entries_rate)),
+    ("pulsar_ml_ReadEntriesSucceeded", lambda m: float(m.read_entries_succeeded)),
+    ("pulsar_ml_StoredMessagesSize", lambda m: float(m.stored_bytes)),
+)
+
+HistogramTable = Sequence[tuple[str, tuple[str, ...], Callable[[TopicMetrics], Histogram | None]]]
+
+HISTOGRAMS: HistogramTable = (
+    ("pulsar_storage_write_latency", _LATENCY_SUFFIXES, lambda t: t.write_latency_ms),
+    ("pulsar_storage_ledger_write_latency", _LATENCY_SUFFIXES, lambda t: t.ledger_write_latency_ms),
+    ("pulsar_entry_size", _SIZE_SUFFIXES, lambda t: t.entry_size_bytes),
+)
+
+
+def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
+    """The whole text, in pieces of a few kilobytes, so that a caller can stop between them."""
+    cluster = labels_text({"cluster": snapshot.cluster})
+    version = labels_text({"cluster": snapshot.cluster, "version": options.version, "commit": "none"})
+    yield from family("pulsar_version_info", "gauge", [(version, 1)])
+    yield from _broker(snapshot, cluster)
+    yield from _connections(snapshot)
+    yield from _cache(snapshot, cluster)
+    if options.managed_ledger_level:
+        yield from _managed_ledgers(snapshot)
+    yield from _topics_count(snapshot)
+    if options.topic_level:
+        yield from _topic_level(snapshot, options)
+    else:
+        yield from _namespace_level(snapshot)
+    for name, value in snapshot.extra.items():
+        yield from family(name, "gauge", [(cluster, value)])
+
+
+def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
+    for name, value in broker_totals(snapshot.topics):
+        yield from family(name, "gauge", [(cluster, value)])
+    system, own = yield from _by_system(snapshot.topics)
+    yield from family(
+        "pulsar_broker_in_bytes_total",
+        "gauge",
+        [
+            (f'{cluster},system_topic="false"', sum(t.bytes_in for t in own)),
+            (f'{cluster},system_topic="true"', sum(t.bytes_in for t in system)),
+        ],
+    )
+    yield from family(
+        "pulsar_broker_out_bytes_total",
+        "gauge",
+        [
+            (f'{cluster},system_subscription="false"', (yield from _bytes_out(own))),
+            (f'{cluster},system_subscription="true"', (yield from _bytes_out(system))),
+        ],
+    )
+    yield from quotas.of_broker(snapshot.quotas, cluster, snapshot.started_seconds)
+    loads, lookups = snapshot.topic_load, snapshot.lookups
+    pending = snapshot.topic_loads_pending
+    yield from family("pulsar_broker_topic_load_pending_requests", "gauge", [(cluster, pending)])
+    yield from family("pulsar_broker_lookup_pending_requests", "gauge", [(cluster, lookups.pending)])
+    started = snapshot.started_seconds
+    yield from exposition.counter("pulsar_broker_lookup_answers", cluster, lookups.answers, started)
+    yield from exposition.counter("pulsar_broker_lookup_failures", cluster, lookups.failures, started)
+    yield from exposition.counter("pulsar_broker_lookup_redirects", cluster, lookups.redirects, started)
+    for name, timing in (
+        ("pulsar_broker_lookup", lookups.timing),
+        ("pulsar_broker_publish_latency", snapshot.publish_latency),
+        ("pulsar_topic_load_times", loads),
+    ):
+        yield from exposition.summary(name, cluster, timing.quantiles, timing.count, timing.total_ms)
+
+
+def _by_system(
+    topics: Sequence[TopicMetrics],
+) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
+    """Topics of the broker's own (local name begins with ``__``), and all others."""
+    system: list[TopicMetrics] = []
+    own: list[TopicMetrics] = []
+    for topic in _with_pauses(topics):
+        if topic is None:
+            yield ""
+        else:
+            (system if topic.name.rpartition("/")[2].startswith("__") else own).append(topic)
+    return system, own
+
+
+def _bytes_out(topics: Sequence[TopicMetrics]) -> Generator[str, None, int]:
+    total = 0
+    for topic in _with_pauses(topics):
+        if topic is None:
+            yield ""
+        else:
+            total += sum(sub.bytes_out for sub in topic.subscriptions)
+    return total
+
+
+def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
+    """All of them, and None now and then: whoever goes through many yields an empty piece there."""
+    for number, item in enumerate(items):
+        if number % _TOPICS_A_PIECE == 0:
+            yield None
+        yield item
+
+
+def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
+    labels = labels_text(
+        {"cluster": snapshot.cluster, "broker": snapshot.broker, "metric": "broker_connection"}
+    )
+    known = snapshot.connections
+    for name, value in (
+        ("pulsar_active_connections", known.active),
+        ("pulsar_connection_closed_total_count", known.closed),
+        ("pulsar_connection_create_fail_count", known.handshakes_failed),
+        ("pulsar_connection_create_success_count", known.handshakes_succeeded),
+        ("pulsar_connection_created_total_count", known.created),
+    ):
+        yield from family(name, "gauge", [(labels, value)])
+
+
+def _cache(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
+    cache = snapshot.cache
+    values: Sequence[tuple[str, Number]] = (
+        ("pulsar_ml_count", snapshot.managed_ledger_count),
+        ("pulsar_ml_cache_used_size", cache.used_bytes),
+        ("pulsar_ml_cache_entries", cache.entries),
+        ("pulsar_ml_cache_inserted_entries_total", cache.inserted_total),
+        ("pulsar_ml_cache_evicted_entries_total", cache.evicted_total),
+        ("pulsar_ml_cache_evictions", cache.evictions),
+        ("pulsar_ml_cache_hits_rate", float(cache.hits_rate)),
+        ("pulsar_ml_cache_hits_throughput", float(cache.hits_throughput)),
+        ("pulsar_ml_cache_misses_rate", float(cache.misses_rate)),
+        ("pulsar_ml_cache_misses_throughput", float(cache.misses_throughput)),
+    )
+    for name, value in values:
+        yield from family(name, "gauge", [(cluster, value)])
+
+
+def _managed_ledgers(snapshot: MetricsSnapshot) -> Iterator[str]:
+    rows = [
+        (labels_text({"cluster": snapshot.cluster, "namespace": f"{item.namespace}/persistent"}), item)
+        for item in snapshot.managed_ledgers
+    ]
+    for name, figure in MANAGED_LEDGER:
+        yield from family(name, "gauge", ((labels, figure(item)) for labels, item in rows))
+
+
+def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for topic in _with_pauses(snapshot.topics):
+        if topic is None:
+            yield ""
+        else:
+            counts[topic.namespace] = counts.get(topic.namespace, 0) + 1
+    samples = [
+        (labels_text({"cluster": snapshot.cluster, "namespace": namespace}), count)
+        for namespace, count in counts.items()
+    ]
+    yield from family("pulsar_topics_count", "gauge", samples)
+
+
+def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
+    rows: list[tuple[str, TopicMetrics]] = []
+    for topic in _with_pauses(snapshot.topics):
+        if topic is None:
+            yield ""
+        else:
+            rows.append((_topic_labels(snapshot.cluster, topic, options), topic))
+    for name, figure in (*TOPIC_AND_NAMESPACE, *TOPIC_ONLY):
+        yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
+    yield from _histograms(rows)
+    yield from quotas.evictions(rows)
+    yield from _subscriptions(rows, options)
+    if options.producer_level:
+        yield from _producers(rows)
+
+
+def _topic_labels(cluster: str, topic: TopicMetrics, options: MetricsOptions) -> str:
+    labels = {"cluster": cluster, "namespace": topic.namespace, "topic": topic.name}
+    if options.split_partition:
+        found = _PARTITION.search(topic.name)
+        if found:
+            labels["topic"] = topic.name[: found.start()]
+        labels["partition"] = found.group(1) if found else "-1"
+    return labels_text(labels)
+
+
+TopicRows = Sequence[tuple[str, TopicMetrics]]
+
+
+def _histograms(rows: TopicRows) -> Iterator[str]:
+    for name, suffixes, figure in HISTOGRAMS:
+        known: list[tuple[str, Histogram]] = []
+        for row in _with_pauses(rows):
+            if row is None:
+                yield ""
+            elif (found := figure(row[1])) is not None:
+                known.append((row[0], found))
+        overflow = "le_overflow" if name == "pulsar_entry_size" else "overflow"
+        for index, suffix in enumerate((*(f"le_{text}" for text in suffixes), overflow)):
+            samples = ((labels, found.counts[index]) for labels, found in known)
+            yield from family(f"{name}_{suffix}", "gauge", samples)
+        yield from family(f"{name}_count", "gauge", ((labels, sum(h.counts)) for labels, h in known))
+        yield from family(f"{name}_sum", "gauge", ((labels, h.total) for labels, h in known))
+
+
+def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
+    subs: list[tuple[str, SubscriptionMetrics]] = []
+    for labels, topic in rows:
+        yield ""
+        subs += [(f"{labels},{labels_text({'subscription': sub.name})}", sub) for sub in topic.subscriptions]
+    consumers = [
+        (f"{labels},{_consumer_labels(consumer)}", consumer)
+        for labels, sub in subs
+        for consumer in sub.consumers
+        if options.consumer_level
+    ]
+    totals = dict(CONSUMER_TOTALS)
+    for name, figure in SUBSCRIPTION:
+        of_subs = ((labels, figure(sub)) for labels, sub in subs)
+        of_all = ((labels, totals[name](c)) for labels, c in consumers) if name in totals else ()
+        yield from family(name, "gauge", chain(of_subs, of_all))
+    for name in ("msg", "bytes"):
+        throttled = (
+            (f'{labels},reason="{reason}"', 0)
+            for labels, _ in subs
+            for reason in ("subscription", "topic", "broker")
+        )
+        yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
+    if options.consumer_level:
+        for name, of_consumer in CONSUMER:
+            yield from family(name, "gauge", ((labels, of_consumer(c)) for labels, c in consumers))
+
+
+def _consumer_labels(consumer: ConsumerMetrics) -> str:
+    return labels_text({"consumer_name": consumer.name, "consumer_id": str(consumer.consumer_id)})
+
+
+def _producers(rows: TopicRows) -> Iterator[str]:
+    producers = [
+        (
+            f"{labels}," + labels_text({"producer_name": item.name, "producer_id": str(item.producer_id)}),
+            item,
+        )
+        for labels, topic in rows
+        for item in topic.producers
+    ]
+    for name, figure in PRODUCER:
+        yield from family(name, "gauge", ((labels, figure(item)) for labels, item in producers))
+
+
+def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
+    rows = [
+        (labels_text({"cluster": snapshot.cluster, "namespace": total.namespace}), total)
+        for total in namespace_totals(snapshot.topics)
+    ]
+    for name, figure in (*TOPIC_AND_NAMESPACE, *NAMESPACE_ONLY):
+        yield from family(name, "gauge", ((labels, figure(total)) for labels, total in rows))
+    backlog = ((f'{labels},remote_cluster="local"', total.backlog) for labels, total in rows)
+    yield from family("pulsar_msg_backlog", "gauge", backlog)
+    yield from _histograms(rows)
+    yield from quotas.evictions(rows)

@@ -1,0 +1,1 @@
+"""JSON and paths as Pulsar writes them, read and made."""

@@ -1,0 +1,202 @@
+"""What the bodies of requests may look like: each shape turns JSON into what is stored, or refuses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from magnetar.errors import InvalidRequest, PreconditionFailed
+from magnetar.http.engine.message import Request
+
+ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
+"""What a role may be allowed."""
+
+EMPTY = "The request entity cannot be empty."
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?")
+_TRUTHS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+Shape = Callable[[Request], Any]
+"""The value of a request's body; None removes what is set.
+
+:raises InvalidRequest: it has another shape
+:raises PreconditionFailed: it is out of range
+"""
+
+Check = Callable[[str, Any], Any]
+"""Checks one JSON value; the text names it for the message."""
+
+
+def whole(bits: int = 32) -> Check:
+    def check(name: str, value: Any) -> int:
+        given = _number_of(value, int)
+        if type(given) is float and isfinite(given):
+            given = int(given)
+        if type(given) is not int:
+            raise InvalidRequest(f"{name}: a whole number is wanted, not {value!r}")
+        if not -(1 << bits - 1) <= given < 1 << bits - 1:
+            raise InvalidRequest(f"{name}: a number of {bits} bits is wanted, not {given}")
+        return given
+
+    return check
+
+
+def number(name: str, value: Any) -> float:
+    given = _number_of(value, float)
+    if type(given) not in (int, float):
+        raise InvalidRequest(f"{name}: a number is wanted, not {value!r}")
+    return float(given)
+
+
+def _number_of(value: Any, kind: type[int] | type[float]) -> Any:
+    """A text that is a number as that number: Pulsar's interface takes either. Others as they are."""
+    if not isinstance(value, str):
+        return value
+    written = _WHOLE if kind is int else _NUMBER
+    return kind(value) if written.fullmatch(value.strip()) else value
+
+
+def truth(name: str, value: Any) -> bool:
+    """Numbers and texts stand for truth values as in Pulsar's interface."""
+    given = _TRUTHS.get(value, value) if isinstance(value, str) else value
+    if type(given) not in (bool, int):
+        raise InvalidRequest(f"{name}: true or false is wanted, not {value!r}")
+    return bool(given)
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name}: a text is wanted, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{name}: {value!r} has half a character") from error
+    return value
+
+
+def choice(*choices: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if value not in choices:
+            raise InvalidRequest(f"{name}: one of {', '.join(choices)} is wanted, not {value!r}")
+        return str(value)
+
+    return check
+
+
+def texts(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise InvalidRequest(f"{name}: a list is wanted, not {value!r}")
+    return list(dict.fromkeys(text(name, item) for item in value))
+
+
+def choices(*known: str) -> Check:
+    """A set of known names, in the order of the table."""
+
+    def check(name: str, value: Any) -> list[str]:
+        given = texts(name, value)
+        for item in given:
+            choice(*known)(name, item)
+        return [item for item in known if item in given]
+
+    return check
+
+
+def text_map(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{name}: an object of texts is wanted, not {value!r}")
+    return {text(name, key): text(name, item) for key, item in value.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of an object. A default of None: it is left out when absent."""
+
+    check: Check
+    default: Any = None
+
+
+def fields(table: Mapping[str, Field]) -> Check:
+    """An object; fields that are not in the table are left aside, null is as absent."""
+
+    def check(name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
+        found: dict[str, Any] = {}
+        for key, field in table.items():
+            given = value.get(key)
+            kept = field.default if given is None else field.check(f"{name}.{key}", given)
+            if kept is not None:
+                found[key] = kept
+        return found
+
+    return check
+
+
+def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
+    """A body that has to pass a check.
+
+    :param required: the reason that an empty body is refused with; None: it removes what is set
+    """
+
+    def shape(request: Request) -> Any:
+        if not request.has_value:
+            if required is not None:
+                raise InvalidRequest(required)
+            return None
+        return check(name, request.json())
+
+    return shape
+
+
+def bare_text(request: Request, name: str) -> str:
+    """A text, as JSON or bare, as Pulsar's clients send some. :raises InvalidRequest: it is no text"""
+    try:
+        given = request.body.decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{name}: a text is wanted") from error
+    return text(name, request.json()) if given.startswith('"') else given
+
+
+def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
+    """A number that is not below ``lowest``; else refused with ``reason``."""
+
+    def checked(request: Request) -> Any:
+        value = shape(request)
+        if value is not None and value < lowest:
+            raise PreconditionFailed(reason)
+        return value
+
+    return checked
+
+
+def cap(name: str) -> Shape:
+    """A whole number from 0 on."""
+    return at_least(0, body(whole(), name), f"{name} must be 0 or more")
+
+
+def always(value: Any) -> Shape:
+    """The same whatever the body says."""
+    return lambda _request: value
+
+
+def message_position(value: Any, name: str = "messageId") -> tuple[int, int]:
+    """Ledger and entry id of a message id.
+
+    :raises InvalidRequest: it is none
+    """
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{name}: an object with ledgerId and entryId is wanted, not {value!r}")
+    ledger_id, entry_id = value.get("ledgerId", 0), value.get("entryId", 0)
+    return whole(64)(f"{name}.ledgerId", ledger_id), whole(64)(f"{name}.entryId", entry_id)
+
+
+def string_list(request: Request, name: str) -> Sequence[str]:
+    """A body that is a list of texts. :raises InvalidRequest: it is something else"""
+    return texts(name, request.json())

@@ -1,0 +1,204 @@
+"""The bodies of policies; namespaces and topics share them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.errors import InvalidRequest, NotSupported, PreconditionFailed
+from magnetar.http.engine.message import Request
+from magnetar.http.shapes.fields import (
+    Check,
+    Field,
+    Shape,
+    bare_text,
+    body,
+    choice,
+    choices,
+    fields,
+    number,
+    text,
+    truth,
+    whole,
+)
+
+QUOTA_TYPES = ("destination_storage", "message_age")
+SUBSCRIPTION_TYPES = ("Exclusive", "Failover", "Key_Shared", "Shared")
+STRATEGIES = (
+    "UNDEFINED",
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+AUTO_UPDATE_STRATEGIES = (
+    "AutoUpdateDisabled",
+    "Backward",
+    "Forward",
+    "Full",
+    "AlwaysCompatible",
+    "BackwardTransitive",
+    "ForwardTransitive",
+    "FullTransitive",
+)
+
+_INT, _LONG = whole(), whole(64)
+
+RETENTION = fields({"retentionTimeInMinutes": Field(_INT, 0), "retentionSizeInMB": Field(_LONG, 0)})
+DISPATCH_RATE = fields(
+    {
+        "dispatchThrottlingRateInMsg": Field(_INT, 0),
+        "dispatchThrottlingRateInByte": Field(_LONG, 0),
+        "relativeToPublishRate": Field(truth, False),
+        "ratePeriodInSecond": Field(_INT, 0),
+    }
+)
+PUBLISH_RATE = fields(
+    {"publishThrottlingRateInMsg": Field(_INT, -1), "publishThrottlingRateInByte": Field(_LONG, -1)}
+)
+SUBSCRIBE_RATE = fields(
+    {"subscribeThrottlingRatePerConsumer": Field(_INT, -1), "ratePeriodInSecond": Field(_INT, 30)}
+)
+INACTIVE_TOPICS = fields(
+    {
+        "inactiveTopicDeleteMode": Field(
+            choice("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+        ),
+        "maxInactiveDurationSeconds": Field(_INT, 0),
+        "deleteWhileInactive": Field(truth, False),
+    }
+)
+DELAYED_DELIVERY = fields(
+    {
+        "tickTime": Field(_LONG, 0),
+        "active": Field(truth, False),
+        "maxDeliveryDelayInMillis": Field(_LONG, 0),
+    }
+)
+PERSISTENCE = fields(
+    {
+        "bookkeeperEnsemble": Field(_INT, 2),
+        "bookkeeperWriteQuorum": Field(_INT, 2),
+        "bookkeeperAckQuorum": Field(_INT, 2),
+        "managedLedgerMaxMarkDeleteRate": Field(number, 0.0),
+        "managedLedgerStorageClassName": Field(text),
+    }
+)
+AUTO_SUBSCRIPTIONS = fields({"allowAutoSubscriptionCreation": Field(truth, False)})
+_AUTO_TOPICS = fields(
+    {
+        "allowAutoTopicCreation": Field(truth, False),
+        "topicType": Field(text),
+        "defaultNumPartitions": Field(_INT),
+    }
+)
+_QUOTA = fields(
+    {
+        "limit": Field(_LONG),
+        "limitSize": Field(_LONG),
+        "limitTime": Field(_INT, 0),
+        "policy": Field(choice("producer_request_hold", "producer_exception", "consumer_backlog_eviction")),
+    }
+)
+_FILTERS = fields({"entryFilterNames": Field(text)})
+
+
+def optional(check: Check, name: str) -> Shape:
+    """An empty body removes what is set."""
+    return body(check, name, required=None)
+
+
+def auto_topics(request: Request) -> Any:
+    """:raises PreconditionFailed: type and number of partitions do not go together"""
+    value = optional(_AUTO_TOPICS, "autoTopicCreationOverride")(request)
+    if value is None or not value["allowAutoTopicCreation"]:
+        return value
+    kind, count = value.get("topicType"), value.get("defaultNumPartitions")
+    wrong = None
+    if kind not in ("partitioned", "non-partitioned"):
+        wrong = f"Unknown topic type [{kind}]"
+    elif kind == "partitioned" and count is None:
+        wrong = "[defaultNumPartitions] cannot be null when the type is partitioned."
+    elif kind == "partitioned" and count < 1:
+        wrong = "[defaultNumPartitions] cannot be less than 1 for partition type."
+    elif kind == "non-partitioned" and count is not None:
+        wrong = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+    if wrong is not None:
+        raise PreconditionFailed(
+            f"Invalid configuration for autoTopicCreationOverride. the detail is {wrong}"
+        )
+    return value
+
+
+def quota(request: Request) -> Any:
+    """:raises InvalidRequest: it has no policy, or the policy does not go with the limits"""
+    value = body(_QUOTA, "backlogQuota")(request)
+    limit = value.get("limitSize", value.get("limit", 0))
+    value.update(limit=limit, limitSize=limit)
+    if "policy" not in value:
+        raise InvalidRequest(
+            "Set backlog quota failed because the data validation failed. the attribute policy cannot be null"
+        )
+    return value
+
+
+def quota_type(request: Request) -> str:
+    """:raises InvalidRequest: there is no such type"""
+    kind = request.query.get("backlogQuotaType") or QUOTA_TYPES[0]
+    return str(choice(*QUOTA_TYPES)("backlogQuotaType", kind))
+
+
+def persistence(request: Request) -> Any:
+    return body(PERSISTENCE, "persistence", required="persistence policies should not be null")(request)
+
+
+def refused(what: str) -> Shape:
+    """A policy that this release cannot honour.
+
+    :raises NotSupported: always
+    """
+
+    def shape(_request: Request) -> Any:
+        raise NotSupported(f"{what} is not supported by this broker yet")
+
+    return shape
+
+
+def only(allowed: Any, check: Check, name: str, what: str) -> Shape:
+    """A policy of which this release can honour one value.
+
+    :raises NotSupported: another value
+    """
+
+    def shape(request: Request) -> Any:
+        value = body(check, name)(request)
+        if value != allowed:
+            return refused(what)(request)
+        return value
+
+    return shape
+
+
+def entry_filters(request: Request) -> Any:
+    """:raises InvalidRequest: none is named, or one that this broker does not have (it has none)"""
+    names = body(_FILTERS, "entryFilters")(request).get("entryFilterNames", "")
+    first = next((name.strip() for name in names.split(",") if name.strip()), None)
+    if first is None:
+        raise InvalidRequest(
+            "entryFilterNames can't be empty. To remove entry filters use the remove method."
+        )
+    raise InvalidRequest(f"Entry filter '{first}' not found")
+
+
+def anti_affinity(request: Request) -> Any:
+    """:raises PreconditionFailed: no group is named"""
+    group = bare_text(request, "antiAffinityGroup")
+    if not group:
+        raise PreconditionFailed("antiAffinityGroup can't be empty")
+    return group
+
+
+SUBSCRIPTION_TYPE_SET: Shape = body(choices(*SUBSCRIPTION_TYPES), "subscriptionTypesEnabled")

@@ -1,0 +1,115 @@
+"""An entry as an answer: its payload is the body, everything else is in headers, as in Pulsar."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from magnetar.errors import PersistenceFailure
+from magnetar.http.engine.message import JSON_TYPE, Response
+from magnetar.protocol.compression import decompress
+from magnetar.protocol.errors import ProtocolError
+from magnetar.protocol.metadata import Entry, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import CompressionType
+
+
+def response_of(position: tuple[int, int], stored: bytes) -> Response:
+    """What is answered for an entry.
+
+    :raises PersistenceFailure: it cannot be parsed
+    """
+    try:
+        entry = parse_entry(stored)
+        metadata = entry.metadata
+        payload = bytes(entry.payload)
+        if metadata.compression != CompressionType.NONE and not metadata.encryption_keys:
+            payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
+    except ProtocolError as error:
+        raise PersistenceFailure(
+            f"What is stored at {position[0]}:{position[1]} cannot be read: {error}"
+        ) from error
+    headers = [("X-Pulsar-Message-ID", f"{position[0]}:{position[1]}"), *_headers(entry)]
+    return Response(200, payload, JSON_TYPE, [(name, _printable(value)) for name, value in headers])
+
+
+def _printable(value: str) -> str:
+    """A header has no line ends, and nothing but Latin-1."""
+    return "".join(c if " " <= c < "\x7f" or "\xa0" <= c <= "\xff" else "?" for c in value)
+
+
+def _headers(entry: Entry) -> Iterator[tuple[str, str]]:
+    metadata = entry.metadata
+    if entry.broker_metadata is not None:
+        if entry.broker_metadata.HasField("broker_timestamp"):
+            yield "X-Pulsar-Broker-Entry-METADATA-timestamp", iso(entry.broker_metadata.broker_timestamp)
+        if entry.broker_metadata.HasField("index"):
+            yield "X-Pulsar-Broker-Entry-METADATA-index", str(entry.broker_metadata.index)
+    properties = {pair.key: pair.value for pair in metadata.properties}
+    yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
+    for name, field in _TIMES:
+        if metadata.HasField(field):
+            yield f"X-Pulsar-{name}", iso(getattr(metadata, field))
+    if metadata.HasField("num_messages_in_batch"):
+        yield "X-Pulsar-num-batch-message", str(metadata.num_messages_in_batch)
+        yield "X-Pulsar-batch-size", str(metadata.ByteSize())
+    yield "X-Pulsar-Is-Encrypted", "true" if metadata.encryption_keys else "false"
+    for name, field in _PLAIN:
+        value = getattr(metadata, field)
+        if metadata.HasField(field) and value is not False:
+            yield f"X-Pulsar-{name}", str(value).lower() if isinstance(value, bool) else str(value)
+    if metadata.compression != CompressionType.NONE:
+        yield "X-Pulsar-compression", CompressionType.Name(metadata.compression)
+        yield "X-Pulsar-uncompressed-size", str(metadata.uncompressed_size)
+    for name, field in _BYTES:
+        if metadata.HasField(field):
+            yield f"X-Pulsar-Base64-{name}", b64encode(getattr(metadata, field)).decode()
+    for key in metadata.encryption_keys:
+        yield "X-Pulsar-Base64-encryption-keys", b64encode(key.SerializeToString()).decode()
+    for cluster in metadata.replicate_to:
+        yield "X-Pulsar-replicated-to", cluster
+
+
+_LAST_MS = 253_402_300_799_999
+
+_TIMES = (
+    ("publish-time", "publish_time"),
+    ("event-time", "event_time"),
+    ("deliver-at-time", "deliver_at_time"),
+)
+_PLAIN = (
+    ("producer-name", "producer_name"),
+    ("sequence-id", "sequence_id"),
+    ("highest-sequence-id", "highest_sequence_id"),
+    ("partition-key", "partition_key"),
+    ("partition-key-b64-encoded", "partition_key_b64_encoded"),
+    ("null-value", "null_value"),
+    ("null-partition-key", "null_partition_key"),
+    ("replicated-from", "replicated_from"),
+    ("encryption-algo", "encryption_algo"),
+    ("uuid", "uuid"),
+    ("chunk-id", "chunk_id"),
+    ("num-chunks-from-msg", "num_chunks_from_msg"),
+    ("total-chunk-msg-size", "total_chunk_msg_size"),
+    ("marker-type", "marker_type"),
+)
+"""Headers and the fields they come from."""
+
+_BYTES = (
+    ("schema-version", "schema_version"),
+    ("ordering-key", "ordering_key"),
+    ("encryption-param", "encryption_param"),
+)
+
+
+def iso(milliseconds: int) -> str:
+    """A time as Java prints it: milliseconds only where there are some.
+
+    What lies behind the year 9999 (producers may say anything) stays a number.
+    """
+    if milliseconds > _LAST_MS:
+        return str(milliseconds)
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    text = at.isoformat(timespec="milliseconds" if milliseconds % 1000 else "seconds")
+    return text.replace("+00:00", "Z")

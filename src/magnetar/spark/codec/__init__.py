@@ -1,0 +1,1 @@
+"""Columns and bytes: what messages hold, as Spark's values and back."""

@@ -1,0 +1,169 @@
+"""From the content of a message to a value, for each type of schema."""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import io
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+
+from magnetar.spark.codec.avro_types import plain, without_null
+from magnetar.spark.codec.schemas import Definition
+
+__all__ = ["BAD_VALUES", "Decoder", "decoder_of"]
+
+Decoder = Callable[[bytes], Any]
+"""Raises one of ``BAD_VALUES`` where the content does not fit the schema."""
+
+BAD_VALUES = (ValueError, TypeError, LookupError, EOFError, struct.error, ArithmeticError)
+
+_EPOCH_DAY_MS = 86_400_000
+
+
+def decoder_of(written: Definition, wanted: Definition) -> Decoder:
+    """:param written: the schema the message was written with; :param wanted: that of the columns"""
+    if wanted.kind == "AVRO":
+        return _avro(written if written.kind == "AVRO" else wanted, wanted)
+    if wanted.kind == "JSON":
+        return _json(json.loads(wanted.text))
+    return _PRIMITIVES[wanted.kind]
+
+
+def _avro(written: Definition, wanted: Definition) -> Decoder:
+    writer = fastavro.parse_schema(plain(json.loads(written.text)))
+    reader = fastavro.parse_schema(plain(json.loads(wanted.text)))
+    same = written.text == wanted.text
+    read = fastavro.schemaless_reader
+
+    def decode(data: bytes) -> Any:
+        stream = io.BytesIO(data)
+        value = read(stream, writer, None if same else reader)
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes more than the record has")
+        return value
+
+    return decode
+
+
+def _json(definition: Any) -> Decoder:
+    convert = _from_json(definition, {})
+
+    def decode(data: bytes) -> Any:
+        value = json.loads(data)
+        return value if convert is None else convert(value)
+
+    return decode
+
+
+_Convert = Callable[[Any], Any]
+
+
+def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
+    """What has to be done to a parsed value; None: nothing, Arrow checks it."""
+    if isinstance(definition, list):
+        inner = _from_json(without_null(definition, "value"), names)
+        return None if inner is None else lambda value: None if value is None else inner(value)
+    if isinstance(definition, str):
+        return (
+            _check_text
+            if definition == "string"
+            else _bytes
+            if definition == "bytes"
+            else names.get(definition)
+        )
+    kind, logical = definition["type"], definition.get("logicalType")
+    if logical == "decimal":
+        return lambda value: decimal.Decimal(str(value))
+    if logical in ("timestamp-millis", "local-timestamp-millis"):
+        return lambda value: int(value) * 1000
+    if kind == "array":
+        each = _from_json(definition["items"], names)
+        return None if each is None else lambda value: [each(item) for item in value]
+    if kind == "map":
+        content = _from_json(definition["values"], names)
+        return None if content is None else lambda value: {key: content(item) for key, item in value.items()}
+    if kind == "record":
+        found: _Convert | None = _record(definition, names)
+    elif kind in ("enum", "fixed"):
+        found = _check_text if kind == "enum" else _bytes
+    else:
+        return _from_json(kind, names)
+    names[definition["name"]] = found
+    return found
+
+
+def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
+    parts = {each["name"]: _from_json(each["type"], names) for each in definition["fields"]}
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError("no object")
+        found = {}
+        for name, part in parts.items():
+            content = value.get(name)
+            found[name] = content if part is None or content is None else part(content)
+        return found
+
+    return convert
+
+
+def _check_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    return base64.b64decode(_check_text(value), validate=True)
+
+
+def _number(form: str) -> Decoder:
+    unpack = struct.Struct(form).unpack
+
+    def decode(data: bytes) -> Any:
+        return unpack(data)[0]
+
+    return decode
+
+
+_long = _number(">q")
+
+
+def _boolean(data: bytes) -> bool:
+    if data not in (b"\0", b"\1"):
+        raise ValueError("neither 0 nor 1")
+    return data == b"\1"
+
+
+def _instant(data: bytes) -> int:
+    seconds, nanos = struct.unpack(">qi", data)
+    return int(seconds * 1_000_000 + nanos // 1000)
+
+
+def _date_time(data: bytes) -> int:
+    day, nanos = struct.unpack(">qq", data)
+    return int(day * _EPOCH_DAY_MS * 1000 + nanos // 1000)
+
+
+_PRIMITIVES: dict[str, Decoder] = {
+    "NONE": bytes,
+    "BYTES": bytes,
+    "STRING": lambda data: data.decode(),
+    "BOOLEAN": _boolean,
+    "INT8": _number(">b"),
+    "INT16": _number(">h"),
+    "INT32": _number(">i"),
+    "INT64": _long,
+    "FLOAT": _number(">f"),
+    "DOUBLE": _number(">d"),
+    "DATE": lambda data: _long(data) // _EPOCH_DAY_MS,
+    "TIMESTAMP": lambda data: _long(data) * 1000,
+    "INSTANT": _instant,
+    "LOCAL_DATE": _long,
+    "LOCAL_DATE_TIME": _date_time,
+}

@@ -1,0 +1,214 @@
+"""Contents of messages by a schema: AVRO and JSON records, and primitives as official clients write them."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magnetar.spark.codec.avro_types import plain, without_null
+from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.codec.schemas import Definition
+from magnetar.spark.errors import InvalidRows
+
+__all__ = ["Encode", "encoder_of"]
+
+Encode = Callable[[pa.RecordBatch], pa.Array]
+"""One content for each row; null where the message has none."""
+
+_Convert = Callable[[Any], Any]
+_EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_DAY = datetime.date(1970, 1, 1)
+_MICRO = datetime.timedelta(microseconds=1)
+_DAY_MS = 86_400_000
+_DAY_MICROS = _DAY_MS * 1000
+_BAD = (TypeError, ValueError, OverflowError, LookupError, ArithmeticError)
+
+_FIXED = {"INT8": "i1", "INT16": ">i2", "INT32": ">i4", "INT64": ">i8", "FLOAT": ">f4", "DOUBLE": ">f8"}
+
+
+def encoder_of(definition: Definition, names: Sequence[str]) -> Encode:
+    """:param names: the columns of the content"""
+    if definition.kind == "AVRO":
+        return _avro(definition.text, names)
+    if definition.kind == "JSON":
+        return _json(definition.text, names)
+    return lambda rows: _primitive(definition.kind, rows.column(VALUE))
+
+
+def _avro(text: str, names: Sequence[str]) -> Encode:
+    definition = fastavro.parse_schema(plain(json.loads(text)))
+    write = fastavro.schemaless_writer
+
+    def encoded(rows: pa.RecordBatch) -> pa.Array:
+        out = []
+        stream = io.BytesIO()
+        for row in rows.select(names).to_pylist(maps_as_pydicts="strict"):
+            stream.seek(0)
+            stream.truncate()
+            try:
+                write(stream, definition, row)
+            except _BAD as error:
+                raise _refused(definition, row, error) from error
+            out.append(stream.getvalue())
+        return pa.array(out, pa.large_binary())
+
+    return encoded
+
+
+def _refused(definition: Any, row: dict[str, Any], error: Exception) -> InvalidRows:
+    """Names the field that a row cannot have, as Avro's library does not always."""
+    for each in definition["fields"]:
+        name, value = each["name"], row.get(each["name"])
+        if name in row and not fastavro.validate(value, each["type"], raise_errors=False):
+            return InvalidRows(f"a row has {value!r} for the field {name!r}, which is {each['type']}")
+    return InvalidRows(f"a row does not fit the schema: {error}")
+
+
+def _json(text: str, names: Sequence[str]) -> Encode:
+    definition = json.loads(text)
+    convert = _record(definition, {})
+    write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+    def encoded(rows: pa.RecordBatch) -> pa.Array:
+        found = rows.select(names).to_pylist(maps_as_pydicts="strict")
+        try:
+            return pa.array([write(convert(row)) for row in found], pa.large_string())
+        except (TypeError, ValueError) as error:
+            raise InvalidRows(f"a row does not fit the schema: {error}") from error
+
+    return encoded
+
+
+def _converter(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
+    """What has to be done to a value before JSON can have it; None: nothing."""
+    if isinstance(definition, list):
+        return _converter(without_null(definition, VALUE), names)
+    if isinstance(definition, str):
+        return _text_of_bytes if definition == "bytes" else names.get(definition)
+    kind, logical = definition["type"], definition.get("logicalType")
+    if logical == "decimal":
+        return str
+    if logical == "date":
+        return _days
+    if logical in ("timestamp-millis", "local-timestamp-millis"):
+        return lambda value: _micros(value) // 1000
+    if logical in ("timestamp-micros", "local-timestamp-micros"):
+        return _micros
+    if kind == "array":
+        return _each_item(_converter(definition["items"], names))
+    if kind == "map":
+        return _each_value(_converter(definition["values"], names))
+    if kind == "record":
+        return _record(definition, names)
+    found = None if kind in ("enum", "string") else _converter(kind, names)
+    if kind == "fixed":
+        found = _text_of_bytes
+    if "name" in definition:
+        names[definition["name"]] = found
+    return found
+
+
+def _each_item(convert: _Convert | None) -> _Convert | None:
+    if convert is None:
+        return None
+    return lambda value: [None if each is None else convert(each) for each in value]
+
+
+def _each_value(convert: _Convert | None) -> _Convert | None:
+    if convert is None:
+        return None
+    return lambda value: {key: None if each is None else convert(each) for key, each in value.items()}
+
+
+def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
+    parts = []
+    for each in definition["fields"]:
+        required = not (isinstance(each["type"], list) and "null" in each["type"])
+        parts.append((each["name"], _converter(each["type"], names), required, each.get("default")))
+
+    def convert(row: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, part, required, default in parts:
+            if name not in row:
+                found[name] = default
+                continue
+            value = row[name]
+            if value is None and required:
+                raise InvalidRows(f"a row has null for the field {name!r}, which the schema does not let be")
+            found[name] = value if part is None or value is None else part(value)
+        return found
+
+    names[definition["name"]] = convert
+    return convert
+
+
+def _text_of_bytes(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _days(value: datetime.date) -> int:
+    return (value - _EPOCH_DAY).days
+
+
+def _micros(value: datetime.datetime) -> int:
+    if value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return (value - _EPOCH) // _MICRO
+
+
+def _primitive(kind: str, column: pa.Array) -> pa.Array:
+    if kind in ("STRING", "BYTES", "NONE"):
+        return column
+    if kind == "BOOLEAN":
+        return _packed(column.cast(pa.int8()), "i1", column)
+    if kind in _FIXED:
+        return _packed(column, _FIXED[kind], column)
+    if kind in ("DATE", "LOCAL_DATE"):
+        days = column.cast(pa.int32()).cast(pa.int64())
+        return _packed(pc.multiply(days, _DAY_MS) if kind == "DATE" else days, ">i8", column)
+    micros = _filled(column.cast(pa.timestamp("us")).cast(pa.int64()))
+    if kind == "TIMESTAMP":
+        return _split(np.floor_divide(micros, 1000), None, None, column)
+    if kind == "INSTANT":
+        seconds, rest = np.divmod(micros, 1_000_000)
+        return _split(seconds, rest * 1000, ">i4", column)
+    days, rest = np.divmod(micros, _DAY_MICROS)
+    return _split(days, rest * 1000, ">i8", column)
+
+
+def _filled(column: pa.Array) -> Any:
+    return pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+
+
+def _packed(column: pa.Array, form: str, nulls: pa.Array) -> pa.Array:
+    return _pieces(_filled(column).astype(form).tobytes(), np.dtype(form).itemsize, nulls)
+
+
+def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Array:
+    """Numbers of eight bytes, each with another one behind it where there is a ``second``."""
+    fields = [("first", ">i8")] + ([("second", form)] if form else [])
+    packed = np.empty(len(first), np.dtype(fields))
+    packed["first"] = first
+    if form:
+        packed["second"] = second
+    return _pieces(packed.tobytes(), packed.itemsize, nulls)
+
+
+def _pieces(data: bytes, size: int, nulls: pa.Array) -> pa.Array:
+    """Contents of ``size`` bytes each, null where ``nulls`` is."""
+    offsets = np.arange(0, size * (len(nulls) + 1), size, dtype=np.int64)
+    made = pa.Array.from_buffers(
+        pa.large_binary(), len(nulls), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    if not nulls.null_count:
+        return made
+    return pc.if_else(pc.is_valid(nulls), made, pa.scalar(None, pa.large_binary()))

@@ -1,0 +1,179 @@
+"""Entries as Arrow's record batches, with the columns that a query wants."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from magnetar.io.real.memory import keep_freed_buffers
+from magnetar.protocol.compression import decompress
+from magnetar.protocol.errors import CompressionError
+from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
+
+__all__ = ["ColumnsOf", "EntryPart", "Malformed", "PutTogether", "Wanted", "record_batches"]
+
+BATCH_ROWS = 8192
+BATCH_BYTES = 2 << 20
+"""A record batch is handed on when it has as many rows, or bytes of values."""
+
+
+class EntryPart(NamedTuple):
+    """Messages ``[first, end)`` of an entry as it is stored; ``end`` is -1 for all from ``first`` on."""
+
+    ledger_id: int
+    entry_id: int
+    data: bytes
+    first: int = 0
+    end: int = -1
+    messages: int = 0
+    """In the whole entry; 0: not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """What cannot be taken apart: an entry, or one message."""
+
+    topic: str
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    """-1: the entry as a whole."""
+    reason: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which messages a query wants."""
+
+    times_from: int = 0
+    """Publish time in ms since 1970, included."""
+    times_to: int = (1 << 63) - 1
+    """Not included."""
+    keys: tuple[bytes, ...] | None = None
+    """None: all."""
+
+
+class ColumnsOf(Protocol):
+    """Makes columns of the contents of messages."""
+
+    def columns(
+        self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
+    ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
+        """The columns by name, and which rows have them; None: all. The others were told to ``malformed``."""
+        ...
+
+
+class PutTogether(Protocol):
+    """Makes messages of their chunks."""
+
+    def add(self, rows: RowBuilder, part: EntryPart) -> str:
+        """Takes a chunk; adds the message when it is the last one. What is wrong; empty: nothing."""
+        ...
+
+
+def record_batches(
+    topic: str,
+    partition: int,
+    parts: Iterable[EntryPart],
+    schema: StructType,
+    wanted: Wanted,
+    content: ColumnsOf | None,
+    malformed: Callable[[Malformed], object],
+    chunks: PutTogether | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The messages of entries.
+
+    :param partition: of the topic; -1: it is none
+    :param content: makes columns of the contents; None: they stay bytes
+    :param malformed: told of each entry or message that cannot be taken apart
+    :param chunks: makes messages of chunks; None: they are malformed
+    """
+    keep_freed_buffers()
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    rows = _builder(partition, wanted)
+    for part in parts:
+        try:
+            found = rows.add(part.ledger_id, part.entry_id, part.data, part.first, part.end)
+            reason = REASONS[found] if found else ""
+            if found == CHUNK and chunks is not None:
+                reason = chunks.add(rows, part)
+        except CompressionError as error:
+            reason = str(error)
+        if reason:
+            malformed(Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data))
+        if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
+            yield _batch(topic, rows, arrow, content, malformed)
+            # As large as the last one, so that nothing has to grow.
+            rows = _builder(partition, wanted, rows.values.end + rows.values.end // 8)
+    if rows.count:
+        yield _batch(topic, rows, arrow, content, malformed)
+
+
+def _builder(partition: int, wanted: Wanted, size: int = 1 << 18) -> RowBuilder:
+    rows = RowBuilder(partition, decompress, BATCH_ROWS + 1024, size)
+    rows.times_from, rows.times_to = wanted.times_from, wanted.times_to
+    if wanted.keys is not None:
+        rows.want_keys(wanted.keys)
+    return rows
+
+
+def _batch(
+    topic: str,
+    rows: RowBuilder,
+    schema: pa.Schema,
+    content: ColumnsOf | None,
+    malformed: Callable[[Malformed], object],
+) -> pa.RecordBatch:
+    values = _bytes(rows.values, rows.count)
+    intact: Sequence[bool] | None = None
+    found: dict[str, pa.Array] = {VALUE: values}
+    if content is not None:
+        found, intact = content.columns(values, rows, topic, malformed)
+    arrays = [
+        found[each.name] if each.name in found else _METADATA[each.name](rows, topic, each.type)
+        for each in schema
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return batch if intact is None else batch.filter(pa.array(intact))
+
+
+def _bytes(column: Bytes, count: int, kind: Any = None) -> pa.Array:
+    buffers = [pa.py_buffer(column.valid), pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind or pa.binary(), count, buffers)
+
+
+def _times(numbers: array[int], count: int, kind: Any, *, zero_is_null: bool) -> pa.Array:
+    times = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
+    if zero_is_null:
+        import pyarrow.compute as pc
+
+        times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
+    return times.cast(kind)
+
+
+def _properties(rows: RowBuilder, kind: Any) -> pa.Array:
+    pairs = rows.properties[rows.count]
+    names = _bytes(rows.names, pairs, pa.string())
+    contents = _bytes(rows.contents, pairs, pa.string())
+    entries = pa.StructArray.from_arrays([names, contents], fields=[kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(kind, rows.count, [None, pa.py_buffer(rows.properties)], children=[entries])
+
+
+_METADATA: dict[str, Callable[[RowBuilder, str, Any], pa.Array]] = {
+    "__key": lambda rows, topic, kind: _bytes(rows.keys, rows.count),
+    "__topic": lambda rows, topic, kind: pa.repeat(pa.scalar(topic, pa.string()), rows.count),
+    "__messageId": lambda rows, topic, kind: _bytes(rows.ids, rows.count),
+    "__publishTime": lambda rows, topic, kind: _times(
+        rows.publish_times, rows.count, kind, zero_is_null=False
+    ),
+    "__eventTime": lambda rows, topic, kind: _times(rows.event_times, rows.count, kind, zero_is_null=True),
+    "__messageProperties": lambda rows, topic, kind: _properties(rows, kind),
+}

@@ -1,0 +1,167 @@
+"""Schemas of topics, as the registry tells them, and the columns they make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from magnetar.admin_client import AdminClient, NotFound
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.codec.avro_types import column_type
+from magnetar.spark.codec.columns import BYTES, METADATA, METADATA_NAMES, VALUE
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import SparkSourceError
+from magnetar.spark.topics import topics_of
+
+__all__ = [
+    "KEY",
+    "NOTHING",
+    "PRIMITIVES",
+    "RECORDS",
+    "Definition",
+    "columns_of",
+    "definition_of",
+    "shared_definition",
+]
+
+KEY = "key"
+RECORDS = ("AVRO", "JSON")
+
+PRIMITIVES: dict[str, DataType] = {
+    "NONE": BinaryType(),
+    "BYTES": BinaryType(),
+    "STRING": StringType(),
+    "BOOLEAN": BooleanType(),
+    "INT8": ByteType(),
+    "INT16": ShortType(),
+    "INT32": IntegerType(),
+    "INT64": LongType(),
+    "FLOAT": FloatType(),
+    "DOUBLE": DoubleType(),
+    "DATE": DateType(),
+    "TIMESTAMP": TimestampType(),
+    "INSTANT": TimestampType(),
+    "LOCAL_DATE": DateType(),
+    "LOCAL_DATE_TIME": TimestampNTZType(),
+}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A schema: its type, and what it is defined by; of a KEY_VALUE its two parts."""
+
+    kind: str
+    text: str = ""
+    """An Avro definition, for AVRO and JSON."""
+    key: Definition | None = None
+    value: Definition | None = None
+    separated: bool = False
+    """Of KEY_VALUE: whether the key is the message's own, and not part of its content."""
+
+
+NOTHING = Definition("BYTES")
+
+
+def definition_of(admin: AdminClient, topic: str, version: int | None = None) -> Definition:
+    """A topic's schema; bytes where it has none.
+
+    :param version: None: the newest
+    """
+    try:
+        found = admin.schema(str(TopicName.parse(topic).base), version)
+    except NotFound:
+        if version is not None:
+            raise
+        return NOTHING
+    return _parsed(str(found["type"]), found.get("data") or "", found.get("properties") or {})
+
+
+def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
+    kind = {"KEYVALUE": "KEY_VALUE", "LOCALDATE": "LOCAL_DATE", "LOCALDATETIME": "LOCAL_DATE_TIME"}.get(
+        kind.upper(), kind.upper()
+    )
+    if kind != "KEY_VALUE":
+        return Definition(kind, text if isinstance(text, str) else json.dumps(text))
+    parts = json.loads(text) if isinstance(text, str) else text
+    key, value = (
+        _parsed(properties.get(f"{part}.schema.type", "BYTES"), parts.get(part) or "", {})
+        for part in ("key", "value")
+    )
+    separated = properties.get("kv.encoding.type", "INLINE").upper() == "SEPARATED"
+    return Definition(kind, "", key, value, separated)
+
+
+def shared_definition(connection: Connection) -> Definition:
+    """The schema of all topics of a query; bytes where they differ and that is allowed.
+
+    :raises SparkSourceError: they differ
+    """
+    options = connection.options
+    if options.value_format == "bytes" or not (options.topics or options.topics_pattern):
+        return NOTHING
+    found = {topic: definition_of(connection.admin, topic) for topic in topics_of(connection)}
+    different = set(found.values())
+    if len(different) <= 1:
+        return next(iter(different), NOTHING)
+    if options.allow_different_topic_schemas:
+        return NOTHING
+    first, *others = sorted(found)
+    other = next(topic for topic in others if found[topic] != found[first])
+    raise SparkSourceError(
+        f"{first} and {other} have different schemas; allowDifferentTopicSchemas=true reads their bytes"
+    )
+
+
+def columns_of(definition: Definition) -> StructType:
+    """The columns for a schema, with those of the metadata.
+
+    :raises SparkSourceError: it has no columns here; names the reason
+    """
+    if definition.kind in ("NONE", "BYTES"):
+        return BYTES
+    if definition.kind == "KEY_VALUE":
+        assert definition.key is not None
+        assert definition.value is not None
+        fields = [
+            StructField(KEY, type_of(definition.key)),
+            StructField(VALUE, type_of(definition.value)),
+        ]
+    else:
+        kind = type_of(definition)
+        fields = list(kind.fields) if isinstance(kind, StructType) else [StructField(VALUE, kind)]
+    clash = sorted({each.name for each in fields} & set(METADATA_NAMES))
+    if clash:
+        raise SparkSourceError(f"the schema has a field {clash[0]!r}, which is a column of the metadata")
+    return StructType([*fields, *METADATA])
+
+
+def type_of(definition: Definition) -> DataType:
+    """:raises SparkSourceError: there is no type for it here"""
+    if definition.kind in RECORDS:
+        return column_type(json.loads(definition.text))
+    found = PRIMITIVES.get(definition.kind)
+    if found is None:
+        raise SparkSourceError(
+            f"there are no columns for a schema of type {definition.kind}; value.format=bytes reads the bytes"
+        )
+    return found

@@ -1,0 +1,213 @@
+"""Messages that were sent in several entries, put together again.
+
+A message is where its last chunk is: it belongs to the task that reads that one, and to no other. The
+chunks before it may lie before what the task reads, between entries of other producers; then the task reads
+back until it has found the first one. So it makes no difference where a topic is cut into parts or batches.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+from magnetar.spark.codec.hot_rows import REASONS, RowBuilder
+from magnetar.spark.codec.rows import EntryPart
+from magnetar.spark.connection import Connection
+from magnetar.spark.ledgers import Layout, Range, layout_of
+from magnetar.spark.reading.entries import entries_of
+
+__all__ = ["Chunks"]
+
+MAX_BYTES = 256 << 20
+"""The largest message that is put together, as stored; and what a task keeps of those that are not whole."""
+MAX_MESSAGES = 1000
+"""Of which a task knows chunks at a time; those of older ones are read again where they are needed."""
+FIRST_WINDOW = 16
+LARGEST_WINDOW = 1024
+"""Entries that are read back at once."""
+FARTHEST = 100_000
+"""Entries that are read back for one message before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    ledger_id: int
+    entry_id: int
+    metadata: MessageMetadata
+    payload: bytes
+
+    @property
+    def is_last(self) -> bool:
+        return bool(self.metadata.chunk_id == self.metadata.num_chunks_from_msg - 1)
+
+
+@dataclass(slots=True)
+class _Message:
+    """What has come of one since its first chunk."""
+
+    first: tuple[int, int] = (-1, -1)
+    """Ledger and entry of the first chunk."""
+    size: int = 0
+    """Of all chunks, as the first one says."""
+    held: int = 0
+    payloads: list[bytes] = field(default_factory=list)
+    expected: int = 0
+    """The chunk that comes next; behind the last one: the message was whole."""
+    missing: int = -1
+    """The first chunk that did not come."""
+
+    def add(self, chunk: _Chunk) -> bool:
+        """Whether it is whole with this one, which is the last. Chunks that were sent twice count once."""
+        number = chunk.metadata.chunk_id
+        if number == 0:
+            self.first = (chunk.ledger_id, chunk.entry_id)
+            self.size, self.expected, self.missing = chunk.metadata.total_chunk_msg_size, 0, -1
+            self.payloads, self.held = [], 0
+        elif number > self.expected and self.missing < 0:
+            self.missing = self.expected
+        if number != self.expected or self.missing >= 0:
+            return False
+        self.expected += 1
+        self.payloads.append(chunk.payload)
+        self.held += len(chunk.payload)
+        return chunk.is_last
+
+    def content(self) -> bytes:
+        """All of it; nothing is held any more."""
+        whole = b"".join(self.payloads)
+        self.payloads, self.held = [], 0
+        return whole
+
+
+class Chunks:
+    """The messages in chunks of one topic, in the order of its entries; one for each task."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._layout: Layout | None = None
+        self._open: OrderedDict[str, _Message] = OrderedDict()
+
+    def add(self, rows: RowBuilder, part: EntryPart) -> str:
+        """Takes a chunk, and adds its message to ``rows`` when it is the last one.
+
+        :returns: what is wrong; empty: nothing
+        :raises CompressionError: the message cannot be decompressed
+        :raises DataLoss: chunks before it were trimmed while they were read
+        """
+        chunk = _parsed(part.ledger_id, part.entry_id, part.data)
+        if chunk is None:
+            return "the chunk contradicts itself"
+        message = self._known(chunk)
+        if message is not None:
+            is_again = message.expected > chunk.metadata.chunk_id > 0
+            is_whole = message.add(chunk)
+            self._bound()
+            if is_again:
+                return ""
+            if is_whole:
+                return _too_large(chunk) or self._row(rows, part, chunk, message)
+        if not chunk.is_last or part.first > 0 or part.end == 0:
+            return ""
+        return _too_large(chunk) or self._read_back(rows, part, chunk)
+
+    def _known(self, chunk: _Chunk) -> _Message | None:
+        """The message of a chunk, when all before it may have been seen."""
+        uuid = chunk.metadata.uuid
+        if chunk.metadata.chunk_id == 0 and uuid not in self._open:
+            self._open[uuid] = _Message()
+        return self._open.get(uuid)
+
+    def _bound(self) -> None:
+        """Forgets what is oldest while there is too much."""
+        while len(self._open) > MAX_MESSAGES or sum(each.held for each in self._open.values()) > MAX_BYTES:
+            self._open.popitem(last=False)
+
+    def _row(self, rows: RowBuilder, part: EntryPart, last: _Chunk, message: _Message) -> str:
+        content = message.content()
+        if len(content) != message.size:
+            return f"its chunks have {len(content)} bytes, not {message.size} as they say"
+        metadata = MessageMetadata()
+        metadata.CopyFrom(last.metadata)
+        for name in ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id"):
+            metadata.ClearField(name)
+        raw = metadata.SerializeToString()
+        entry = len(raw).to_bytes(4, "big") + raw + content
+        before = rows.count
+        found = rows.add(part.ledger_id, part.entry_id, entry, part.first, part.end)
+        if rows.count > before:
+            rows.name_first_chunk(*message.first)
+        return REASONS[found] if found else ""
+
+    # What lies before
+
+    def _read_back(self, rows: RowBuilder, part: EntryPart, last: _Chunk) -> str:
+        """Looks for the chunks before a last one, as far back as the first of them."""
+        total = last.metadata.num_chunks_from_msg
+        found: list[_Chunk] = []
+        seen = held = 0
+        for window in self._windows_before(part.ledger_id, part.entry_id):
+            seen += window.entries
+            inside = list(self._chunks_in(window, last.metadata.uuid))
+            held += sum(len(each.payload) for each in inside)
+            found = inside + found
+            if any(each.metadata.chunk_id == 0 for each in inside) or held > 2 * MAX_BYTES:
+                break
+            if seen > FARTHEST:
+                return f"its first chunk of {total} is not among the {seen} entries before"
+        message = _Message()
+        if not any(each.metadata.chunk_id == 0 for each in found):
+            return f"its first chunk of {total} is not there: it is gone, or was never sent"
+        begin = max(place for place, each in enumerate(found) if each.metadata.chunk_id == 0)
+        was_whole = [message.add(each) for each in found[begin:]]
+        if any(was_whole):
+            return ""
+        if message.add(last):
+            return self._row(rows, part, last, message)
+        missing = message.expected if message.missing < 0 else message.missing
+        return f"chunk {missing + 1} of {total} is not there"
+
+    def _windows_before(self, ledger_id: int, entry_id: int) -> Iterator[Range]:
+        if self._layout is None or not self._layout.has(ledger_id):
+            self._layout = layout_of(self._connection.admin, self._topic)
+        size = FIRST_WINDOW
+        for ledger, count in reversed(self._layout.ledgers):
+            if ledger > ledger_id:
+                continue
+            end = entry_id if ledger == ledger_id else count
+            while end > 0:
+                first = max(0, end - size)
+                yield Range(ledger, first, 0, end)
+                end, size = first, min(LARGEST_WINDOW, 2 * size)
+
+    def _chunks_in(self, window: Range, uuid: str) -> Iterator[_Chunk]:
+        for part in self._read(window):
+            chunk = _parsed(part.ledger_id, part.entry_id, part.data)
+            if chunk is not None and chunk.metadata.uuid == uuid:
+                yield chunk
+
+    def _read(self, window: Range) -> Iterator[EntryPart]:
+        return entries_of(self._connection, self._topic, [window], window.entries)
+
+
+def _too_large(chunk: _Chunk) -> str:
+    size = chunk.metadata.total_chunk_msg_size
+    if size <= MAX_BYTES:
+        return ""
+    return f"it is a message of {size} bytes in chunks, of which at most {MAX_BYTES} are put together"
+
+
+def _parsed(ledger_id: int, entry_id: int, data: bytes) -> _Chunk | None:
+    """None: it is no chunk, or damaged."""
+    try:
+        entry = parse_entry(data, verify_checksum=False)
+    except EntryError:
+        return None
+    metadata = entry.metadata
+    if not metadata.HasField("chunk_id") or not 0 <= metadata.chunk_id < metadata.num_chunks_from_msg:
+        return None
+    return _Chunk(ledger_id, entry_id, metadata, entry.payload)

@@ -1,0 +1,155 @@
+"""Entries of a topic through a broker: a reader without a durable subscription, entries as they are stored.
+
+Each range is known to have all of its entries, so what does not come is looked for: either the broker holds
+it back (markers of its own), or its ledger is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from time import monotonic
+
+from magnetar.admin_client import NotFound
+from magnetar.client.blocking import Reader
+from magnetar.client.exceptions import NotConnected, Timeout
+from magnetar.client.message import RawEntry
+from magnetar.client.message_id import MessageId
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.codec.rows import EntryPart
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import DataLoss, SparkSourceError
+from magnetar.spark.ledgers import Range, layout_of
+
+__all__ = ["entries_of", "partition_of"]
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 500
+_PATIENCE_MS = 2000
+"""How long nothing may come before it is looked whether anything is left."""
+_QUEUE = 50
+"""Messages that are asked for before anything is known of their size."""
+_QUEUE_BYTES = 4 << 20
+_QUEUE_MESSAGES = 100_000
+
+
+def partition_of(topic: str) -> int:
+    """The number of a partition; -1: the topic is none."""
+    return TopicName.parse(topic).partition_index
+
+
+def entries_of(
+    connection: Connection, topic: str, ranges: Sequence[Range], ahead: int = 0
+) -> Generator[EntryPart]:
+    """The entries of ranges that follow each other.
+
+    :param ahead: messages that are asked for at once; 0: as many as fit into a few MiB
+
+    :raises DataLoss: some are gone, and ``failOnDataLoss`` is set; names them
+    :raises SparkSourceError: nothing came within ``pollTimeoutMs``
+    :raises PulsarException: the broker refused
+    """
+    if not ranges:
+        return
+    options = dict(connection.options.reader)
+    if ahead:
+        options["receiver_queue_size"] = ahead
+    fixed = "receiver_queue_size" in options
+    options.setdefault("receiver_queue_size", _QUEUE)
+    before = MessageId(partition_of(topic), ranges[0].ledger, ranges[0].first - 1)
+    reader = connection.client.create_reader(topic, before, **options)
+    try:
+        yield from _Ranges(connection, topic, ranges).taken_from(_received(connection, reader, topic, fixed))
+    finally:
+        reader.close()
+
+
+def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -> Iterator[RawEntry | None]:
+    """Entries as they come; None when nothing came for a while and nothing is left.
+
+    :param fixed: leave the size of the queue as it is
+    """
+    messages = size = 0
+    while True:
+        end = monotonic() + connection.options.poll_timeout_ms / 1000
+        entries: list[RawEntry] = []
+        while not entries:
+            try:
+                entries = reader.read_entries(_AT_ONCE, _PATIENCE_MS)
+            except Timeout:
+                if monotonic() >= end:
+                    waited = connection.options.poll_timeout_ms
+                    raise SparkSourceError(
+                        f"{topic}: no message within {waited} ms (pollTimeoutMs)"
+                    ) from None
+                if _nothing_left(reader):
+                    yield None
+        yield from entries
+        if not fixed:
+            # Ahead by bytes, not by messages: as many as fit into a few MiB, as far as is known by now.
+            messages += sum(each.num_messages for each in entries)
+            size += sum(len(each.data) for each in entries)
+            reader.widen_queue(min(_QUEUE_MESSAGES, _QUEUE_BYTES * messages // max(1, size)))
+
+
+def _nothing_left(reader: Reader) -> bool:
+    try:
+        return not reader.has_message_available()
+    except (NotConnected, Timeout):
+        # It is being connected again, and goes on where it was.
+        return False
+
+
+class _Ranges:
+    """Takes out of what comes what is wanted, and finds out what does not come."""
+
+    def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._ranges = ranges
+
+    def taken_from(self, entries: Iterator[RawEntry | None]) -> Iterator[EntryPart]:
+        waiting: RawEntry | None = None
+        ended = False
+        for each in self._ranges:
+            expected, last = each.first, each.first + each.entries
+            while expected < last and not ended:
+                if waiting is None:
+                    waiting = next(entries)
+                    if waiting is None:
+                        ended = True
+                        break
+                if (waiting.ledger_id, waiting.entry_id) >= (each.ledger, last):
+                    break
+                entry, waiting = waiting, None
+                if (entry.ledger_id, entry.entry_id) < (each.ledger, expected):
+                    continue
+                if entry.entry_id > expected:
+                    self._missing(each, expected, entry.entry_id)
+                yield EntryPart(
+                    entry.ledger_id,
+                    entry.entry_id,
+                    entry.data,
+                    each.first_index if entry.entry_id == each.first else 0,
+                    each.end_index if entry.entry_id == each.end else -1,
+                    entry.num_messages,
+                )
+                expected = entry.entry_id + 1
+            if expected < last:
+                self._missing(each, expected, last)
+
+    def _missing(self, where: Range, first: int, end: int) -> None:
+        """Entries that did not come: held back by the broker while their ledger is there, else lost."""
+        try:
+            if layout_of(self._connection.admin, self._topic).has(where.ledger):
+                return
+        except NotFound:
+            log.warning("%s was deleted while it was read", self._topic)
+        text = (
+            f"{self._topic}: the messages {where.ledger}:{first} to {where.ledger}:{end - 1} are gone:"
+            " they were trimmed before they were read"
+        )
+        if self._connection.options.fail_on_data_loss:
+            raise DataLoss(f"{text} (failOnDataLoss)")
+        log.warning("%s; going on behind them", text)

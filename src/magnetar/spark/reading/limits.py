@@ -1,0 +1,96 @@
+"""How much one batch of a stream takes: rows and bytes are counted before the batch is planned.
+
+What is counted is what a broker tells with each entry, so the driver reads the entries that a limited batch
+will hold once itself, without taking them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from magnetar.spark.connection import Connection
+from magnetar.spark.ledgers import Range
+from magnetar.spark.reading.entries import entries_of
+
+__all__ = ["Budget", "shared_out"]
+
+
+@dataclass
+class Budget:
+    """What is left of the limits; None: there is none."""
+
+    rows: int | None
+    size: int | None
+    """Bytes of entries as they are stored."""
+    is_untouched: bool = True
+    """Nothing was taken yet: then one message goes through whatever its size, or streams would stop."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.rows == 0 or (self.size is not None and self.size <= 0)
+
+    def part(self, shares: int) -> Budget:
+        """One of so many equal shares; at least one row."""
+        rows = None if self.rows is None else min(self.rows, max(1, self.rows // shares))
+        return Budget(rows, None if self.size is None else self.size // shares, self.is_untouched)
+
+    def spend(self, rows: int, size: int) -> None:
+        self.rows = None if self.rows is None else self.rows - rows
+        self.size = None if self.size is None else self.size - size
+        self.is_untouched = self.is_untouched and rows == 0
+
+    def fitting(self, messages: int, size: int) -> int:
+        """How many messages of an entry of ``size`` bytes may still be taken."""
+        fit = messages if self.rows is None else min(messages, self.rows)
+        if self.size is not None and size * fit > self.size * messages:
+            fit = self.size * messages // size
+        return max(1, fit) if self.is_untouched else max(0, fit)
+
+
+def shared_out(
+    connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
+) -> dict[str, list[Range]]:
+    """As much of each topic's ranges as the limits allow for all together.
+
+    Topics with little come first, so that what they leave goes to the others; where there are fewer rows than
+    topics, they take turns.
+    """
+    order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
+    if order and rows is not None and rows < len(order):
+        order.sort()
+        start = turn * rows % len(order)
+        order = order[start:] + order[:start]
+    whole = Budget(rows, size)
+    found = {}
+    for place, topic in enumerate(order):
+        budget = whole.part(len(order) - place)
+        had_rows, had_size = budget.rows or 0, budget.size or 0
+        found[topic] = [] if whole.is_spent else _cut(connection, topic, wanted[topic], budget)
+        whole.spend(had_rows - (budget.rows or 0), had_size - (budget.size or 0))
+        whole.is_untouched = whole.is_untouched and not found[topic]
+    return found
+
+
+def _cut(connection: Connection, topic: str, ranges: Sequence[Range], budget: Budget) -> list[Range]:
+    found: list[Range] = []
+    entries = entries_of(connection, topic, ranges)
+    try:
+        place, each = 0, ranges[0]
+        for entry in entries:
+            while (entry.ledger_id, entry.entry_id) >= (each.ledger, each.first + each.entries):
+                found.append(each)
+                place += 1
+                each = ranges[place]
+            end = entry.messages if entry.end < 0 else entry.end
+            messages = end - entry.first
+            size = len(entry.data) * messages // max(1, entry.messages)
+            fit = budget.fitting(messages, size)
+            budget.spend(fit, size * fit // max(1, messages))
+            if fit < messages:
+                index = entry.first + fit if fit else entry.first
+                cut = Range(each.ledger, each.first, each.first_index, entry.entry_id, index)
+                return [*found, cut] if fit or entry.entry_id > each.first else found
+    finally:
+        entries.close()
+    return list(ranges)

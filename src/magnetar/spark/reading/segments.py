@@ -1,0 +1,155 @@
+"""Entries of a topic straight from the files of an embedded store: ``read.mode=segments``.
+
+The broker is asked for a read plan: which files hold which entries, kept for us until we release it. What no
+file holds yet (the open end of the log) comes through the broker, entry after entry in the same order: a
+range has each entry exactly once, wherever it lies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from magnetar.admin_client import AdminError
+from magnetar.ledger.embedded.reader import SegmentReader, entries_of_part
+from magnetar.spark.codec.rows import EntryPart
+from magnetar.spark.connection import Connection
+from magnetar.spark.ledgers import Range
+from magnetar.spark.reading import entries as through_broker
+
+__all__ = ["entries_of"]
+
+log = logging.getLogger(__name__)
+
+_HELD_SECONDS = 600
+_PROLONG_AFTER = 200
+_LOOK_EVERY = 1000
+"""Entries between two looks at the clock."""
+
+
+def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
+    """The entries of ranges that follow each other; see :func:`magnetar.spark.reading.entries.entries_of`.
+
+    :raises EntriesDamaged: a file does not carry its checksums
+    :raises AdminError: the broker gives no read plans: it has another store, or they are switched off
+    :raises FileNotFoundError: ``segments.directory`` is not the broker's data directory
+    """
+    if not ranges:
+        return
+    plan = _Plan(connection, topic, ranges)
+    try:
+        for wanted in ranges:
+            for part in plan.parts_of(wanted):
+                yield from plan.keep(_part(connection, topic, wanted, part))
+    finally:
+        plan.release()
+
+
+class _Plan:
+    """A read plan, prolonged while it is used."""
+
+    def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
+        self._admin = connection.admin
+        first, last = ranges[0], ranges[-1]
+        made = self._admin.make_read_plan(
+            topic, (first.ledger, first.first), (last.ledger, last.first + last.entries), _HELD_SECONDS
+        )
+        self._id = str(made["id"])
+        self._ranges: list[dict[str, Any]] = sorted(
+            made["ranges"], key=lambda each: (each["ledgerId"], each["firstEntryId"])
+        )
+        self._held_since = monotonic()
+
+    def parts_of(self, wanted: Range) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+        """First entry, end and file (None: the broker) of what makes up a range, in order."""
+        at, end = wanted.first, wanted.first + wanted.entries
+        for each in self._ranges:
+            first = max(at, int(each["firstEntryId"]))
+            last = min(end, int(each["lastEntryId"]) + 1)
+            if each["ledgerId"] != wanted.ledger or first >= last:
+                continue
+            if at < first:
+                yield at, first, None
+            yield first, last, each
+            at = last
+        if at < end:
+            yield at, end, None
+
+    def keep(self, parts: Iterator[EntryPart]) -> Iterator[EntryPart]:
+        """Passes on what comes, and holds on to the plan meanwhile."""
+        for number, part in enumerate(parts):
+            if number % _LOOK_EVERY == 0 and monotonic() - self._held_since > _PROLONG_AFTER:
+                self._admin.prolong_read_plan(self._id, _HELD_SECONDS)
+                self._held_since = monotonic()
+            yield part
+
+    def release(self) -> None:
+        try:
+            self._admin.release_read_plan(self._id)
+        except AdminError as error:
+            log.warning("a read plan is left to expire: %s", error)
+
+
+def _part(
+    connection: Connection, topic: str, wanted: Range, part: tuple[int, int, dict[str, Any] | None]
+) -> Iterator[EntryPart]:
+    first, end, file = part
+    if file is not None:
+        with _opened(Path(connection.options.segments_directory), file) as (segment, index):
+            found = entries_of_part(segment, index, wanted.ledger, first, end - 1)
+            if found is not None:
+                for entry, data in found:
+                    yield _cut(wanted, entry, data)
+                return
+        log.warning("%s has no index that can be read; asking the broker", file["segmentFile"])
+    whole = min(end, wanted.end)
+    piece = Range(
+        wanted.ledger,
+        first,
+        wanted.first_index if first == wanted.first else 0,
+        whole,
+        wanted.end_index if end > wanted.end else 0,
+    )
+    yield from through_broker.entries_of(connection, topic, [piece])
+
+
+def _cut(wanted: Range, entry: int, data: bytes) -> EntryPart:
+    return EntryPart(
+        wanted.ledger,
+        entry,
+        data,
+        wanted.first_index if entry == wanted.first else 0,
+        wanted.end_index if entry == wanted.end else -1,
+    )
+
+
+@contextmanager
+def _opened(directory: Path, file: dict[str, Any]) -> Iterator[tuple[SegmentReader, Any]]:
+    """A segment under a shared lock, and a way to read its index.
+
+    :raises FileNotFoundError: it is not there
+    """
+    segment = os.open(directory / file["segmentFile"], os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # Whoever uses a file again takes an exclusive lock without waiting, and leaves it when it gets none.
+        fcntl.flock(segment, fcntl.LOCK_SH)
+        index = os.open(directory / file["indexFile"], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            reader = SegmentReader(
+                lambda length, offset: os.pread(segment, length, offset),
+                os.fstat(segment).st_size,
+                int(file["segmentId"]),
+            )
+            if reader.header() is None:
+                raise FileNotFoundError(f"{file['segmentFile']} is another segment by now: the plan expired")
+            yield reader, lambda length, offset: os.pread(index, length, offset)
+        finally:
+            os.close(index)
+    finally:
+        os.close(segment)

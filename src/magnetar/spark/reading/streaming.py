@@ -1,0 +1,221 @@
+"""``spark.readStream``: the messages of topics as they come, in batches that can be read again."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from magnetar.spark.codec.rows import Wanted
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import DataLoss
+from magnetar.spark.ledgers import Layout, Range, ranges_between
+from magnetar.spark.options import Options
+from magnetar.spark.positions import LATEST, Offset, Place, TopicOffset
+from magnetar.spark.reading.limits import shared_out
+from magnetar.spark.reading.planning import Part, parts_of, ranges_from_splits, splits_of
+from magnetar.spark.reading.tasks import definition_for, read_part
+from magnetar.spark.subscriptions import hold, move
+from magnetar.spark.topics import layouts, starting_places, topics_of
+
+__all__ = ["StreamReader"]
+
+log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One lives in the driver for each run of a query; copies of it read in the tasks."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """:raises InvalidOption: no topic is named"""
+        options.check_reading()
+        self._options = options
+        self._schema = schema
+        self._definition = definition_for(options, schema)
+        self._wanted = Wanted(times_from=options.starting_time or 0)
+        self._connection: Connection | None = None
+        self._target: dict[str, Place] | None = None
+        self._seen: dict[str, Layout] = {}
+        self._planned: dict[str, Place] = {}
+        self._committed: dict[str, Place] = {}
+        self._unwritten: set[str] = set()
+        """Names of subscriptions that were made up here, and are in no checkpoint yet as far as is known."""
+        self._held: set[str] = set()
+        """Topics that have the query's subscription."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None, "_seen": {}}
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection(self._options)
+        return self._connection
+
+    def _look(self) -> dict[str, Layout]:
+        connection = self._connected()
+        self._seen = layouts(connection, topics_of(connection))
+        return self._seen
+
+    # Offsets
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query starts that has no checkpoint yet.
+
+        Spark may ask again before its first batch is done: then what is answered now does not count, because
+        the end of that batch says itself where it starts.
+        """
+        found = self._look()
+        starts = starting_places(self._connected(), list(found), LATEST)
+        topics = {topic: TopicOffset(layout.resolved(starts.of(topic))) for topic, layout in found.items()}
+        prefix = self._options.subscription_prefix
+        name = self._options.predefined_subscription
+        if not name:
+            name = f"{prefix}-{secrets.token_hex(8)}"
+            self._unwritten.add(name)
+        return Offset(topics, name).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_rows_per_trigger is not None:
+            return ReadMaxRows(self._options.max_rows_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Up to where the next batch reads.
+
+        :raises DataLoss: what is to be read next is gone, and ``failOnDataLoss`` is set
+        """
+        before = Offset.from_json(start)
+        found = self._look()
+        name = before.subscription
+        wanted: dict[str, list[Range]] = {}
+        places: dict[str, Place] = {}
+        for topic, layout in found.items():
+            place = before.topics[topic].next if topic in before.topics else layout.first
+            place = places[topic] = self._existing(topic, layout, place, name)
+            if name not in self._unwritten:
+                self._hold(topic, layout, name, place)
+            ranges = ranges_between(layout, place, min(self._end(topic, layout), layout.end))
+            if ranges:
+                wanted[topic] = ranges
+        self._planned = places
+        # Spark writes down what it is told now. Before that nothing is made under this name: a query that is
+        # killed in between makes up another one, and nobody would remove what the first one holds.
+        self._unwritten.discard(name)
+        rows, size = self._limits(limit)
+        if rows is not None or size is not None:
+            wanted = shared_out(self._connected(), wanted, rows, size, before.turn)
+        wanted = {topic: ranges for topic, ranges in wanted.items() if ranges}
+        if not wanted:
+            return start
+        # A topic that cannot be looked at now keeps its place.
+        topics = {topic: TopicOffset(each.next, (), each.next) for topic, each in before.topics.items()}
+        for topic, place in list(places.items()):
+            ranges = wanted.get(topic, [])
+            end = Place(ranges[-1].ledger, ranges[-1].end, ranges[-1].end_index) if ranges else place
+            topics[topic] = TopicOffset(end, splits_of(ranges), place)
+            self._planned[topic] = end
+        return Offset(topics, name, before.turn + 1).to_json()
+
+    def _hold(self, topic: str, layout: Layout | None, name: str, place: Place) -> None:
+        if layout is None or name not in layout.cursors:
+            hold(self._connected().admin, topic, name, place)
+        self._held.add(topic)
+
+    def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
+        """Where to go on: the place itself, or behind what is lost where that is allowed."""
+        if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):
+            # A ledger that never got an entry: such are dropped when their topic is opened again.
+            return layout.first
+        try:
+            ranges_between(layout, place, LATEST)
+        except DataLoss as error:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(f"{topic}: {error} (failOnDataLoss)") from error
+            log.warning("%s: %s", topic, error)
+            return layout.first
+        return place
+
+    def _end(self, topic: str, layout: Layout) -> Place:
+        if self._target is None:
+            return layout.end
+        return self._target.get(topic, layout.first)
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """Rows and bytes."""
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
+        if isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        return rows, size
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What comes from now on is left to the next run."""
+        self._target = {topic: layout.end for topic, layout in self._look().items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For Spark's progress reports: ends of the topics, and entries behind the newest batch."""
+        topics = {
+            topic: {
+                "next": str(layout.end),
+                "backlog": layout.entries_behind(self._planned.get(topic, layout.first)),
+            }
+            for topic, layout in sorted(self._seen.items())
+        }
+        return {"topics": topics} if topics else None
+
+    # Batches
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A function of the two offsets and the options, whatever the topics hold by now."""
+        before, after = Offset.from_json(start), Offset.from_json(end)
+        parts: list[Part] = []
+        for topic, each in after.topics.items():
+            known = before.topics.get(topic)
+            begin = each.begin if each.begin is not None else known.next if known is not None else None
+            if begin is None:
+                raise DataLoss(f"{topic}: the offset of this batch does not say where it begins")
+            ranges = ranges_from_splits(begin, each)
+            parts += parts_of(topic, ranges, self._options.max_entries_per_partition)
+            if topic not in self._held:
+                self._hold(topic, None, after.subscription, begin)
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        return read_part(self._options, self._schema, self._definition, self._wanted, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Lets go of what has been read."""
+        offset = Offset.from_json(end)
+        for topic, each in offset.topics.items():
+            if self._committed.get(topic) != each.next:
+                move(self._connected().admin, topic, offset.subscription, each.next)
+                self._committed[topic] = each.next
+
+    def stop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _is_unmoved(layout: Layout, subscription: str, place: Place) -> bool:
+    """Whether a subscription is where its query put it; else messages came, and were passed over."""
+    ledger, _, entry = layout.cursors.get(subscription, "").partition(":")
+    return bool(ledger) and (int(entry) < 0 or (int(ledger), int(entry)) < place.position)

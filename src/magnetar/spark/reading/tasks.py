@@ -1,0 +1,60 @@
+"""What runs in a task: one part of a topic becomes record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructType
+
+from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
+from magnetar.spark.codec.rows import Wanted, record_batches
+from magnetar.spark.codec.schemas import NOTHING, Definition, shared_definition
+from magnetar.spark.codec.values import Contents
+from magnetar.spark.connection import Connection
+from magnetar.spark.options import Options
+from magnetar.spark.reading import segments
+from magnetar.spark.reading.chunks import Chunks
+from magnetar.spark.reading.entries import entries_of, partition_of
+from magnetar.spark.reading.planning import Part
+from magnetar.spark.reading.quarantine import Quarantine
+
+__all__ = ["definition_for", "read_part"]
+
+
+def read_part(
+    options: Options, schema: StructType, definition: Definition, wanted: Wanted, part: Part
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a part.
+
+    :param definition: the schema of the topic's messages; bytes leave them as they are
+
+    :raises DataLoss: some are gone, and ``failOnDataLoss`` is set
+    :raises MalformedMessage: one cannot be taken apart, and there is nowhere to put it
+    :raises PulsarException: the broker refused
+    """
+    if not part.ranges:
+        return
+    with Connection(options) as connection, Quarantine(options, part) as quarantine:
+        content = None
+        if definition.kind not in ("NONE", "BYTES"):
+            content = Contents(connection.admin, part.topic, definition)
+        read = segments.entries_of if options.read_mode == "segments" else entries_of
+        number, chunks = partition_of(part.topic), Chunks(connection, part.topic)
+        with closing(read(connection, part.topic, part.ranges)) as entries:
+            yield from record_batches(
+                part.topic, number, entries, schema, wanted, content, quarantine.add, chunks
+            )
+
+
+def definition_for(options: Options, schema: StructType) -> Definition:
+    """The schema that the wanted columns come from; bytes where they do not need it.
+
+    :raises SparkSourceError: the topics have different ones
+    """
+    contents = [each for each in schema.fields if each.name not in METADATA_NAMES]
+    if all(each.name == VALUE and isinstance(each.dataType, BinaryType) for each in contents):
+        return NOTHING
+    with Connection(options) as connection:
+        return shared_definition(connection)

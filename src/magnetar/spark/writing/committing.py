@@ -1,0 +1,150 @@
+"""Publishing a batch exactly once: first it is decided what it consists of, then all of that is published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from magnetar.admin_client import AdminClient
+from magnetar.client.aio import Client
+from magnetar.client.exceptions import PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.client.producer import Producer
+from magnetar.spark.codec.schemas import NOTHING, Definition
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import DataLoss, NotPublished
+from magnetar.spark.options import Options
+from magnetar.spark.writing.deduplication import last_entry, switch_on
+from magnetar.spark.writing.publishing import TopicPublisher, gather, open_producer, run
+from magnetar.spark.writing.staging import Manifest, StagedFile, Staging
+
+__all__ = ["commit"]
+
+_SEQUENCE_BITS = 32
+"""Of a sequence id's 63 bits, those that count the messages of one batch; the others are the batch id."""
+_READ_MILLIS = 30_000
+
+
+def commit(options: Options, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
+    """Publishes a batch; when it returns all of it is in its topics, once.
+
+    May be called again for the same batch, after any failure, with any files: those of the first call count.
+
+    :raises StagingDamaged: what was staged is not there any more
+    :raises DeduplicationIsOff: a topic would take messages twice
+    :raises NotPublished: the cluster does not take it; called again it goes on where this ended
+    :raises DataLoss: it cannot be known what of an earlier attempt was published
+    """
+    if staging.published(batch_id):
+        return
+    decided = staging.manifest(batch_id)
+    if decided is None and not files:
+        return
+    with Connection(options) as connection:
+        work = _Commit(options, staging, connection.admin)
+        run(options, lambda client: work.publish(client, batch_id, decided, files))
+
+
+class _Commit:
+    def __init__(self, options: Options, staging: Staging, admin: AdminClient) -> None:
+        self._options = options
+        self._staging = staging
+        self._admin = admin
+
+    async def publish(
+        self, client: Client, batch_id: int, decided: Manifest | None, files: Sequence[StagedFile]
+    ) -> None:
+        may_begin = batch_id == 0 or self._options.new_staging
+        name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
+        staged = decided.files if decided is not None else files
+        topics = sorted({topic for each in staged for topic in each.topics})
+        schemas = _schemas(staged)
+        producers = await self._producers(
+            client, {topic: schemas.get(topic, NOTHING) for topic in topics}, name
+        )
+        is_new = False
+        if decided is None:
+            _check_sizes(producers, files)
+            behind = {topic: last_entry(self._admin.topic_internal_stats(topic)) for topic in topics}
+            wanted = Manifest(batch_id, name, tuple(files), behind)
+            self._staging.check(wanted)
+            decided, is_new = self._staging.decide(wanted)
+            if not is_new:
+                # Somebody else decided meanwhile, and perhaps publishes now.
+                raise NotPublished(f"batch {batch_id} was decided by another run of this query")
+        else:
+            self._staging.check(decided)
+        base = batch_id << _SEQUENCE_BITS
+        publishers = {}
+        for topic, producer in producers.items():
+            known = producer.last_sequence_id()
+            if known < 0 and not is_new:
+                known = await self._found(client, topic, decided, base)
+            publishers[topic] = TopicPublisher(producer, base, known)
+        for entry in self._staging.entries(decided):
+            await publishers[entry.topic].put(entry)
+        for publisher in publishers.values():
+            await publisher.finish()
+        self._staging.publish_is_done(decided)
+
+    async def _producers(
+        self, client: Client, topics: Mapping[str, Definition], name: str
+    ) -> dict[str, Producer]:
+        """Producers that know what the broker has of them, on topics that deduplicate."""
+        opening = [
+            open_producer(client, self._options, topic, name, schema) for topic, schema in topics.items()
+        ]
+        producers = dict(zip(topics, await gather(opening), strict=True))
+        for topic, schema in topics.items():
+            if switch_on(self._admin, topic, self._options.deduplication):
+                await producers[topic].close()
+                producers[topic] = await open_producer(client, self._options, topic, name, schema)
+        return producers
+
+    async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
+        """The highest sequence id of the batch that is in a topic whose broker has forgotten the producer."""
+        ledger_id, entry_id = manifest.behind[topic]
+        kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
+        if ledger_id >= 0 and (not kept or ledger_id < min(kept)):
+            raise DataLoss(
+                f"{topic}: batch {manifest.batch_id} may have been published in part by {manifest.producer},"
+                f" behind {ledger_id}:{entry_id}; the broker has forgotten that producer and has deleted"
+                f" ledger {ledger_id}, so that nobody knows"
+            )
+        highest = -1
+        try:
+            start = MessageId(-1, ledger_id, entry_id) if ledger_id >= 0 else MessageId.earliest
+            reader = await client.create_reader(topic, start)
+            while await reader.has_message_available():
+                metadata = (await reader.read_next_entry(_READ_MILLIS)).metadata
+                if metadata.producer_name == manifest.producer and metadata.sequence_id >= base:
+                    highest = max(highest, metadata.sequence_id, metadata.highest_sequence_id)
+            await reader.close()
+        except PulsarException as error:
+            raise NotPublished(f"{topic}: cannot read what was published of the batch: {error}") from error
+        return highest
+
+
+def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
+    """What is declared to each topic.
+
+    :raises NotPublished: a topic's schema has changed between two tasks
+    """
+    found: dict[str, Definition] = {}
+    for each in files:
+        for topic, definition in each.definitions().items():
+            if found.setdefault(topic, definition) != definition:
+                raise NotPublished(
+                    f"the schema of {topic} has changed while rows were written by it; run it again"
+                )
+    return found
+
+
+def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) -> None:
+    """Before anything is decided: a batch that can never be published must be able to be made anew."""
+    for each in files:
+        for topic in each.topics:
+            limit = producers[topic].max_message_size
+            if each.largest > limit:
+                raise NotPublished(
+                    f"{topic} may get a message of {each.largest} bytes; its broker takes {limit} at most"
+                )

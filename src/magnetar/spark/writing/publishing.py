@@ -1,0 +1,154 @@
+"""Publishing entries whose boundaries are fixed: pipelined, in order, with sequence ids that are given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from magnetar.client import client as core
+from magnetar.client.aio import Client
+from magnetar.client.exceptions import IncompatibleSchema, PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import PreparedEntry
+from magnetar.client.producer import Producer
+from magnetar.client.schema import ProducerSchema
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+from magnetar.spark.codec.schemas import NOTHING, Definition
+from magnetar.spark.errors import InvalidRows, NotPublished
+from magnetar.spark.options import Options
+from magnetar.spark.writing.cutting import CutEntry
+
+__all__ = ["TopicPublisher", "open_producer"]
+
+WINDOW_BYTES = 8 << 20
+"""Of payloads without a receipt, for each topic."""
+_PENDING_ENTRIES = 1000
+
+_PRODUCER_ARGUMENTS = ("send_timeout_millis",)
+
+
+async def open_producer(
+    client: core.Client, options: Options, topic: str, name: str | None, schema: Definition
+) -> Producer:
+    """A producer on a topic without partitions, or on one partition.
+
+    :param schema: what it declares; bytes: nothing
+    :raises InvalidRows: the topic's schema does not let it declare that
+    :raises NotPublished: the broker does not let it
+    """
+    arguments: dict[str, Any] = {
+        key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
+    }
+    if schema != NOTHING:
+        arguments["schema"] = ProducerSchema(schema.kind, schema.text)
+    try:
+        made = await client.create_producer(
+            topic, producer_name=name, max_pending_messages=_PENDING_ENTRIES, **arguments
+        )
+    except IncompatibleSchema as error:
+        raise InvalidRows(f"{topic} does not take the schema of these rows: {error}") from error
+    except PulsarException as error:
+        raise NotPublished(f"cannot publish to {topic}: {error}") from error
+    if not isinstance(made, Producer):
+        await made.close()
+        raise NotPublished(f"{topic} has become a partitioned topic since its rows were staged")
+    return made
+
+
+class TopicPublisher:
+    """Gives entries of one topic their sequence ids, and waits for their receipts."""
+
+    def __init__(self, producer: Producer, first_sequence_id: int, known: int) -> None:
+        """:param first_sequence_id: of the first message that is put
+
+        :param known: the highest sequence id that is known to be published; what it covers is left out
+        """
+        self._producer = producer
+        self._next = first_sequence_id
+        self._known = known
+        self._pending = 0
+        self._bytes = 0
+        self._error: PulsarException | None = None
+        self._moved: asyncio.Event = asyncio.Event()
+        self.left_out = 0
+        """Messages that had been published before."""
+
+    async def put(self, entry: CutEntry) -> None:
+        """Publishes an entry; waits while too much has no receipt.
+
+        :raises NotPublished: this one, or one before it, was not taken
+        """
+        first = self._next
+        highest = first + entry.count - 1
+        self._next = highest + 1
+        if highest <= self._known:
+            self.left_out += entry.count
+            return
+        if first <= self._known:
+            raise NotPublished(
+                f"{self._producer.topic()}: {self._producer.producer_name()} has published up to sequence id"
+                f" {self._known}, which is inside of an entry that was staged ({first} to {highest})"
+            )
+        while self._bytes > WINDOW_BYTES or self._pending >= _PENDING_ENTRIES:
+            await self._wait()
+        self._check()
+        metadata = entry.metadata
+        if entry.count > 1:
+            metadata += MessageMetadata(highest_sequence_id=highest).SerializePartialToString()
+        size = len(entry.payload)
+
+        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
+            self._bytes -= size
+            self._pending -= 1
+            self._error = self._error or error
+            self._moved.set()
+
+        self._bytes += size
+        self._pending += 1
+        try:
+            self._producer.enqueue_prepared(
+                PreparedEntry(first, highest, entry.count, metadata, entry.payload), done
+            )
+        except PulsarException as error:
+            raise NotPublished(f"{self._producer.topic()}: {error}") from error
+
+    async def finish(self) -> None:
+        """Waits for all receipts.
+
+        :raises NotPublished: something was not taken
+        """
+        while self._pending:
+            await self._wait()
+        self._check()
+
+    async def _wait(self) -> None:
+        self._check()
+        self._moved.clear()
+        await self._moved.wait()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise NotPublished(f"{self._producer.topic()}: {self._error}") from self._error
+
+
+async def gather(work: Sequence[Awaitable[Any]]) -> list[Any]:
+    """All results; the first failure after all have ended."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for each in results:
+        if isinstance(each, BaseException):
+            raise each
+    return list(results)
+
+
+def run(options: Options, work: Callable[[Client], Awaitable[None]]) -> None:
+    """Runs ``work`` with a client, in a loop of its own; blocks."""
+
+    async def all_of_it() -> None:
+        client = Client(options.service_url, **options.client)
+        try:
+            await work(client)
+        finally:
+            await client.close()
+
+    asyncio.run(all_of_it())

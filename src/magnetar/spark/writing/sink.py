@@ -1,0 +1,191 @@
+"""What Spark gives rows to: writers of batches and of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from magnetar.spark.codec.schemas import definition_of
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import InvalidOption
+from magnetar.spark.options import Options
+from magnetar.spark.writing.committing import commit
+from magnetar.spark.writing.contents import check_columns
+from magnetar.spark.writing.cutting import RowCutter
+from magnetar.spark.writing.direct import DirectPublisher
+from magnetar.spark.writing.staging import StagedFile, Staging, staging_folder
+
+__all__ = ["BatchSink", "StreamSink"]
+
+_BATCH_ID = "streaming.sql.batchId"
+_FOLDER = "magnetar-staging"
+
+
+@dataclass
+class TaskDone(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: int
+    staged: StagedFile | None = None
+    """None: it published its rows, had none, or its batch had been decided before."""
+
+
+class BatchSink(DataSourceArrowWriter):
+    """``df.write``: at least once, or exactly once where the write has a ``writeId`` and a place to stage."""
+
+    def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        if overwrite:
+            raise InvalidOption("a topic cannot be overwritten; use mode('append')")
+        _check(schema, options)
+        self._schema = schema
+        self._options = options
+        self._folder: Path | None = None
+        if options.write_id:
+            self._folder = _batch_folder(options)
+        elif options.delivery == "exactly-once":
+            raise InvalidOption("'delivery=exactly-once' of a batch needs 'writeId' and 'stagingDir'")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._folder is None:
+            return _published(self._schema, self._options, iterator)
+        return _staged(self._schema, self._options, Staging(self._folder), 0, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._folder is not None:
+            commit(self._options, Staging(self._folder), 0, _files(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._folder is not None:
+            Staging(self._folder).forget(0, _files(messages))
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """``df.writeStream``: exactly once, unless ``delivery`` is at-least-once."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        """:raises InvalidOption: an option is missing, or cannot be honoured
+
+        :raises InvalidRows: these columns cannot be written
+        """
+        _check(schema, options)
+        if options.write_id:
+            raise InvalidOption("'writeId' is for batches; a stream is known by its checkpoint")
+        self._schema = schema
+        self._options = options
+        self._folder = None if options.delivery == "at-least-once" else _stream_folder(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._folder is None:
+            return _published(self._schema, self._options, iterator)
+        return _staged(self._schema, self._options, Staging(self._folder), _batch_id(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        if self._folder is not None:
+            commit(self._options, Staging(self._folder), batchId, _files(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        if self._folder is not None:
+            Staging(self._folder).forget(batchId, _files(messages))
+
+
+def _check(schema: StructType, options: Options) -> None:
+    """:raises InvalidRows: rows of this schema cannot be written, or not by the schema of their topic"""
+    content = check_columns(schema, options)
+    if content.by_schema and options.topic:
+        with Connection(options) as connection:
+            content.for_topic(options.topic, definition_of(connection.admin, options.topic))
+
+
+def _batch_folder(options: Options) -> Path:
+    if options.delivery == "at-least-once":
+        raise InvalidOption("'writeId' is for writing exactly once, and 'delivery' is at-least-once")
+    if not options.staging_path:
+        raise InvalidOption("'writeId' needs 'stagingDir', a folder that driver and executors share")
+    if options.write_id in (".", "..") or "/" in options.write_id or "\0" in options.write_id:
+        raise InvalidOption(f"'writeId' names a folder: it cannot be {options.write_id!r}")
+    return staging_folder("stagingDir", options.staging_path) / options.write_id
+
+
+def _stream_folder(options: Options) -> Path:
+    if options.staging_path:
+        return staging_folder("stagingDir", options.staging_path)
+    if not options.checkpoint_location:
+        raise InvalidOption(
+            "writing exactly once needs the option 'checkpointLocation' or 'stagingDir' of this query;"
+            " spark.sql.streaming.checkpointLocation is not told to it"
+        )
+    return staging_folder("checkpointLocation", options.checkpoint_location) / _FOLDER
+
+
+def _batch_id() -> int:
+    context = TaskContext.get()
+    text = context.getLocalProperty(_BATCH_ID) if context is not None else None
+    if text is None:
+        raise InvalidOption(
+            "this version of Spark does not tell its tasks which batch they are of (the local property"
+            f" {_BATCH_ID}): only 'delivery=at-least-once' is possible"
+        )
+    return int(text)
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    """In the order of the tasks' partitions."""
+    return [each.staged for each in messages if isinstance(each, TaskDone) and each.staged is not None]
+
+
+def _staged(
+    schema: StructType, options: Options, staging: Staging, batch_id: int, batches: Iterator[pa.RecordBatch]
+) -> TaskDone:
+    """Stages the rows of a task; without looking at them when the batch has been decided."""
+    if staging.manifest(batch_id) is not None:
+        return TaskDone(0)
+    context = TaskContext.get()
+    writer = None
+    try:
+        with Connection(options) as connection:
+
+            def partitions(topic: str) -> int:
+                names = connection.client.get_topic_partitions(topic)
+                return 0 if names == [topic] else len(names)
+
+            cutter = RowCutter(schema, options, partitions, partial(definition_of, connection.admin))
+            for batch in batches:
+                for entry in cutter.entries(batch):
+                    if writer is None:
+                        writer = staging.writer(batch_id, context.partitionId() if context else 0)
+                    writer.add(entry)
+        if writer is None:
+            return TaskDone(0)
+        staged = writer.finish()
+    except BaseException:
+        if writer is not None:
+            writer.give_up()
+        raise
+    return TaskDone(staged.rows, staged)
+
+
+def _published(schema: StructType, options: Options, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+    rows = 0
+    with Connection(options) as connection, DirectPublisher(options) as publisher:
+        definition = partial(definition_of, connection.admin)
+        cutter = RowCutter(schema, options, publisher.partitions, definition)
+        for batch in batches:
+            publisher.publish(list(cutter.entries(batch)))
+            rows += batch.num_rows
+        publisher.finish()
+    return TaskDone(rows)

@@ -1,0 +1,282 @@
+"""What is about to be published, on a disk that driver and executors share.
+
+A task stages its rows as entries whose boundaries are fixed, in a file of its own. When all tasks of a
+batch are done, one *manifest* names their files. It appears by a hard link: whoever is first decides, for
+ever, what the batch consists of; nothing is ever renamed over it. Publishing reads what the manifest names
+and nothing else, so that running a batch again publishes the same entries, however its rows were computed
+the second time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from crc32c import crc32c
+
+from magnetar.spark.codec.schemas import NOTHING, Definition
+from magnetar.spark.durable import sync
+from magnetar.spark.errors import InvalidOption, StagingDamaged
+from magnetar.spark.writing.cutting import CutEntry
+
+__all__ = ["Manifest", "StagedFile", "Staging", "staging_folder"]
+
+_HEADER = struct.Struct("<IIII")
+_CHUNK = 1 << 20
+_VERSION = 1
+_NO_SCHEMA = (NOTHING.kind, NOTHING.text)
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One task's rows."""
+
+    name: str
+    size: int
+    """Bytes."""
+    checksum: int
+    """CRC-32C of all of it."""
+    rows: int
+    largest: int
+    """Bytes of the largest payload."""
+    topics: tuple[str, ...]
+    """Entries name their topic by its place here."""
+    schemas: tuple[tuple[str, str], ...] = ()
+    """Of each topic type and definition of what its producer declares; empty: none declares anything."""
+
+    def definitions(self) -> dict[str, Definition]:
+        """What producers declare, by topic; only those that do."""
+        found = zip(self.topics, self.schemas, strict=False)
+        return {topic: Definition(*schema) for topic, schema in found if schema != _NO_SCHEMA}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a batch consists of."""
+
+    batch_id: int
+    producer: str
+    files: tuple[StagedFile, ...]
+    """In the order of publishing."""
+    behind: dict[str, tuple[int, int]]
+    """Of each topic (ledger id, entry id) of its last entry before anything of this batch was published."""
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.files)
+
+
+def staging_folder(option: str, given: str) -> Path:
+    """A folder that all machines see under the same path.
+
+    :param option: what the user calls it
+    :raises InvalidOption: it is no path of a file system
+    """
+    parts = urlsplit(given)
+    if parts.scheme not in ("", "file") or parts.netloc:
+        raise InvalidOption(
+            f"{option!r}: {given!r} is no folder of a mounted file system, which staging needs:"
+            " set 'stagingDir' to one that driver and executors share, or 'delivery' to at-least-once"
+        )
+    return Path(unquote(parts.path) if parts.scheme else given)
+
+
+class FileWriter:
+    """A staged file as it grows; nobody reads it before :meth:`finish`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb")
+        self._size = 0
+        self._checksum = 0
+        self._rows = 0
+        self._largest = 0
+        self._topics: dict[str, int] = {}
+        self._schemas: list[tuple[str, str]] = []
+
+    def add(self, entry: CutEntry) -> None:
+        topic = self._topics.setdefault(entry.topic, len(self._topics))
+        if topic == len(self._schemas):
+            self._schemas.append((entry.schema.kind, entry.schema.text))
+        header = _HEADER.pack(topic, entry.count, len(entry.metadata), len(entry.payload))
+        for piece in (header, entry.metadata, entry.payload):
+            self._file.write(piece)
+            self._checksum = crc32c(piece, self._checksum)
+            self._size += len(piece)
+        self._rows += entry.count
+        self._largest = max(self._largest, len(entry.payload))
+
+    def finish(self) -> StagedFile:
+        """Makes it durable."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        sync(self._path.parent)
+        schemas = tuple(self._schemas) if set(self._schemas) - {_NO_SCHEMA} else ()
+        topics = tuple(self._topics)
+        return StagedFile(
+            self._path.name, self._size, self._checksum, self._rows, self._largest, topics, schemas
+        )
+
+    def give_up(self) -> None:
+        """Removes it."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+class Staging:
+    """The staging folder of one query, or of one batch write."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def writer(self, batch_id: int, partition_id: int) -> FileWriter:
+        """A file for one attempt of a task."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileWriter(self.folder / f"{batch_id}-{partition_id}-{os.urandom(8).hex()}.rows")
+
+    def producer(self, *, may_begin: bool) -> str:
+        """The producers' name, made up once and kept here.
+
+        :param may_begin: whether nothing can have been published under an earlier name
+        :raises StagingDamaged: there is none, and there should be
+        """
+        path = self.folder / "producer"
+        if not path.exists():
+            if not may_begin:
+                raise StagingDamaged(
+                    f"{self.folder} is empty though this query has run before: what was staged, and perhaps"
+                    " published in part, is lost. Bring it back, or set 'newStaging' to true if the last"
+                    " batch may be published twice"
+                )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._appear(path, f"magnetar-spark-{os.urandom(12).hex()}".encode())
+        return path.read_text()
+
+    def manifest(self, batch_id: int) -> Manifest | None:
+        """What the batch was decided to be; None while it is not.
+
+        :raises StagingDamaged: it cannot be understood
+        """
+        path = self._manifest_path(batch_id)
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        return _parsed_manifest(path, text)
+
+    def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
+        """What the batch is, and whether it was this that decided it."""
+        path = self._manifest_path(manifest.batch_id)
+        body = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
+        first = self._appear(path, b"%08x\n%s\n" % (crc32c(body), body))
+        if first:
+            return manifest, True
+        found = self.manifest(manifest.batch_id)
+        if found is None:
+            raise StagingDamaged(f"{path} is there and cannot be read")
+        return found, False
+
+    def check(self, manifest: Manifest) -> None:
+        """Reads every staged file once.
+
+        :raises StagingDamaged: one is missing or is not what was written, by its name
+        """
+        for staged in manifest.files:
+            path = self.folder / staged.name
+            size = checksum = 0
+            try:
+                with path.open("rb") as file:
+                    while chunk := file.read(_CHUNK):
+                        size += len(chunk)
+                        checksum = crc32c(chunk, checksum)
+            except FileNotFoundError as error:
+                raise StagingDamaged(f"{path} of batch {manifest.batch_id} is missing") from error
+            if (size, checksum) != (staged.size, staged.checksum):
+                raise StagingDamaged(
+                    f"{path} of batch {manifest.batch_id} is damaged: {size} bytes, checksum {checksum:08x};"
+                    f" staged were {staged.size} bytes, {staged.checksum:08x}. Nothing is published from it"
+                )
+
+    def entries(self, manifest: Manifest) -> Iterator[CutEntry]:
+        """What is to be published, in order; see :meth:`check`."""
+        for staged in manifest.files:
+            with (self.folder / staged.name).open("rb") as file:
+                while header := file.read(_HEADER.size):
+                    topic, count, metadata_size, payload_size = _HEADER.unpack(header)
+                    metadata = file.read(metadata_size)
+                    yield CutEntry(staged.topics[topic], count, metadata, file.read(payload_size))
+
+    def published(self, batch_id: int) -> bool:
+        """Whether all of the batch was confirmed."""
+        return self._published_path(batch_id).exists()
+
+    def publish_is_done(self, manifest: Manifest) -> None:
+        """Remembers it, and removes staged files of this and of earlier batches."""
+        self._appear(self._published_path(manifest.batch_id), b"")
+        for path in sorted(self.folder.iterdir()):
+            batch, separator, rest = path.name.partition("-")
+            if batch == "draft":
+                # Of a process that was killed while it decided something.
+                path.unlink(missing_ok=True)
+            elif separator and batch.isdigit() and _is_past(int(batch), rest, manifest.batch_id):
+                path.unlink(missing_ok=True)
+
+    def forget(self, batch_id: int, files: Iterable[StagedFile]) -> None:
+        """Removes what an attempt that failed has staged, unless the batch was decided to be it."""
+        decided = self.manifest(batch_id)
+        kept = {each.name for each in decided.files} if decided is not None else set()
+        for each in files:
+            if each.name not in kept:
+                (self.folder / each.name).unlink(missing_ok=True)
+
+    def _manifest_path(self, batch_id: int) -> Path:
+        return self.folder / f"{batch_id}-manifest"
+
+    def _published_path(self, batch_id: int) -> Path:
+        return self.folder / f"{batch_id}-published"
+
+    def _appear(self, path: Path, content: bytes) -> bool:
+        """Makes a file with all of its content at once, durably; False when there is one already."""
+        draft = path.with_name(f"draft-{os.urandom(8).hex()}")
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+            sync(self.folder)
+        return True
+
+
+def _is_past(batch_id: int, rest: str, published: int) -> bool:
+    """The last batch's manifest stays: it may be run again until Spark knows that it is done."""
+    return batch_id < published or (batch_id == published and rest.endswith(".rows"))
+
+
+def _parsed_manifest(path: Path, text: bytes) -> Manifest:
+    head, _, body = text.partition(b"\n")
+    body = body.rstrip(b"\n")
+    if head != b"%08x" % crc32c(body):
+        raise StagingDamaged(f"{path} is damaged: its checksum does not fit")
+    found: dict[str, Any] = json.loads(body)
+    if found.pop("version") != _VERSION:
+        raise StagingDamaged(f"{path} was written by another version of Magnetar")
+    files = tuple(_parsed_file(each) for each in found["files"])
+    behind = {topic: (place[0], place[1]) for topic, place in found["behind"].items()}
+    return Manifest(found["batch_id"], found["producer"], files, behind)
+
+
+def _parsed_file(found: dict[str, Any]) -> StagedFile:
+    schemas = tuple((kind, text) for kind, text in found.get("schemas", ()))
+    return replace(StagedFile(**found), topics=tuple(found["topics"]), schemas=schemas)
