@@ -74,7 +74,7 @@ class Topic:
         self.positions: dict[bytes, Position] = {}
         self.last_confirmed: Position = (-1, -1)
 
-    def on_appended(self, appends: Sequence[Append]) -> None:
+    def on_durable(self, appends: Sequence[Append]) -> None:
         for operation in appends:
             for index in range(operation.count):
                 slot = operation.first + index
@@ -85,7 +85,7 @@ class Topic:
                 self.memory.stored.add(entry)
                 self.positions[entry] = position
 
-    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         """Nothing is known of them: they may be there or not."""
 
     def on_fenced(self) -> None:

@@ -36,14 +36,14 @@ class Listener:
         self.failed: list[Exception] = []
         self.fenced = False
 
-    def on_appended(self, appends: Sequence[Append]) -> None:
+    def on_durable(self, appends: Sequence[Append]) -> None:
         for operation in appends:
             self.contexts.append((operation.context, operation.first, operation.count))
             self.stored += [
                 (operation.ledger_id, operation.first_entry_id + i) for i in range(operation.count)
             ]
 
-    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         self.failed.append(error)
 
     def on_fenced(self) -> None:

@@ -80,11 +80,11 @@ class Append:
 class AppendListener(Protocol):
     """The owner of a managed ledger; called in the loop."""
 
-    def on_appended(self, appends: Sequence[Append]) -> None:
+    def on_durable(self, appends: Sequence[Append]) -> None:
         """These are durable, in the order of their positions. Once a commit."""
         ...
 
-    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         """These will not be stored."""
         ...
 

@@ -224,7 +224,7 @@ class ManagedLedger:
         if self._active:
             self._keep(done)
         if self.listener is not None:
-            self.listener.on_appended(done)
+            self.listener.on_durable(done)
         if self._room() == 0 and self.state is State.OPEN:
             self._start_roll()
 
@@ -378,7 +378,7 @@ class ManagedLedger:
         failed = list(self._waiting)
         self._waiting.clear()
         if failed and self.listener is not None:
-            self.listener.on_append_failed(failed, error)
+            self.listener.on_failed(failed, error)
 
     def fenced(self) -> None:
         """Somebody else owns it now: ends all appends."""

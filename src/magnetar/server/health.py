@@ -43,11 +43,11 @@ class HealthCheck:
             if run.entry(0) != token:
                 raise PersistenceFailure("Health check read something else than it wrote")
 
-    def on_appended(self, appends: Sequence[Append]) -> None:
+    def on_durable(self, appends: Sequence[Append]) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(appends[-1])
 
-    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
 

@@ -94,7 +94,7 @@ def test_a_producer_gets_its_receipts_before_it_is_closed() -> None:
     assert wire.told == ["stop"]
     assert not producer.closed
     producer.pending = 0
-    topic.on_appended(())
+    topic.on_durable(())
     lived.world.run(closing)
     assert wire.told == ["stop", "close"]
 

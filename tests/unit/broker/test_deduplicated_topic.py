@@ -79,13 +79,13 @@ class Client:
     ) -> None:
         self._topic.publish(publish, buffer, starts, ends, sum(ends) - sum(starts))
 
-    def publish_durable(
+    def on_durable(
         self, producer: Producer, publish: Publish, ledger_id: int, entry_id: int, *part: int
     ) -> None:
         first, count, _size = part
         self.stored += publish.sequence_ids[first : first + count]
 
-    def publish_failed(self, producer: Producer, publish: Publish, *rest: Any) -> None:
+    def on_failed(self, producer: Producer, publish: Publish, *rest: Any) -> None:
         first, count = rest[:2]
         self.failed += publish.sequence_ids[first : first + count]
 

@@ -384,7 +384,7 @@ class Connection:
             self._paused_by_own = False
             self.resume_reading()
 
-    def publish_durable(
+    def on_durable(
         self,
         producer: Producer,
         publish: Publish,
@@ -409,7 +409,7 @@ class Connection:
             )
         self._settled(producer, count, size)
 
-    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped."""
         count = len(publish.sequence_ids)
         if not self.closed and not producer.closed:
@@ -436,7 +436,7 @@ class Connection:
         while producer.held_receipts and producer.held_receipts[0][0] <= settled:
             self.queue(producer.held_receipts.popleft()[1])
 
-    def publish_failed(
+    def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
         """They will never be stored: the client is told, and sends again when its producer was closed."""

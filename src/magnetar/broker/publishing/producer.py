@@ -43,7 +43,7 @@ class ProducerConnection(Protocol):
         """Tells the client that its producer is closed here; it looks the topic up and comes back."""
         ...
 
-    def publish_durable(
+    def on_durable(
         self,
         producer: Producer,
         publish: Publish,
@@ -56,14 +56,14 @@ class ProducerConnection(Protocol):
         """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
         ...
 
-    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped.
 
         :param size: bytes of all of them
         """
         ...
 
-    def publish_failed(
+    def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
         """They will never be stored: the client is told, and sends again when its producer was closed."""

@@ -80,7 +80,7 @@ class _Waiting:
     def close_producer(self, producer: Producer) -> None:
         """Nothing to tell: it is closed with its only publish."""
 
-    def publish_durable(
+    def on_durable(
         self,
         producer: Producer,
         publish: Publish,
@@ -93,11 +93,11 @@ class _Waiting:
         if not self._done.done():
             self._done.set_result(None)
 
-    def publish_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         if not self._done.done():
             self._done.set_result(None)
 
-    def publish_failed(
+    def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
         if not self._done.done():

@@ -126,7 +126,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         for publish, taken, size in unsettled:
             connection = publish.producer.connection
             connection.passing -= taken
-            connection.publish_passed(publish.producer, publish, taken, size)
+            connection.on_passed(publish.producer, publish, taken, size)
         if self._drain_waiters:
             self._wake_drained()
 

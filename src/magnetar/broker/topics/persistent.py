@@ -166,13 +166,13 @@ class Topic(BaseTopic[Subscription]):
         if not self.is_busy:
             self.busy()
 
-    def on_appended(self, appends: Sequence[Append]) -> None:
+    def on_durable(self, appends: Sequence[Append]) -> None:
         now = self.clock.monotonic()
         for operation in appends:
             publish = operation.context
             if publish is None:
                 continue
-            publish.producer.connection.publish_durable(
+            publish.producer.connection.on_durable(
                 publish.producer,
                 publish,
                 operation.ledger_id,
@@ -213,13 +213,13 @@ class Topic(BaseTopic[Subscription]):
         if known is not None and known.due(now, self.policies.deduplication_snapshot_seconds):
             known.snapshot(now)
 
-    def on_append_failed(self, appends: Sequence[Append], error: Exception) -> None:
+    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         reason = PersistenceFailure(f"Cannot store the message: {error}")
         log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
         for operation in appends:
             publish = operation.context
             if publish is not None:
-                publish.producer.connection.publish_failed(
+                publish.producer.connection.on_failed(
                     publish.producer, publish, operation.first, operation.count, operation.size, reason
                 )
         if self.deduplication is not None:

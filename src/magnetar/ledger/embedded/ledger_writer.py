@@ -34,7 +34,7 @@ class EmbeddedWriter:
         self._context = context
         self._log = context.log
         self._part_bytes = context.part_bytes
-        self._queue = AppendQueue(row, self._durable, self.end, high_priority=high_priority)
+        self._queue = AppendQueue(row, self.on_durable, self.end, high_priority=high_priority)
         self._next = 0
         self._acknowledged = -1
         self._listener: LedgerListener | None = None
@@ -110,7 +110,7 @@ class EmbeddedWriter:
         if self._ended is None:
             self._ended = reason
 
-    def _durable(self, last_entry_id: int) -> None:
+    def on_durable(self, last_entry_id: int) -> None:
         self._acknowledged = last_entry_id
         if self._listener is not None:
             self._listener.on_durable(last_entry_id)

@@ -30,12 +30,12 @@ Part = tuple[int, bytes, bytes]
 class AppendQueue:
     """What one writer appended and no group has taken yet."""
 
-    __slots__ = ("ended", "first", "high_priority", "parts", "refused", "row", "told", "waiting")
+    __slots__ = ("ended", "first", "high_priority", "on_durable", "parts", "refused", "row", "waiting")
 
     def __init__(
         self,
         row: LedgerRow,
-        told: Callable[[int], None],
+        on_durable: Callable[[int], None],
         refused: Callable[[LedgerError], None],
         *,
         high_priority: bool,
@@ -50,7 +50,7 @@ class AppendQueue:
         """The id of the first entry in ``parts``."""
         self.waiting = False
         """Whether the log knows of it."""
-        self.told = told
+        self.on_durable = on_durable
         """Called with the last durable entry, once a commit."""
         self.ended = False
         """Nothing is told any more."""
@@ -306,18 +306,18 @@ class CommitLog:
             return
         self._in_flight = None
         self._durable_sequence = self.sequence - 1
-        told = self._apply(commit)
+        durable = self._apply(commit)
         self._start()
-        for queue, last in told.items():
+        for queue, last in durable.items():
             if not queue.ended:
-                queue.told(last)
+                queue.on_durable(last)
         self._complete()
         if self._in_flight is None:
             self._watch_for_idleness()
 
     def _apply(self, commit: _Commit) -> dict[AppendQueue, int]:
         """Brings table and index up to a commit that is durable; returns whom to tell which last entry."""
-        told: dict[AppendQueue, int] = {}
+        durable: dict[AppendQueue, int] = {}
         segment, places, table = commit.segment, commit.places, self._table
         at = 0
         for run, source in zip(commit.runs, commit.sources, strict=True):
@@ -327,9 +327,9 @@ class CommitLog:
                 count, first, length = run[1], run[3], places[at + 1]
                 table.add_run(source.row, segment.segment_id, first, count, length, length - 4 * count)
                 segment.index.add(run[2], first, count, places[at], length, places[at + 2])
-                told[source] = first + count - 1
+                durable[source] = first + count - 1
             at += 3
-        return told
+        return durable
 
     def _apply_control(self, control: _Control) -> None:
         if control.kind == LEDGER_CREATED:
