@@ -227,11 +227,16 @@ class LogWatch(logging.Handler):
         super().__init__(logging.WARNING)
         self.unexpected: list[str] = []
         self.errors: list[str] = []
+        self.disk_was_full = False
+        """Since the first time on, errors may tell of that: some come when there is room again."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name}: {record.getMessage()} {record.__dict__.get('error', '')}"
         if record.exc_info:
             error = record.exc_info[1]
             self.unexpected.append(f"{text} ({error!r})")
-        elif record.levelno >= logging.ERROR and not any(told in text for told in _TOLD_OF_FULL_DISK):
+        elif record.levelno >= logging.ERROR and not self._tells_of_full_disk(text):
             self.errors.append(text)
+
+    def _tells_of_full_disk(self, text: str) -> bool:
+        return self.disk_was_full and any(told in text for told in _TOLD_OF_FULL_DISK)

@@ -116,29 +116,23 @@ class CoreProducer:
             "block_if_queue_full": True,
         }
         self._told = 0
-        self._refused = False
-        """The disk was full: it gives up, and what it has no receipt for may be stored or not."""
+        self._last_told = -1
+        self._refused = 0
+        """While the disk was full; they may be stored or not."""
 
     def __str__(self) -> str:
-        return f"core producer {self._name}: {self._told} of {self._count}"
+        return f"core producer {self._name}: {self._told} of {self._count}, {self._refused} refused"
 
     @property
     def done(self) -> bool:
-        return self._refused or self._told == self._count
+        return self._told + self._refused == self._count
 
     async def run(self) -> None:
         client, random = self.client, self.client.random
-        producer: Any = None
-        while producer is None:
-            try:
-                producer = await client.client.create_producer(self._topic.name, **self._options)
-            except PulsarException as error:
-                client.world.trace.note(self._name, "not open:", type(error).__name__)
-                await client.sleep(random.random())
-        client.world.trace.note(self._name, "open")
+        producer = await self._open()
         for number in range(self._count):
-            if self._refused:
-                return
+            if self._is_over(producer):
+                producer = await self._open()
             content = f"{self._name}:{number}:".encode() + random.randbytes(random.randrange(self._largest))
             self._topic.sent[self._name, number] = content, client.world.steps()
             producer.enqueue(content, self._done(number), None, None)
@@ -149,19 +143,40 @@ class CoreProducer:
         try:
             await producer.flush()
         except ProducerBlockedQuotaExceededException:
-            self._refused = True
+            client.world.trace.note(self._name, "refused at its end")
+
+    async def _open(self) -> Any:
+        client = self.client
+        while True:
+            try:
+                producer = await client.client.create_producer(self._topic.name, **self._options)
+            except PulsarException as error:
+                client.world.trace.note(self._name, "not open:", type(error).__name__)
+                await client.sleep(client.random.random())
+            else:
+                client.world.trace.note(self._name, "open")
+                return producer
+
+    @staticmethod
+    def _is_over(producer: Any) -> bool:
+        """Whether a full disk ended it: what comes next goes through another one."""
+        try:
+            producer.check_open()
+        except ProducerBlockedQuotaExceededException:
+            return True
+        return False
 
     def _done(self, number: int) -> Any:
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
             if isinstance(error, ProducerBlockedQuotaExceededException):
                 self.client.world.trace.note(self._name, "refused", number)
-                self._refused = True
+                self._refused += 1
                 return
             if error is not None or message_id is None:
                 raise Violation(f"{self._name}: {number} failed: {error!r}")
-            if number != self._told:
-                raise Violation(f"{self._name}: told of {number} before {self._told}")
-            self._told += 1
+            if number != self._last_told + 1 and (number <= self._last_told or not self._refused):
+                raise Violation(f"{self._name}: told of {number} after {self._last_told}")
+            self._told, self._last_told = self._told + 1, number
             self.client.world.trace.note(self._name, "published", number, message_id)
             if message_id.ledger_id() < 0:
                 if not self._topic.once:

@@ -65,8 +65,9 @@ async def fail_write(fate: Fate) -> None:
 
 
 async def fill_disk(fate: Fate) -> None:
-    """No room for a while: the process may stop, and starts again when there is."""
+    """No room for a while: publishing is refused, and goes on when there is room again."""
     disk = fate.world.broker.disk
+    fate.world.log.disk_was_full = True
     before = disk.quota
     disk.quota = before - disk.free_bytes() + fate.random.randrange(40_000)
     await fate.world.sleep(fate.random.random())
