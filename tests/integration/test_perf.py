@@ -26,10 +26,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def perf(broker: Server, command: str, topic: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "-u", broker.url, *flags]
+    arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "-u", broker.url]
     if command in ("produce", "run"):
         arguments += ["-au", broker.http_url]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return subprocess.run([*arguments, *flags], capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 def figures(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -118,13 +118,27 @@ def test_server_cpu_and_memory(broker: Server) -> None:
 
 
 def test_messages_of_somebody_else_void_a_run(broker: Server, topic: str, tmp_path: Path) -> None:
-    flags = ("-s", "64", "-m", "50", "-r", "0", "--raw")
+    flags = ("-s", "64", "-m", "50", "-r", "0", "--raw", "--warmup-time", "0")
     assert perf(broker, "produce", topic, *flags).returncode == 0
     file = tmp_path / "figures.json"
     done = perf(broker, "run", topic, *SMALL[:-1], str(file), "--raw")
     assert done.returncode == 3
     assert "void" in done.stderr
     assert json.loads(file.read_text())["void"]
+
+
+@pytest.mark.parametrize("command", ["produce", "run"])
+def test_a_run_that_is_over_before_its_warm_up_is_void(broker: Server, topic: str, command: str) -> None:
+    done = perf(broker, command, topic, "-s", "64", "-m", "50", "-r", "0", "--warmup-time", "5")
+    assert done.returncode == 3
+    assert "before the warm-up" in done.stderr
+
+
+def test_a_run_without_the_admin_interface_does_not_begin(broker: Server, topic: str) -> None:
+    done = perf(broker, "run", topic, *SMALL, "--admin-url", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert topic not in topics(broker)
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,8 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
     if len(everything) < share.of:
         raise InvalidConfiguration(f"{share.of} processes need as many topics (-t)")
     topics = everything[share.index :: share.of]
+    # Asked once all is over, too: who cannot be reached is better known before.
+    AdminClient(parsed.admin_url).clusters()
     client, shared = new_client(parsed), new_shared()
     subscriptions = [f"sub-{index}" for index in range(parsed.num_subscriptions)]
     try:
