@@ -31,6 +31,12 @@ class CoreTopic:
     sent: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     """What was handed to the client, and at which step."""
     stored: dict[tuple[str, int], MessageId] = field(default_factory=dict)
+    refused: set[tuple[str, int]] = field(default_factory=set)
+    """While the disk was full; they may be stored or not."""
+
+    def follows(self, name: str, number: int, before: int) -> bool:
+        """Whether a message comes next after another one: nothing but what was refused is between them."""
+        return number > before and all((name, left) in self.refused for left in range(before + 1, number))
 
     def found(self, key: tuple[str, int], message_id: MessageId) -> None:
         """A message is known to be stored there.
@@ -118,7 +124,6 @@ class CoreProducer:
         self._told = 0
         self._last_told = -1
         self._refused = 0
-        """While the disk was full; they may be stored or not."""
 
     def __str__(self) -> str:
         return f"core producer {self._name}: {self._told} of {self._count}, {self._refused} refused"
@@ -171,10 +176,11 @@ class CoreProducer:
             if isinstance(error, ProducerBlockedQuotaExceededException):
                 self.client.world.trace.note(self._name, "refused", number)
                 self._refused += 1
+                self._topic.refused.add((self._name, number))
                 return
             if error is not None or message_id is None:
                 raise Violation(f"{self._name}: {number} failed: {error!r}")
-            if number != self._last_told + 1 and (number <= self._last_told or not self._refused):
+            if not self._topic.follows(self._name, number, self._last_told):
                 raise Violation(f"{self._name}: told of {number} after {self._last_told}")
             self._told, self._last_told = self._told + 1, number
             self.client.world.trace.note(self._name, "published", number, message_id)
@@ -274,7 +280,7 @@ class CoreConsumer:
         self._topic.found(key, message.message_id())
         # What was published before it subscribed may be trimmed.
         highest = self._highest.get(key[0], key[1] - 1)
-        if key not in self._got and key[1] != highest + 1:
+        if key not in self._got and not self._topic.follows(*key, highest):
             raise Violation(f"{self._name}: {key} comes first after {highest}")
         self._highest[key[0]] = max(highest, key[1])
         self._got.add(key)

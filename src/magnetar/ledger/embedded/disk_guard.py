@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 _SAMPLE_SECONDS = 60.0
 _SAMPLES = 24 * 60
-_FORECAST_SECONDS = 300.0
+_FORECAST_SECONDS = 3600.0
 """A trend needs figures that lie so far apart, at least."""
 
 
