@@ -61,7 +61,10 @@ def test_the_report(server: Server, tmp_path: Path) -> None:
     assert (first["topic"], second["topic"]) == (large, small)
     assert 300_000 < first["storedBytes"] < 310_000
     assert 100_000 < first["backlogBytes"] < 103_000
-    assert first["retainedBytes"] == first["storedBytes"] - first["backlogBytes"] - first["reclaimableBytes"]
+    parts = ("backlogBytes", "retainedBytes", "openLedgerBytes", "reclaimableBytes")
+    assert sum(first[part] for part in parts) == first["storedBytes"]
+    assert first["retainedBytes"] > 100_000
+    assert found["notLoaded"] == 0
     assert second["backlogBytes"] == second["storedBytes"] > 100_000
     assert first["oldestClosedMs"] > 1_700_000_000_000
     assert first["forecastBytes"] >= first["backlogBytes"]
@@ -73,7 +76,8 @@ def test_the_report(server: Server, tmp_path: Path) -> None:
     assert store["storedBytes"] >= store["wantedBytes"]
     assert disk["state"] == "room"
     assert 0 < disk["freeBytes"] < disk["totalBytes"]
-    assert figures(server, "--namespace", "public/functions")["topics"] == []
+    assert server.ask("PUT", "/admin/v2/namespaces/public/empty")[0] == 204
+    assert figures(server, "--namespace", "public/empty")["topics"] == []
 
     words = report(server, "--top", "1")
     assert re.search(rf"^{re.escape(large)}\s+29\d KiB\s+98\.\d KiB", words, re.MULTILINE), words
@@ -93,6 +97,18 @@ def test_the_report(server: Server, tmp_path: Path) -> None:
     for name in ("disk_free_bytes", "stored_bytes", "compaction_reclaimed_bytes", "disk_state"):
         assert re.search(rf"^magnetar_storage_{name}{{.*}} \d", metrics.decode(), re.MULTILINE), name
     client.close()
+
+
+def test_topics_that_are_not_loaded_are_counted(start_server) -> None:  # type: ignore[no-untyped-def]
+    server: Server = start_server(brokerDeleteInactiveTopicsEnabled=False)
+    for name in ("used", "idle", "asleep"):
+        assert server.ask("PUT", f"/admin/v2/persistent/public/default/{name}")[0] == 204
+    server.restart(kill=False)
+    assert server.ask("GET", "/admin/v2/persistent/public/default/used/stats")[0] == 200
+    found = figures(server, "--namespace", "public/default")
+    assert [row["topic"] for row in found["topics"]] == ["persistent://public/default/used"]
+    assert found["notLoaded"] == 2
+    assert "2 topics are not loaded" in report(server, "--namespace", "public/default")
 
 
 def test_no_broker_is_an_error_in_one_line(tmp_path: Path) -> None:

@@ -88,9 +88,10 @@ class StorageReport:
         return {f"magnetar_storage_{name}": value for name, value in found.items()}
 
     async def report(self, namespace: str | None = None) -> Json:
-        """Everything; topics that are loaded, the largest first.
+        """Everything; topics that are loaded, the largest first, and how many others there are.
 
         :param namespace: only topics of it
+        :raises NamespaceNotFound: there is none of that name
         """
         rows: list[dict[str, Any]] = []
 
@@ -101,7 +102,23 @@ class StorageReport:
         topics = list(self._broker.topics.values())
         await each(self._broker.io, "storage report", topics, look, pause=PAUSE_SECONDS)
         rows.sort(key=lambda row: (-row["storedBytes"], row["topic"]))
-        return {"disk": self.disk(), "store": self.store(), "namespaces": _sums(rows), "topics": rows}
+        return {
+            "disk": self.disk(),
+            "store": self.store(),
+            "namespaces": _sums(rows),
+            "topics": rows,
+            "notLoaded": max(0, await self._persistent_topics(namespace) - len(rows)),
+        }
+
+    async def _persistent_topics(self, namespace: str | None) -> int:
+        """How many there are, loaded or not."""
+        names = [namespace] if namespace is not None else await self._namespaces()
+        return sum([len(await self._broker.topic_names(name, system=True)) for name in names])
+
+    async def _namespaces(self) -> list[str]:
+        policies = self._broker.policies
+        tenants = await policies.tenants.names()
+        return [name for tenant in tenants for name in await policies.namespaces.of_tenant(tenant)]
 
 
 def _row(topic: Topic) -> dict[str, Any]:
@@ -112,11 +129,12 @@ def _row(topic: Topic) -> dict[str, Any]:
         "storedBytes": space.stored,
         "backlogBytes": space.backlog,
         "retainedBytes": space.retained,
+        "openLedgerBytes": space.open,
         "reclaimableBytes": space.reclaimable,
         "ledgers": space.ledgers,
         "oldestClosedMs": space.oldest_closed_ms,
         "bytesInRate": topic.rate_in.bytes_per_second,
-        "forecastBytes": forecast(topic, space.backlog, space.retained),
+        "forecastBytes": forecast(topic, space.backlog, space.retained + space.open),
     }
 
 
@@ -150,6 +168,7 @@ _SUMMED = (
     "storedBytes",
     "backlogBytes",
     "retainedBytes",
+    "openLedgerBytes",
     "reclaimableBytes",
     "ledgers",
     "bytesInRate",

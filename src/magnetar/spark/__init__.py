@@ -19,7 +19,7 @@ def register(spark: SparkSession) -> None:
     """Makes ``format("pulsar")`` known to a session, and lets filters reach it.
 
     Spark runs the source in Python processes of its own, by the name ``python3`` unless ``PYSPARK_PYTHON`` or
-    ``spark.pyspark.python`` says another one. On a master of this machine it runs in this interpreter instead:
+    ``spark.pyspark.python`` says another one. On a local master it runs in this interpreter instead:
     that one has the source.
 
     Spark refuses to read from a source that takes filters over while

@@ -88,12 +88,17 @@ def test_the_forecast_is_the_trend_of_the_last_day() -> None:
     async def scenario(simulation: Simulation, guard: DiskGuard, states: list[DiskState]) -> None:
         assert guard.seconds_until_full() is None
         for minute in range(11):
-            fill(simulation, 100 * minute)
+            fill(simulation, 10 * minute)
+            await asyncio.sleep(60)
+        # Minutes say nothing of days.
+        assert guard.seconds_until_full() is None
+        for minute in range(11, 66):
+            fill(simulation, 10 * minute)
             await asyncio.sleep(60)
         left = guard.seconds_until_full()
-        # 1,000 of 10,000 bytes in eleven minutes; full is 9,000.
+        # 650 of 10,000 bytes in 66 minutes; full is 9,000.
         assert left is not None
-        assert left == pytest.approx(8_000 / (1_000 / 660), rel=0.05)
+        assert left == pytest.approx(8_350 / (650 / 3_960), rel=0.05)
         for _ in range(24 * 60):
             await asyncio.sleep(60)
         assert guard.seconds_until_full() is None

@@ -14,6 +14,7 @@ _COLUMNS = (
     ("stored", "storedBytes"),
     ("backlog", "backlogBytes"),
     ("retained", "retainedBytes"),
+    ("open ledger", "openLedgerBytes"),
     ("reclaimable", "reclaimableBytes"),
 )
 
@@ -62,6 +63,8 @@ def text(report: dict[str, Any], top: int) -> str:
     lines += ["", *_table("topic", topics, topics=False)]
     if len(topics) < len(report["topics"]):
         lines.append(f"and {len(report['topics']) - len(topics)} smaller ones")
+    if report["notLoaded"]:
+        lines.append(f"{report['notLoaded']} topics are not loaded, and not listed: nobody has used them yet")
     return "\n".join(lines) + "\n"
 
 

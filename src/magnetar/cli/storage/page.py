@@ -10,6 +10,7 @@ from magnetar.cli.storage.sizes import duration, size, when
 _PARTS = (
     ("backlog", "backlogBytes", "#c9793a"),
     ("retained", "retainedBytes", "#2a6f97"),
+    ("open ledger", "openLedgerBytes", "#6c9fb8"),
     ("reclaimable", "reclaimableBytes", "#9db4c0"),
 )
 _BAR, _ROW, _LABEL, _WIDTH = 18, 26, 360, 1080
@@ -31,6 +32,10 @@ def page(report: dict[str, Any], top: int) -> str:
     topics = report["topics"][: top or None]
     left = len(report["topics"]) - len(topics)
     more = f"<p>and {left} smaller ones</p>" if left else ""
+    if report["notLoaded"]:
+        more += (
+            f"<p>{report['notLoaded']} topics are not loaded, and not listed: nobody has used them yet</p>"
+        )
     namespaces = report["namespaces"]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Magnetar: storage</title>'
