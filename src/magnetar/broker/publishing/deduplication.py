@@ -12,9 +12,6 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import chunks_follow, parse_entry
 
-CURSOR = "pulsar.dedup"
-"""Its properties are the highest sequence ids as of its mark-delete position."""
-
 FRESH, DUPLICATE, UNDECIDED = range(3)
 
 _READ_ENTRIES = 1_000

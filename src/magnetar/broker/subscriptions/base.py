@@ -11,6 +11,7 @@ from typing import Protocol
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
 from magnetar.broker.flow.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.subscriptions.cursor_kinds import kind_of
 from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
@@ -79,6 +80,7 @@ class BaseSubscription(ABC):
 
     def __init__(self, name: str, properties: dict[str, str]) -> None:
         self.name = name
+        self.kind = kind_of(name)
         self.properties = properties
         self.type: SubscriptionType | None = None
         self.dispatcher: AnyDispatcher | None = None

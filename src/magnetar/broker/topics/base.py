@@ -19,6 +19,7 @@ from magnetar.broker.publishing.deduplication import Deduplication, Deduplicatio
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.broker.subscriptions.cursor_kinds import kind_of
 from magnetar.errors import NotAllowed, ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
@@ -289,6 +290,8 @@ class BaseTopic(ABC, Generic[S]):
                 check_subscription_name(name)
             except InvalidName as error:
                 raise errors.InvalidName(str(error)) from error
+            if not kind_of(name).subscribed:
+                raise NotAllowed(f"Subscription with reserved subscription name attempted: {name}")
             self.check_open()
             cap = self.policies.max_subscriptions
             if cap and durable and self._others(name) >= cap:

@@ -13,10 +13,10 @@ from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Dis
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
-from magnetar.broker.publishing.deduplication import CURSOR as DEDUPLICATION_CURSOR
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.subscriptions.cursor_kinds import DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
@@ -84,7 +84,7 @@ class Topic(BaseTopic[Subscription]):
         self._preparing = Turns(io.loop)
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
-            if cursor.name == DEDUPLICATION_CURSOR:
+            if not kind_of(cursor.name).subscribed:
                 continue
             properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
             self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
@@ -102,15 +102,13 @@ class Topic(BaseTopic[Subscription]):
             wanted = self.policies.deduplication and not self.terminated
             if wanted and self.deduplication is None:
                 await self._deduplicate()
-            elif not wanted and DEDUPLICATION_CURSOR in self.managed_ledger.cursors:
+            elif not wanted and DEDUPLICATION in self.managed_ledger.cursors:
                 self.deduplication = None
-                await self.managed_ledger.delete_cursor(DEDUPLICATION_CURSOR)
+                await self.managed_ledger.delete_cursor(DEDUPLICATION)
             self._look_at_entries()
 
     async def _deduplicate(self) -> None:
-        cursor = await self._managed_ledgers.open_cursor(
-            self.managed_ledger, DEDUPLICATION_CURSOR, LATEST, {}
-        )
+        cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, DEDUPLICATION, LATEST, {})
         known = Deduplication(self.managed_ledger, cursor, self.settings.deduplication)
         await known.replay(self.clock.monotonic())
         for name in self.producers:

@@ -70,18 +70,23 @@ def _has_quota(topic: Topic) -> bool:
     return policies.storage_quota.limit_bytes >= 0 or policies.age_quota.limit_seconds > 0
 
 
+def counted(topic: Topic) -> list[Subscription]:
+    """Those with a backlog that quotas count."""
+    return [
+        s
+        for s in topic.subscriptions.values()
+        if s.durable and s.kind.counts_for_quota and s.cursor.backlog()
+    ]
+
+
 def slowest(topic: Topic) -> Subscription | None:
     """The durable subscription with a backlog that is farthest behind."""
-    behind = [s for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()]
-    return min(behind, key=lambda s: s.cursor.mark_delete, default=None)
+    return min(counted(topic), key=lambda s: s.cursor.mark_delete, default=None)
 
 
 def backlog_bytes(topic: Topic) -> int:
     """Bytes that the durable subscription farthest behind has not consumed, an estimate inside one ledger."""
-    sizes = [
-        s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable and s.cursor.backlog()
-    ]
-    return max(sizes, default=0)
+    return max((s.cursor.backlog_bytes() for s in counted(topic)), default=0)
 
 
 async def oldest_published_ms(topic: Topic) -> int | None:
@@ -295,9 +300,7 @@ class BacklogQuotas:
         seconds = topic.policies.age_quota.limit_seconds
         now_ms = self._broker.io.clock.wall_ms()
         self._count(topic, Quota.TIME)
-        for subscription in list(topic.subscriptions.values()):
-            if not subscription.durable or not subscription.cursor.backlog():
-                continue
+        for subscription in counted(topic):
             start = subscription.cursor.mark_delete
             if self._broker.settings.precise_age_quota:
                 before_ms = now_ms - int(seconds * _DOWN_TO * 1000)

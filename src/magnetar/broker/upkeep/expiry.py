@@ -115,7 +115,7 @@ async def expire_topic(topic: Topic) -> None:
         return
     time_ms = topic.clock.wall_ms() - seconds * 1000
     for subscription in list(topic.subscriptions.values()):
-        if subscription.durable and not subscription.closing:
+        if subscription.durable and subscription.kind.expires and not subscription.closing:
             await expire(subscription, time_ms)
 
 

@@ -48,10 +48,10 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
     if isinstance(topic, NonPersistentTopic):
         # Its subscriptions keep nothing: only who is connected counts.
         return topic.consumer_count() > 0
-    subscriptions = topic.subscriptions
+    keeping = [s for s in topic.subscriptions.values() if s.kind.keeps_topic or s.consumers]
     if mode == CAUGHT_UP:
-        return any(s.consumers or (s.durable and s.cursor.backlog()) for s in subscriptions.values())
-    return bool(subscriptions)
+        return any(s.consumers or (s.durable and s.cursor.backlog()) for s in keeping)
+    return bool(keeping)
 
 
 def is_due(topic: AnyTopic, now: float) -> bool:

@@ -1,0 +1,58 @@
+"""What cursors of a topic are there for, told by their names, and what counts them.
+
+A cursor holds back what it has not consumed, whatever its kind; everything else differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COMPACTION = "__compaction"
+DEDUPLICATION = "pulsar.dedup"
+REPLICATION_PREFIX = "pulsar.repl."
+
+
+@dataclass(frozen=True, slots=True)
+class CursorKind:
+    owner: str
+    """Whose it is, for people."""
+    subscribed: bool
+    """Whether it is a subscription that clients and operators see under its name."""
+    expires: bool
+    """Whether time to live moves it."""
+    counts_for_quota: bool
+    """Whether its backlog counts for quotas, and may be evicted at them."""
+    keeps_topic: bool
+    """Whether a topic that nobody uses stays for it."""
+
+
+SUBSCRIPTION = CursorKind("consumers", subscribed=True, expires=True, counts_for_quota=True, keeps_topic=True)
+"""Every name that is no other kind's."""
+
+_NAMED = {
+    # Moving it without compacting would lose the newest message of keys.
+    COMPACTION: CursorKind(
+        "compaction", subscribed=True, expires=False, counts_for_quota=False, keeps_topic=False
+    ),
+    # Its position is that of a snapshot of sequence ids: nobody reads behind it.
+    DEDUPLICATION: CursorKind(
+        "deduplication", subscribed=False, expires=False, counts_for_quota=False, keeps_topic=False
+    ),
+}
+_PREFIXED = {
+    REPLICATION_PREFIX: CursorKind(
+        "replication to another cluster",
+        subscribed=False,
+        expires=True,
+        counts_for_quota=True,
+        keeps_topic=True,
+    ),
+}
+
+
+def kind_of(name: str) -> CursorKind:
+    """What the cursor of that name is there for."""
+    named = _NAMED.get(name)
+    if named is not None:
+        return named
+    return next((kind for prefix, kind in _PREFIXED.items() if name.startswith(prefix)), SUBSCRIPTION)

@@ -1,0 +1,71 @@
+"""Cursors that are nobody's subscription, and one that only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+from lived import Lived
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import BacklogQuota
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, SUBSCRIPTION, kind_of
+from magnetar.broker.upkeep.backlog_quotas import EVICTION, backlog_bytes, slowest
+from magnetar.broker.upkeep.expiry import expire_topic
+from magnetar.broker.upkeep.inactive_topics import CAUGHT_UP, is_used
+from magnetar.errors import NotAllowed
+from magnetar.managed_ledger.position import EARLIEST
+
+_REPLICATION = "pulsar.repl.elsewhere"
+
+
+def test_names_tell_what_cursors_are_for() -> None:
+    assert kind_of("s") is kind_of("pulsar.dedup2") is kind_of("__compaction2") is SUBSCRIPTION
+    assert kind_of(COMPACTION).subscribed
+    assert not kind_of(DEDUPLICATION).subscribed
+    assert not kind_of(_REPLICATION).subscribed
+
+
+@pytest.mark.parametrize("name", [DEDUPLICATION, _REPLICATION])
+def test_clients_cannot_take_the_names_of_other_kinds(name: str) -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    with pytest.raises(NotAllowed, match="reserved"):
+        lived.subscribe(topic, name)
+    assert name not in topic.managed_ledger.cursors
+
+
+def test_only_subscriptions_are_made_of_cursors_that_are_found() -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    for name in (_REPLICATION, COMPACTION, "s"):
+        lived.world.run(lived.world.managed.open_cursor(topic.managed_ledger, name, EARLIEST, {}))
+    lived.world.run(lived.broker.unload_topic(topic))
+    again = lived.topic()
+    assert set(again.subscriptions) == {COMPACTION, "s"}
+    assert _REPLICATION in again.managed_ledger.cursors
+
+
+def test_neither_time_nor_quotas_move_compaction() -> None:
+    policies = EffectivePolicies(storage_quota=BacklogQuota(1000, -1, EVICTION), message_ttl_seconds=30)
+    lived = Lived(policies, backlog_quota_check_seconds=10)
+    topic = lived.topic()
+    compaction, subscription = lived.subscribe(topic, COMPACTION), lived.subscribe(topic)
+    lived.publish(topic, 100, size=50)
+    before = compaction.cursor.mark_delete
+    assert slowest(topic) is subscription
+    lived.world.wait(45)
+    lived.world.run(expire_topic(topic))
+    assert subscription.backlog() == 0
+    assert compaction.cursor.mark_delete == before
+    assert compaction.backlog() == 100
+    assert backlog_bytes(topic) == 0
+
+
+@pytest.mark.parametrize("mode", [CAUGHT_UP, "delete_when_no_subscriptions"])
+def test_compaction_keeps_no_topic_that_nobody_uses(mode: str) -> None:
+    lived = Lived(EffectivePolicies())
+    topic = lived.topic()
+    lived.subscribe(topic, COMPACTION)
+    lived.publish(topic, 3)
+    assert not is_used(topic, mode)
+    lived.subscribe(topic)
+    assert is_used(topic, "delete_when_no_subscriptions")
