@@ -86,6 +86,8 @@ class SemanticsMachine(RuleBasedStateMachine):
         self._sound = False
         self._quiet += 1
         self.world.drive(and_settle())
+        if self.world.broker.service is not None:
+            self.world.invariants.look(self.world.broker.service)
         self._sound = True
         for kind, consumers in self.consumers.items():
             self.consumers[kind] = [consumer for consumer in consumers if consumer.open]

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator
 from itertools import islice
 
+from magnetar.invariants import must
 from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import Position
 
@@ -138,6 +139,16 @@ class AcknowledgedState:
 
     def batches_in_order(self, limit: int) -> list[tuple[Position, int]]:
         return sorted(self.batches.items())[:limit]
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: something at or below the mark-delete position is kept, or kept twice"""
+        for ledger_id, ranges in self.ranges.items():
+            must(not ranges.is_empty(), "ledger", ledger_id, "has ranges without entries")
+            start = next(iter(ranges.in_order()))[0]
+            must((ledger_id, start) > self.mark_delete, (ledger_id, start), "is behind", self.mark_delete)
+        for position, left in self.batches.items():
+            must(left > 0, "of the batch at", position, "nothing is left")
+            must(not self.contains(*position), "the batch at", position, "is consumed as a whole, too")
 
     def copy(self) -> AcknowledgedState:
         other = AcknowledgedState(self.mark_delete)

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
+from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
@@ -367,6 +368,16 @@ class Cursor:
 
     def first_unconsumed(self) -> Position:
         return self._owner.ledgers.after(self.state.mark_delete)
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: what it has read and consumed does not fit what there is"""
+        self.state.check()
+        marked, ledgers = self.state.mark_delete, self._owner.ledgers
+        must(self.read_position > marked, self.name, "reads", self.read_position, "and consumed", marked)
+        last = max(self._owner.max_read_position, (ledgers.first_id(), -1))
+        must(marked <= last, self.name, "consumed", marked, "of what ends at", last)
+        backlog, holes = ledgers.entries_after(marked), self.state.individually_deleted()
+        must(holes <= backlog, self.name, "consumed", holes, "of", backlog, "entries")
 
     def describe_properties(self) -> dict[str, int]:
         return dict(self.storage.properties) if self.storage is not None else {}

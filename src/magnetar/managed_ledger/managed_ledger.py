@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
 from magnetar.io.waiting import finished
@@ -110,6 +111,8 @@ class ManagedLedger:
         self.mark_deletes = 0
         self.last_ledger_made_ms = 0
         self.last_ledger_failed_ms = 0
+        self._checked_confirmed: Position = (-1, -1)
+        """As of the last look at it."""
 
     def _last_stored(self) -> Position:
         for summary in reversed(list(self.ledgers)):
@@ -140,6 +143,22 @@ class ManagedLedger:
     @property
     def current_ledger(self) -> LedgerSummary | None:
         return self._current
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: its appends, its ledgers and its cursors do not fit together"""
+        name, last, before = self.name, self.last_confirmed, self._checked_confirmed
+        must(last >= before, name, "went back from", before, "to", last)
+        self._checked_confirmed = last
+        must(self._appended_entries >= 0 and self._appended_bytes >= 0, name, "appended less than nothing")
+        must(self.state is not State.OPEN or self._writer is not None, name, "is open without a writer")
+        after = last
+        for append in self._pending:
+            where = (append.ledger_id, append.first_entry_id)
+            must(append.count > 0, name, "has an append of", append.count, "entries")
+            must(where > after, name, "has an append at", where, "behind", after)
+            after = (append.ledger_id, append.first_entry_id + append.count - 1)
+        for cursor in self._cursors.values():
+            cursor.check()
 
     # Appending
 

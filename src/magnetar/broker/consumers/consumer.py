@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from magnetar.broker.consumers.non_persistent_run import PASSING_ID, PassingRun
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
+from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
@@ -51,6 +52,10 @@ class ConsumerSubscription(Protocol):
 
 S = TypeVar("S", bound=ConsumerSubscription)
 
+
+MAX_BATCH = 1 << 20
+"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
+larger one is acknowledged as a whole."""
 
 _FEW = 8
 """Entries that are as quickly counted as anything is worked out for them."""
@@ -346,3 +351,15 @@ class Consumer(Generic[S]):
 
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: its counts and what it holds differ"""
+        held = sum(
+            self.messages_held(ledger_id, entry_id)
+            for ledger_id, entries in self.pending.items()
+            for entry_id in entries
+        )
+        must(self.unacked == held, self.name, "counts", self.unacked, "unacknowledged, and holds", held)
+        must(all(self.pending.values()), self.name, "holds a ledger without entries")
+        # The entry that uses up the permits may overdraw them.
+        must(self.permits > -MAX_BATCH, self.name, "has", self.permits, "permits")

@@ -16,6 +16,7 @@ from magnetar.broker.dispatch.contract import (
 )
 from magnetar.broker.dispatch.filters import FilterResult
 from magnetar.broker.flow.loop_turn import FILTER_PRICE, READ_PRICE
+from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -368,3 +369,17 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: its counts and its consumers' differ, or somebody holds what waits"""
+        for consumer in self.consumers:
+            consumer.check()
+            must(not consumer.closed, consumer.name, "is connected and closed")
+            for ledger_id, held in consumer.pending.items():
+                for entry_id in held:
+                    waits = (ledger_id, entry_id) in self.replay
+                    must(not waits, consumer.name, "holds", (ledger_id, entry_id), "which waits for delivery")
+        held_by_all = sum(consumer.unacked for consumer in self.consumers)
+        name = self._subscription.name
+        must(self.unacked == held_by_all, name, "counts", self.unacked, "unacknowledged of", held_by_all)
+        must(self.blocked == (self._over or self._held), name, "is blocked for no reason, or is not")

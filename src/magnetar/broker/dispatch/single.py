@@ -16,6 +16,7 @@ from magnetar.broker.dispatch.contract import (
 )
 from magnetar.broker.dispatch.filters import FilterResult
 from magnetar.broker.flow.loop_turn import FILTER_PRICE, LOOK_PRICE, READ_PRICE
+from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -228,3 +229,10 @@ class SingleConsumerDispatcher:
         if self._put_off is not None:
             self._put_off.cancel()
             self._put_off = None
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: it serves nobody of its consumers, or they contradict themselves"""
+        must(self._served is None or self._served in self.consumers, "one is served who is not connected")
+        for consumer in self.consumers:
+            consumer.check()
+            must(not consumer.closed, consumer.name, "is connected and closed")

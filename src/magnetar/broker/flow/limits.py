@@ -6,6 +6,7 @@ import logging
 from typing import Protocol
 
 from magnetar.errors import BrokerError, NotAllowed
+from magnetar.invariants import must
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,12 @@ class ConnectionCounts:
         else:
             self._per_address.pop(connection.host, None)
 
+    def check(self) -> None:
+        """:raises BrokenInvariant: connections are counted that are not there"""
+        counts = self._per_address.values()
+        must(sum(counts) == len(self.all), sum(counts), "connections of addresses,", len(self.all), "in all")
+        must(all(count > 0 for count in counts), "an address without a connection is kept")
+
 
 class PublishBuffer:
     """Bytes of publishes that are not durable yet; beyond the limit those who publish are not read."""
@@ -86,6 +93,11 @@ class PublishBuffer:
             self._paused.clear()
             for connection in paused:
                 connection.resume_reading()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: more has become durable than was published"""
+        must(self.used >= 0, self.used, "bytes that are not durable")
+        must(self.used > 0 or not self._paused, "a connection waits though everything is durable")
 
 
 class PartialFrames:
@@ -136,3 +148,8 @@ class PartialFrames:
             oldest = next(iter(self._paused))
             del self._paused[oldest]
             oldest.resume_reading()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: the bytes of all are not those of each"""
+        must(self.used == sum(self._sizes.values()), self.used, "bytes of", sum(self._sizes.values()))
+        must(self._paused.keys() <= self._sizes.keys(), "a connection waits that holds nothing")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import Clock, Loop
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,11 @@ class UnsentBytes:
             if self.used <= _END * self._budget or member.unsent_in_socket <= TIGHT_HIGH_WATER:
                 break
             member.give_up()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: less is counted than connections have queued"""
+        queued = sum(member.counted for member in self.members)
+        must(self.used >= queued >= 0, self.used, "bytes are counted, and connections have", queued)
 
 
 class Outgoing:
@@ -215,6 +221,11 @@ class Outgoing:
     def unsent_in_socket(self) -> int:
         """Bytes that were written and, when they were counted last, not sent."""
         return self._counted
+
+    @property
+    def counted(self) -> int:
+        """Its part of what all connections have unsent."""
+        return self._size + self._counted
 
     def give_up(self) -> None:
         """Ends the connection of a client that took too little of what it asked for."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from magnetar.invariants import must
+
 
 class CountedDispatcher(Protocol):
     unacked: int
@@ -64,3 +66,10 @@ class UnackedLimit:
     def _let_go_on(self, dispatcher: CountedDispatcher) -> None:
         del self._held[dispatcher]
         dispatcher.let_go_on()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: what all have outstanding is not what each has"""
+        must(self.total == sum(self._counted.values()), self.total, "of", sum(self._counted.values()))
+        for dispatcher, counted in self._counted.items():
+            must(dispatcher.unacked == counted, counted, "are counted of", dispatcher.unacked)
+        must(self.reached or not self._held, "somebody is held back though the bound is not reached")

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from magnetar.broker.consumers.consumer import MAX_BATCH
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.filters import EntryFilters
@@ -23,6 +24,7 @@ from magnetar.broker.subscriptions.base import (
     SubscriptionType,
 )
 from magnetar.errors import ServiceNotReady
+from magnetar.invariants import must
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
@@ -30,10 +32,6 @@ from magnetar.protocol.hot_codec import AckRun
 
 log = logging.getLogger(__name__)
 
-
-MAX_BATCH = 1 << 20
-"""Messages in a batch that the broker believes in: it keeps a bit for each while some are acknowledged. A
-larger one is acknowledged as a whole."""
 
 REPLICATED = "pulsar.replicated.subscription"
 """Property of a cursor, 1 when its subscription is marked as replicated."""
@@ -336,3 +334,11 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         if self.dispatcher is not None:
             self.dispatcher.close()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: its consumers, its dispatcher and its cursor do not fit together"""
+        if self.dispatcher is not None:
+            self.dispatcher.check()
+        if self.cursor.durable and not self.topic.closing:
+            known = self.topic.managed_ledger.cursors.get(self.name)
+            must(known is self.cursor or self.ending, self.name, "has a cursor that its topic does not know")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
-from magnetar.broker.subscriptions.persistent import MAX_BATCH, Subscription
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
