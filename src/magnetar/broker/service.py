@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from magnetar.broker import events
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
 from magnetar.broker.flow.loop_turn import LoopTurn
@@ -377,7 +378,8 @@ class BrokerService:
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
-        if create and not await self.creation.exists(name):
+        missing = create and not await self.creation.exists(name)
+        if missing:
             await self.creation.check_not_deleted(name)
             if unasked:
                 create = await self.creation.may_create(name, policies)
@@ -399,7 +401,9 @@ class BrokerService:
         if latest is not policies:
             topic.apply_policies(latest)
             await topic.prepare()
-        self.topic_loads.add((self.io.clock.monotonic() - started) * 1000)
+        milliseconds = (self.io.clock.monotonic() - started) * 1000
+        self.topic_loads.add(milliseconds)
+        events.topic_opened(topic.full_name, made=missing, milliseconds=milliseconds)
         return topic
 
     async def _open_stored(self, name: TopicName, policies: EffectivePolicies, *, create: bool) -> Topic:
@@ -465,7 +469,7 @@ class BrokerService:
         if going is not None:
             await going
             return
-        await self._start_removing(topic, topic.close())
+        await self._start_removing(topic, topic.close(), events.topic_closed)
 
     async def delete_topic(self, topic: AnyTopic) -> None:
         """Removes a topic with everything it stored.
@@ -476,7 +480,7 @@ class BrokerService:
             raise ServiceNotReady("Topic is temporarily unavailable")
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
-        removing = self._start_removing(topic, topic.delete())
+        removing = self._start_removing(topic, topic.delete(), events.topic_deleted)
         await finished(self.io.loop, removing)
         removing.result()
         await self.delete_schema(topic.name)
@@ -515,14 +519,15 @@ class BrokerService:
         if self.policies.topics is not None:
             await self.policies.topics.delete(name)
 
-    def _start_removing(self, topic: AnyTopic, work: Any) -> Any:
-        removing = self.io.loop.create_task(self._remove(topic, work))
+    def _start_removing(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> Any:
+        removing = self.io.loop.create_task(self._remove(topic, work, tell))
         self._unloading[topic.full_name] = removing
         return removing
 
-    async def _remove(self, topic: AnyTopic, work: Any) -> None:
+    async def _remove(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> None:
         try:
             await work
+            tell(topic.full_name)
         finally:
             del self._unloading[topic.full_name]
             if self.topics.get(topic.full_name) is topic:

@@ -10,12 +10,16 @@ import json
 import logging
 import re
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 LogFormat = Literal["text", "json"]
 
 LEVELS = ("debug", "info", "warning", "error")
+
+_MOST_KINDS = 10_000
+"""Texts with something particular in them would else be kept for ever."""
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -26,9 +30,53 @@ def configure_logging(style: LogFormat, level: str, stream: TextIO | None = None
     """Sends everything logged anywhere in the process to ``stream`` (standard error if None)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else TextLines())
+    handler.addFilter(RateBound())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+class RateBound(logging.Filter):
+    """Lets through so many lines of a kind in a second, and says with the next one how many it left out.
+
+    Of a kind are those with the same text, whatever belongs to them besides. Errors are always let through:
+    they are rare, and each is somebody's.
+    """
+
+    def __init__(self, lines_per_second: float = 20.0, burst: int = 200) -> None:
+        super().__init__()
+        self._rate = lines_per_second
+        self._burst = burst
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.ERROR:
+            return True
+        key = (record.name, str(record.msg))
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[key] = _Kind(float(self._burst), record.created)
+        kind.left = min(self._burst, kind.left + max(0.0, record.created - kind.seen) * self._rate)
+        kind.seen = record.created
+        if kind.left < 1:
+            kind.left_out += 1
+            return False
+        kind.left -= 1
+        if kind.left_out:
+            record.left_out = kind.left_out
+            kind.left_out = 0
+        return True
+
+
+@dataclass(slots=True)
+class _Kind:
+    left: float
+    """Lines that may be written now."""
+    seen: float
+    """When the last one came, seconds since 1970."""
+    left_out: int = 0
 
 
 def _time(record: logging.LogRecord) -> str:

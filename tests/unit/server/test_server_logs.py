@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.logs import LogFormat, RateBound, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +62,21 @@ def test_json_lines() -> None:
     assert event["event"] == "topic t loaded"
     assert (event["level"], event["logger"]) == ("INFO", "magnetar.test")
     assert (event["topic"], event["peers"]) == ("ä\n", "{1}")
+
+
+def test_lines_of_a_kind_are_bounded_and_what_is_left_out_is_told() -> None:
+    bound = RateBound(lines_per_second=2, burst=5)
+
+    def offered(at: float, text: str = "came", level: int = logging.INFO) -> logging.LogRecord | None:
+        record = logging.LogRecord("n", level, "", 0, text, (), None)
+        record.created = at
+        return record if bound.filter(record) else None
+
+    assert [offered(100.0) is not None for _ in range(8)] == [True] * 5 + [False] * 3
+    assert offered(100.0, "left") is not None
+    assert offered(100.0, level=logging.ERROR) is not None
+    after = offered(100.6)
+    assert after is not None
+    assert getattr(after, "left_out") == 3  # noqa: B009
+    assert offered(100.6) is None
+    assert offered(200.0) is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
 from magnetar.broker.flow.loop_turn import RUN_PRICE, LoopTurn
 from magnetar.broker.flow.rates import Rate
@@ -111,6 +112,14 @@ class BaseSubscription(ABC):
                 f"Subscription is of different type. Active subscription type of '{self.type.name}' is "
                 f"different than the connecting consumer's type '{kind.name}'."
             )
+
+    def _came(self, kind: SubscriptionType, consumer: AnyConsumer) -> None:
+        events.consumer_came(self.topic.full_name, self.name, kind.name, consumer)
+
+    def _left(self, consumer: AnyConsumer) -> None:
+        if not consumer.closed:
+            consumer.closed = True
+            events.consumer_left(self.topic.full_name, self.name, consumer)
 
     def fence(self) -> None:
         """It is being ended."""

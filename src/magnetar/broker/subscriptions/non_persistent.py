@@ -67,9 +67,10 @@ class NonPersistentSubscription(BaseSubscription):
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
         self._check_joins(kind, max_consumers)
         self._dispatcher_for(kind).add(consumer)
+        self._came(kind, consumer)
 
     def remove(self, consumer: AnyConsumer) -> None:
-        consumer.closed = True
+        self._left(consumer)
         if self.dispatcher is None:
             return
         self.dispatcher.remove(consumer)

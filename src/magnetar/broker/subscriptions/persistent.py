@@ -113,11 +113,12 @@ class Subscription(BaseSubscription):
             self.awaiting_return.cancel()
             self.awaiting_return = None
         self._dispatcher_for(kind).add(consumer)
+        self._came(kind, consumer)
         self.topic.managed_ledger.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Its unacknowledged messages go to others, or wait for the next consumer."""
-        consumer.closed = True
+        self._left(consumer)
         if self.dispatcher is None:
             return
         self.dispatcher.remove(consumer)

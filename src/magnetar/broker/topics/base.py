@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from magnetar import errors
+from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
@@ -177,7 +178,7 @@ class BaseTopic(ABC, Generic[S]):
             self.access.leave(producer)
             self.check_open()
         if turn is None:
-            self.producers[producer.name] = producer
+            self.admit(producer)
         return turn
 
     async def _replace(self, known: Producer, producer: Producer) -> None:
@@ -198,6 +199,7 @@ class BaseTopic(ABC, Generic[S]):
         self.chunks_published = self.chunks_published or producer.chunks.messages > 0
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            events.producer_left(self.full_name, producer)
             self.last_active = self.clock.monotonic()
             self.producer_left(producer)
 
@@ -214,8 +216,9 @@ class BaseTopic(ABC, Generic[S]):
         """It was connected, and is not any more."""
 
     def admit(self, producer: Producer) -> None:
-        """A producer that waited for exclusive access has it now."""
+        """From now on it publishes; it may have waited for exclusive access."""
         self.producers[producer.name] = producer
+        events.producer_came(self.full_name, producer)
 
     def remove_producer(self, producer: Producer) -> None:
         self._drop_producer(producer)

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.broker import events
 from magnetar.broker.consumers.non_persistent_run import PassingRun
 from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.rates import Rate
@@ -136,12 +137,14 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         self, name: str, start: Position, properties: dict[str, str], *, durable: bool
     ) -> NonPersistentSubscription:
         made = self.subscriptions[name] = NonPersistentSubscription(self, name, properties, durable=durable)
+        events.subscription_made(self.full_name, name, durable=durable)
         return made
 
     def forget_subscription(self, subscription: NonPersistentSubscription) -> None:
         subscription.close()
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
+            events.subscription_deleted(self.full_name, subscription.name)
 
     async def unsubscribe(self, name: str) -> None:
         subscription = self.subscriptions.get(name)

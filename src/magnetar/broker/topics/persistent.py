@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from magnetar.broker import events
 from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.flow.unacked_limit import UnackedLimit
@@ -268,6 +269,7 @@ class Topic(BaseTopic[Subscription]):
 
     def _add_subscription(self, name: str, cursor: Cursor, properties: dict[str, str]) -> Subscription:
         subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties)
+        events.subscription_made(self.full_name, name, durable=cursor.durable)
         return subscription
 
     def forget_subscription(self, subscription: Subscription) -> None:
@@ -276,6 +278,7 @@ class Topic(BaseTopic[Subscription]):
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
             self.managed_ledger.remove_cursor(subscription.cursor)
+            events.subscription_deleted(self.full_name, subscription.name)
 
     async def unsubscribe(self, name: str) -> None:
         """Deletes a subscription with its cursor; consumers must have been disconnected.
@@ -295,6 +298,7 @@ class Topic(BaseTopic[Subscription]):
             subscription.unfence()
             raise
         self.subscriptions.pop(name, None)
+        events.subscription_deleted(self.full_name, name)
         self.last_active = self.clock.monotonic()
 
     def keep_for_return(self, subscription: Subscription) -> None:

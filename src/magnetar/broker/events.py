@@ -1,0 +1,67 @@
+"""What the log tells of the broker's life: who and what came and went, one line each.
+
+The process bounds how many such lines there are in a second (``magnetar.server.logs``).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+
+class _From(Protocol):
+    """A client's end of something."""
+
+    name: str
+    address: str
+    client_version: str
+
+
+def topic_opened(topic: str, *, made: bool, milliseconds: float) -> None:
+    """:param made: it was not there before"""
+    log.info("topic made" if made else "topic opened", extra={"topic": topic, "ms": round(milliseconds, 1)})
+
+
+def topic_closed(topic: str) -> None:
+    log.info("topic closed", extra={"topic": topic})
+
+
+def topic_deleted(topic: str) -> None:
+    log.info("topic deleted", extra={"topic": topic})
+
+
+def producer_came(topic: str, producer: _From) -> None:
+    log.info("producer opened", extra={"topic": topic, "producer": producer.name, **_who(producer)})
+
+
+def producer_left(topic: str, producer: _From) -> None:
+    log.info("producer closed", extra={"topic": topic, "producer": producer.name, "peer": producer.address})
+
+
+def consumer_came(topic: str, subscription: str, kind: str, consumer: _From) -> None:
+    names = {"topic": topic, "subscription": subscription, "type": kind, "consumer": consumer.name}
+    log.info("consumer opened", extra=names | _who(consumer))
+
+
+def consumer_left(topic: str, subscription: str, consumer: _From) -> None:
+    names = {"topic": topic, "subscription": subscription, "consumer": consumer.name}
+    log.info("consumer closed", extra=names | {"peer": consumer.address})
+
+
+def subscription_made(topic: str, subscription: str, *, durable: bool) -> None:
+    log.info("subscription made", extra={"topic": topic, "subscription": subscription, "durable": durable})
+
+
+def subscription_deleted(topic: str, subscription: str) -> None:
+    log.info("subscription deleted", extra={"topic": topic, "subscription": subscription})
+
+
+def refused(request: str, peer: str, reason: str) -> None:
+    """What a client asked for was not done."""
+    log.info("request refused", extra={"request": request, "peer": peer, "reason": reason})
+
+
+def _who(client: _From) -> dict[str, str]:
+    return {"peer": client.address, "client": client.client_version}
