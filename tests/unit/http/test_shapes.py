@@ -10,15 +10,13 @@ from magnetar.errors import InvalidRequest
 from magnetar.http.shapes.fields import number, truth, whole
 
 
-@pytest.mark.parametrize(
-    ("given", "taken"), [(5, 5), ("10240", 10240), (" 5 ", 5), ("-1", -1), (10.7, 10), (12.0, 12)]
-)
+@pytest.mark.parametrize(("given", "taken"), [(5, 5), ("10240", 10240), (" 5 ", 5), ("-1", -1), (12.0, 12)])
 def test_whole_numbers_may_be_texts(given: Any, taken: int) -> None:
     assert whole()("limit", given) == taken
 
 
 @pytest.mark.parametrize(
-    "given", ["ten", "5.5", "1_000", "", "0x10", "\u0663", True, None, [], 1e400, "9" * 41]
+    "given", ["ten", "5.5", 10.7, "1_000", "", "0x10", "\u0663", True, None, [], 1e400, "9" * 41]
 )
 def test_other_texts_are_no_whole_numbers(given: Any) -> None:
     with pytest.raises(InvalidRequest, match="limit: a whole number is wanted"):

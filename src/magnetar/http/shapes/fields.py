@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from magnetar.errors import InvalidRequest, PreconditionFailed
@@ -37,7 +36,7 @@ Check = Callable[[str, Any], Any]
 def whole(bits: int = 32) -> Check:
     def check(name: str, value: Any) -> int:
         given = _number_of(value, int)
-        if type(given) is float and isfinite(given):
+        if type(given) is float and given.is_integer():
             given = int(given)
         if type(given) is not int:
             raise InvalidRequest(f"{name}: a whole number is wanted, not {value!r}")
