@@ -13,6 +13,7 @@ from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.publish_rates import publish_limiter
 from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.readable import Readable
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
@@ -116,6 +117,7 @@ class BrokerService:
             settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
         )
         self.turn = LoopTurn(io.loop, io.clock)
+        self.readable = Readable(io.loop)
         self.unacked_limit = (
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
             if settings.max_unacked

@@ -84,6 +84,8 @@ class Connection:
         self._partial_needed = 0
         self._held: tuple[bytes, int] | None = None
         self._pauses = 0
+        self._halted = False
+        """Whether nothing is taken apart: from the first pause until it is read on."""
         self._paused_by_own = False
         self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull, broker.unsent)
         self.requests = Requests(self, broker.io.loop)
@@ -173,7 +175,7 @@ class Connection:
         unasked = _FRAMES_UNASKED
         try:
             while position < limit and not self.closed:
-                if self._pauses:
+                if self._halted:
                     self._held = (buffer, position)
                     return
                 kind = next_frame(buffer, position, limit, max_frame)
@@ -185,7 +187,7 @@ class Connection:
                 if not unasked:
                     unasked = _FRAMES_UNASKED
                     self.broker.turn.spend(FRAMES_PRICE)
-                    if position < limit and not self._pauses:
+                    if position < limit and not self._halted:
                         self._wait_for_turn()
         except FrameError as error:
             log.warning(
@@ -194,7 +196,6 @@ class Connection:
             )
             self.close()
         except Exception:
-            # This may run inside the callbacks of a ledger that others use, too.
             log.exception("closing a connection after an internal error", extra={"peer": self.address})
             self.close()
 
@@ -206,8 +207,9 @@ class Connection:
         return True
 
     def go_on(self) -> None:
-        """Another turn has come."""
-        self.resume_reading()
+        """Another turn has come: what is done now counts as its share of it."""
+        self._pauses -= 1
+        self.read_on()
 
     def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
         """Handles what begins at ``position``; returns where it ends, ``position`` when it has to wait."""
@@ -266,17 +268,25 @@ class Connection:
     def pause_reading(self) -> None:
         """Stops reading until :meth:`resume_reading` was called as often."""
         self._pauses += 1
+        self._halted = True
         if self._pauses == 1 and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Takes one pause back; after the last one it is read on in the next turn, never within this call."""
         self._pauses -= 1
+        if not self._pauses and not self.closed:
+            self.broker.readable.add(self)
+
+    def read_on(self) -> None:
+        """Takes apart what is held, then what comes."""
         if self._pauses or self.closed or self.transport is None:
             return
+        self._halted = False
         held, self._held = self._held, None
         if held is not None:
             self._parse(*held)
-        if not self._pauses and self.transport is not None and not self.transport.is_closing():
+        if not self._halted and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
     @property
