@@ -20,6 +20,7 @@ from magnetar.broker.flow.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.namespaces.lists import TopicList
+from magnetar.broker.publishing.admission import Part, Verdict
 from magnetar.broker.publishing.producer import Opening, Producer, Publish
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.base import BaseSubscription
@@ -304,24 +305,39 @@ class Connection:
         if producer is None or producer.closed:
             self.unknown_producer(sends.producer_id, producer)
             return
+        ids, highest = sends.sequence_ids[:count], sends.highest_sequence_ids[:count]
         starts, ends = sends.starts[:count], sends.ends[:count]
-        messages = sum(sends.num_messages[:count])
         producer.chunks.messages += sends.chunks
-        publish = Publish(
-            producer,
-            sends.sequence_ids[:count],
-            sends.highest_sequence_ids[:count],
-            messages,
-            self.broker.io.clock.monotonic(),
-        )
+        now = self.broker.io.clock.monotonic()
         checks = producer.topic.admission
-        if checks is None:
-            self.submit(producer, publish, buffer, starts, ends)
-        else:
-            numbers = sends.num_messages[:count]
-            checks.publish(self, publish, numbers, buffer, starts, ends, chunked=sends.chunks > 0)
+        if checks is not None:
+            chunked = sends.chunks > 0
+            parts = checks.judge(producer.name, ids, highest, buffer, starts, ends, chunked=chunked)
+            if parts is not None:
+                self._publish_parts(producer, parts, buffer, sends, now)
+                return
+        publish = Publish(producer, ids, highest, sum(sends.num_messages[:count]), now)
+        self._submit(producer, publish, buffer, starts, ends)
 
-    def submit(
+    def _publish_parts(
+        self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
+    ) -> None:
+        """Goes by the verdicts of the topic, in the order of the entries: that of their receipts."""
+        for part in parts:
+            some = slice(part.first, part.end)
+            ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
+            if isinstance(part.verdict, BrokerError):
+                for sequence_id in ids:
+                    self.send_send_error(producer.producer_id, sequence_id, part.verdict)
+            elif part.verdict is Verdict.DUPLICATE:
+                for sequence_id, high in zip(ids, highest, strict=True):
+                    self._send_duplicate_receipt(producer, sequence_id, high)
+            else:
+                publish = Publish(producer, ids, highest, sum(sends.num_messages[some]), now)
+                publish.completes = part.verdict is Verdict.STORE
+                self._submit(producer, publish, buffer, sends.starts[some], sends.ends[some])
+
+    def _submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> None:
         """Hands entries to the topic; what it refuses is told to the client."""
@@ -431,7 +447,7 @@ class Connection:
                 self.queue(encode_receipts(number, *DROPPED_ID, ids, highest, taken, count - taken, 0))
         self._settled(producer, count, size)
 
-    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+    def _send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
         """Says that an entry is stored already, after the receipts of everything before it."""
         ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
         receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
