@@ -110,7 +110,7 @@ def test_requests_of_one_connection_are_handled_turn_by_turn(brokers: Brokers) -
     brokers.one_turn()
     flood.connection.data_received(b"".join(subscribe_frame(n, f"s{n}", 0) for n in range(count)))
     assert not flood.reading
-    assert len(flood.connection.opening_consumers) <= TURN_BYTES // REQUEST_PRICE
+    assert len(flood.connection.session.opening_consumers) <= TURN_BYTES // REQUEST_PRICE
     other.send(BaseCommand.PING, "ping")
     brokers.until(lambda: other.count(BaseCommand.PONG))
     assert flood.count(BaseCommand.SUCCESS) < count / 4
@@ -125,7 +125,7 @@ def test_frames_of_one_connection_are_handled_turn_by_turn(brokers: Brokers) -> 
     count = 30_000
     peer = brokers.subscribed("s")
     one = frame(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1)
-    consumer = peer.connection.consumers[1]
+    consumer = peer.connection.session.consumers[1]
     peer.connection.data_received(one * count)
     assert 0 < consumer.permits < count / 2
     peer.connection.data_received(

@@ -26,11 +26,15 @@ class AccessMode(IntEnum):
 class ProducerConnection(Protocol):
     """What a producer's connection does for it."""
 
-    address: str
-    client_version: str
-    supports_partial_producer: bool
     passing: int
     """Entries that were sent on by non-persistent topics, with receipts to come."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def client_version(self) -> str: ...
+    @property
+    def supports_partial_producer(self) -> bool: ...
 
     async def is_alive(self) -> bool:
         """Asks the client; False when it does not answer: the connection is closed then."""

@@ -6,8 +6,10 @@ import logging
 
 from magnetar import __version__
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.session import SessionState
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
 
@@ -20,18 +22,20 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     ``proxy_to_broker_url`` is for proxies: a client that reaches this broker under another name than it
     advertises sends it, too, and is served as any other.
     """
-    if connection.connected:
+    session = connection.session
+    if session.state is not SessionState.NEW:
         raise FrameError("a second CONNECT")
     request = command.connect
-    connection.connected = True
-    connection.client_version = request.client_version
-    connection.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
-    connection.supports_partial_producer = request.feature_flags.supports_partial_producer
+    session.connecting()
+    session.client_version = request.client_version
+    session.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
+    session.supports_partial_producer = request.feature_flags.supports_partial_producer
+    session.open(ANONYMOUS)
     connection.broker.connections.handshakes += 1
     answer = BaseCommand(type=BaseCommand.CONNECTED)
     connected = answer.connected
     connected.server_version = f"Magnetar {__version__}"
-    connected.protocol_version = connection.protocol_version
+    connected.protocol_version = session.protocol_version
     connected.max_message_size = connection.broker.max_message_size
     connected.feature_flags.supports_topic_watchers = connection.broker.topic_lists.enabled
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
