@@ -57,6 +57,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
+from magnetar.security.authentication import Authenticator, NobodyIsAsked
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +78,13 @@ class BrokerService:
         metadata: MetadataStore,
         managed_ledgers: ManagedLedgers,
         settings: BrokerSettings,
+        authenticator: Authenticator | None = None,
     ) -> None:
+        """:param authenticator: asked who the clients of the binary door are; None: nobody is"""
         self.io = io
         self.wheel = wheel
         self.settings = settings
+        self.authenticator: Authenticator = authenticator or NobodyIsAsked()
         self.managed_ledgers = managed_ledgers
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)

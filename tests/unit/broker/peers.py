@@ -8,6 +8,7 @@ from world import World
 
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
+from magnetar.broker.connections.session import SessionState
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
@@ -18,6 +19,7 @@ from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from magnetar.security.authentication import Authenticator
 
 TOPIC = "persistent://public/default/many"
 PAYLOAD = bytes(1000)
@@ -26,15 +28,20 @@ PAYLOAD = bytes(1000)
 class Peer:
     """A client in this process: what it sends is there at once, what it is sent is kept."""
 
-    def __init__(self, world: Brokers) -> None:
+    def __init__(self, world: Brokers, *, connect: bool = True) -> None:
+        """:param connect: whether it goes through the handshake at once"""
         self.world = world
         self.size = 0
         self._written = b""
         self._commands: list[BaseCommand] = []
         self.reading = True
+        self.may_be_closed = False
+        self.closed = False
         self.connection = Connection(world.broker, handle)
         self.connection.connection_made(self)
-        self.send(BaseCommand.CONNECT, "connect", client_version="test", protocol_version=21)
+        if connect:
+            self.send(BaseCommand.CONNECT, "connect", client_version="test", protocol_version=21)
+            world.until(lambda: self.connection.session.state is SessionState.OPEN and self.reading)
 
     # The transport of its connection
 
@@ -56,7 +63,10 @@ class Peer:
         return False
 
     def close(self) -> None:
-        raise AssertionError("the broker closed a connection")
+        assert self.may_be_closed, "the broker closed a connection"
+        self.closed = True
+
+    abort = close
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -114,7 +124,7 @@ def send_frame(sequence_id: int, payload: bytes = PAYLOAD) -> bytes:
 
 
 class Brokers:
-    def __init__(self) -> None:
+    def __init__(self, authenticator: Authenticator | None = None, keep_alive: float = 1e6) -> None:
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
@@ -124,9 +134,10 @@ class Brokers:
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
         known = BrokerSettings(
-            "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=1e6
+            "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=keep_alive
         )
-        self.broker = BrokerService(io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known)
+        stores = self.world.metadata, self.world.managed
+        self.broker = BrokerService(io, TimerWheel(io.loop), *stores, known, authenticator)
 
     def one_turn(self) -> None:
         """Runs what is ready, and what that makes ready stays for the next turn."""

@@ -27,6 +27,7 @@ from magnetar.errors import BrokerError
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.security.authentication import PeerCertificate
 
 log = logging.getLogger(__name__)
 
@@ -160,15 +161,17 @@ class Connection:
 
     def _take_apart(self) -> None:
         """Does what the client has sent, until it is to wait, or nothing whole is left."""
+        reader = self._reader
         unasked = _FRAMES_UNASKED
         try:
-            while not self._halted and self._take_next():
+            while reader.position < reader.limit and not self._halted and self._take_next():
                 unasked -= 1
                 if not unasked:
                     unasked = _FRAMES_UNASKED
                     self.broker.turn.spend(FRAMES_PRICE)
-                    if self._reader.more and not self._halted:
+                    if reader.position < reader.limit and not self._halted:
                         self._wait_for_turn()
+            reader.let_go()
         except FrameError as error:
             log.warning(
                 "closing a connection that breaks the protocol",
@@ -247,10 +250,16 @@ class Connection:
         if self._pauses or self.session.ended:
             return
         self._halted = False
-        if self._reader.more:
+        if self._reader.position < self._reader.limit:
             self._take_apart()
         if not self._halted and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    @property
+    def peer_certificate(self) -> PeerCertificate | None:
+        """What TLS knows of the client."""
+        found: PeerCertificate | None = self.transport.get_extra_info("peercert") if self.transport else None
+        return found
 
     @property
     def held_back(self) -> bool:

@@ -34,16 +34,16 @@ class Reader:
     """Of one connection; the runs may be those of others, too: they are done with before the next is read."""
 
     __slots__ = (
-        "_limit",
         "_max_frame",
         "_needed",
         "_pieces",
-        "_position",
         "acks",
         "buffer",
         "flow",
         "kind",
+        "limit",
         "partial",
+        "position",
         "sends",
     )
 
@@ -58,17 +58,13 @@ class Reader:
         self.kind = 0
         """The type of the first frame of what was found last."""
         self.buffer = b""
-        self._position = 0
-        self._limit = 0
+        self.position = 0
+        """Where what was not taken yet begins in ``buffer``; it ends at ``limit``."""
+        self.limit = 0
         self._pieces: list[bytes] = []
         self._needed = 0
         self.partial = 0
         """Bytes of a frame that has not come whole."""
-
-    @property
-    def more(self) -> bool:
-        """Whether something is left to be looked at."""
-        return self._position < self._limit
 
     def feed(self, data: bytes) -> bool:
         """Takes what the socket had; returns False where a frame still lacks some of its bytes."""
@@ -80,11 +76,11 @@ class Reader:
             data = b"".join(self._pieces)
             self._pieces = []
             self.partial = 0
-        elif self._position < self._limit:
-            data = self.buffer[self._position :] + data
+        elif self.position < self.limit:
+            data = self.buffer[self.position :] + data
         self.buffer = data
-        self._position = 0
-        self._limit = len(data)
+        self.position = 0
+        self.limit = len(data)
         return True
 
     def next(self, most: int) -> int:
@@ -93,32 +89,29 @@ class Reader:
         :param most: SENDs in a run, above 0
         :raises FrameError: what comes next is no frame
         """
-        position, limit, buffer = self._position, self._limit, self.buffer
+        position, limit, buffer = self.position, self.limit, self.buffer
         if position >= limit:
-            # Entries keep what they need of it.
-            self.buffer = b""
-            self._position = self._limit = 0
             return NOTHING
         kind = self.kind = next_frame(buffer, position, limit, self._max_frame)
         if kind == _SEND:
             sends = self.sends
             after = read_sends(buffer, position, limit, self._max_frame, sends, True, most)
             if sends.count:
-                self._position = after
+                self.position = after
                 return SENDS
             if sends.error != _NOT_PLAIN:
-                self._position = after
+                self.position = after
                 return BAD_SEND
         elif kind == _ACK:
             after = read_acks(buffer, position, limit, self._max_frame, self.acks)
             if self.acks.count:
-                self._position = after
+                self.position = after
                 return ACKS
         elif kind == _FLOW:
             flow = read_flow(buffer, position)
             if flow is not None:
                 self.flow = flow
-                self._position = frame_end(buffer, position)
+                self.position = frame_end(buffer, position)
                 return FLOW
         elif kind == 0:
             self._keep_partial()
@@ -130,21 +123,27 @@ class Reader:
 
         :raises FrameError: it is none
         """
-        command = decode_command(self.buffer, self._position)
-        self._position = frame_end(self.buffer, self._position)
+        command = decode_command(self.buffer, self.position)
+        self.position = frame_end(self.buffer, self.position)
         return command
 
     def _keep_partial(self) -> None:
-        rest = self.buffer[self._position :]
+        rest = self.buffer[self.position :]
         self._needed = 4 + int.from_bytes(rest[:4], "big") if len(rest) >= 4 else 4
         self._pieces = [rest]
         self.partial = len(rest)
         self.buffer = b""
-        self._position = self._limit = 0
+        self.position = self.limit = 0
+
+    def let_go(self) -> None:
+        """Keeps nothing of a buffer that was taken apart to its end: entries keep what they need of it."""
+        if self.position >= self.limit:
+            self.buffer = b""
+            self.position = self.limit = 0
 
     def drop(self) -> None:
         """Forgets all that was not taken."""
-        self.buffer = b""
-        self._position = self._limit = 0
+        self.position = self.limit
+        self.let_go()
         self._pieces = []
         self.partial = 0
