@@ -110,7 +110,7 @@ def _broker_path(*, batched_reads: bool) -> Turn:
     new = {"topic": topic, "subscription": "s", "consumer_id": 1, "request_id": 2, "subType": 0}
     command(BaseCommand.SUBSCRIBE, "subscribe", **new)
     command(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=2**30)
-    ledger = next(iter(connection.producers.values())).topic.managed_ledger  # type: ignore[attr-defined]
+    ledger = next(iter(connection.session.producers.values())).topic.managed_ledger  # type: ignore[attr-defined]
     frames = sends(20_000, _PAYLOAD)
     size = len(frames) // ENTRIES
 

@@ -116,20 +116,20 @@ def reused_buffer() -> AbstractContextManager[None]:
 @contextmanager
 def receipt_before_commit() -> Iterator[None]:
     """Whoever appended hears that it is durable as soon as it is queued."""
-    append, durable = EmbeddedWriter.append, EmbeddedWriter._durable
+    append, durable = EmbeddedWriter.append, EmbeddedWriter.on_durable
 
     def told_early(
         self: EmbeddedWriter, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int
     ) -> int:
         entry_id = append(self, buffer, starts, ends, first, count)
-        self._context.loop.call_soon(self._durable, entry_id + count - 1)
+        self._context.loop.call_soon(self.on_durable, entry_id + count - 1)
         return entry_id
 
     def once(self: EmbeddedWriter, last_entry_id: int) -> None:
         if last_entry_id > self._acknowledged:
             durable(self, last_entry_id)
 
-    with _replaced(EmbeddedWriter, "append", told_early), _replaced(EmbeddedWriter, "_durable", once):
+    with _replaced(EmbeddedWriter, "append", told_early), _replaced(EmbeddedWriter, "on_durable", once):
         yield
 
 

@@ -14,6 +14,7 @@ from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.publish_rates import publish_limiter
 from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.readable import Readable
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
@@ -57,6 +58,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
+from magnetar.security.authentication import Authenticator, NobodyIsAsked
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +79,13 @@ class BrokerService:
         metadata: MetadataStore,
         managed_ledgers: ManagedLedgers,
         settings: BrokerSettings,
+        authenticator: Authenticator | None = None,
     ) -> None:
+        """:param authenticator: asked who the clients of the binary door are; None: nobody is"""
         self.io = io
         self.wheel = wheel
         self.settings = settings
+        self.authenticator: Authenticator = authenticator or NobodyIsAsked()
         self.managed_ledgers = managed_ledgers
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
@@ -117,6 +122,7 @@ class BrokerService:
             settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
         )
         self.turn = LoopTurn(io.loop, io.clock)
+        self.readable = Readable(io.loop)
         self.unacked_limit = (
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
             if settings.max_unacked

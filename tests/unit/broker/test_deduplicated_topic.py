@@ -11,6 +11,7 @@ from world import World
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.publishing.admission import Part, Verdict
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.service import BrokerService
@@ -68,16 +69,21 @@ class Client:
             ends.append((ends[-1] if ends else 0) + len(entry))
         starts = array("q", [0, *ends[:-1]])
         none = array("q", [-1] * len(entries))
-        publish = Publish(self._producer, array("q", sequence_ids), none, len(entries), 0.0)
-        ones = array("q", [1] * len(entries))
-        desk: Any = self
+        ids, contents = array("q", sequence_ids), b"".join(entries)
         assert self._topic.admission is not None
-        self._topic.admission.publish(desk, publish, ones, b"".join(entries), starts, ends, chunked=False)
-
-    def submit(
-        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
-    ) -> None:
-        self._topic.publish(publish, buffer, starts, ends, sum(ends) - sum(starts))
+        parts = self._topic.admission.judge(
+            self._producer.name, ids, none, contents, starts, ends, chunked=False
+        )
+        for part in [Part(0, len(ids), Verdict.STORE)] if parts is None else parts:
+            some = slice(part.first, part.end)
+            if part.verdict is Verdict.DUPLICATE:
+                self.duplicates += ids[some]
+            elif part.verdict is Verdict.STORE:
+                publish = Publish(self._producer, ids[some], none[some], part.end - part.first, 0.0)
+                size = ends[part.end - 1] - starts[part.first]
+                self._topic.publish(publish, contents, starts[some], ends[some], size)
+            else:
+                self.undecided += ids[some]
 
     def on_durable(
         self, producer: Producer, publish: Publish, ledger_id: int, entry_id: int, *part: int
@@ -88,12 +94,6 @@ class Client:
     def on_failed(self, producer: Producer, publish: Publish, *rest: Any) -> None:
         first, count = rest[:2]
         self.failed += publish.sequence_ids[first : first + count]
-
-    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
-        self.duplicates.append(sequence_id)
-
-    def send_send_error(self, producer_id: int, sequence_id: int, error: Exception) -> None:
-        self.undecided.append(sequence_id)
 
 
 class Once:

@@ -39,6 +39,7 @@ class Peer:
         self.connection = Connection(broker, handle)
         self.connection.connection_made(self)
         self.send(frame(BaseCommand.CONNECT, "connect", client_version="test", protocol_version=21))
+        broker.io.loop.run_for(0)  # type: ignore[attr-defined]
 
     # The transport of its connection
 

@@ -1,55 +1,37 @@
-"""One client connection: frames in, frames out, and what belongs to it.
+"""One client connection, as the loop sees it: puts together reading, session, publishing and what goes out.
 
 Reading stops, and nothing else, when the client has too many publishes in flight, when all clients together
-have, or when the broker holds too many partial frames. Frames going out are gathered over one turn of the
-loop.
+have, when the broker holds too many partial frames, or while it is asked who the client is. Frames going out
+are gathered over one turn of the loop.
 """
 
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.broker.connections import answers
+from magnetar.broker.connections.publishing import Publishing
+from magnetar.broker.connections.reading import ACKS, BAD_SEND, FLOW, NOTHING, SENDS, Reader
 from magnetar.broker.connections.requests import Requests
+from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, PASSING_ID
 from magnetar.broker.flow.keep_alive import KeepAlive
 from magnetar.broker.flow.loop_turn import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
-from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.namespaces.lists import TopicList
-from magnetar.broker.publishing.producer import Opening, Producer, Publish
+from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
-from magnetar.broker.subscriptions.base import BaseSubscription
-from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
+from magnetar.errors import BrokerError
 from magnetar.protocol.errors import FrameError
-from magnetar.protocol.frames import decode_command, encode_command
-from magnetar.protocol.hot_codec import (
-    AckRun,
-    SendRun,
-    encode_receipts,
-    frame_end,
-    next_frame,
-    read_acks,
-    read_flow,
-    read_sends,
-)
+from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.protocol.wire_ids import unsigned
+from magnetar.security.authentication import PeerCertificate
 
 log = logging.getLogger(__name__)
 
-SERVER_REQUEST_ID = 2**64 - 1
-"""Request id of what the broker itself asks (CLOSE_PRODUCER, CLOSE_CONSUMER)."""
-
-_SEND = BaseCommand.SEND
-_ACK = BaseCommand.ACK
-_FLOW = BaseCommand.FLOW
-_CHECKSUM_MISMATCH = 1
-_NOT_PLAIN = 2
-_CLOSED_IDS_KEPT = 1000
+_OPEN = SessionState.OPEN
 _ACTIVE_CONSUMER_VERSION = 12
 _FRAMES_UNASKED = 32
 """Runs of frames that are handled before it is asked whether the turn has time for more."""
@@ -63,31 +45,52 @@ class Connection:
         self.broker = broker
         self._handle = handle
         self.transport: Any = None
-        self.address = ""
-        self.host = ""
-        self.client_version = ""
-        self.protocol_version = 0
-        self.connected = False
-        self.closed = False
-        self.supports_partial_producer = False
-        self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Consumer[BaseSubscription]] = {}
-        self.opening_producers: dict[int, Opening] = {}
-        self.opening_consumers: dict[int, object] = {}
-        self.topic_watchers: dict[int, TopicList] = {}
-        self._closed_producers: dict[int, None] = {}
-        self.pending_publishes = 0
+        self.session = Session()
         self.passing = 0
-        """Of these, what was sent on by non-persistent topics."""
-        self._partial: list[bytes] = []
-        self._partial_size = 0
-        self._partial_needed = 0
-        self._held: tuple[bytes, int] | None = None
+        """Publishes in flight that were sent on by non-persistent topics."""
+        self._reader = Reader(broker.max_frame, broker.send_run, broker.ack_run)
         self._pauses = 0
-        self._paused_by_own = False
-        self.outgoing = Outgoing(broker.io.loop, self._read_more, self._overfull, broker.unsent)
+        self._halted = False
+        """Whether nothing is taken apart: from the first pause until it is read on."""
+        self.outgoing = Outgoing(broker.io.loop, self._dispatch_more, self._overfull, broker.unsent)
+        self.publishing = Publishing(self, broker, self.session, self.outgoing)
+        # What topics tell goes straight there.
+        self.on_durable = self.publishing.on_durable
+        self.on_passed = self.publishing.on_passed
+        self.on_failed = self.publishing.on_failed
         self.requests = Requests(self, broker.io.loop)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.keep_alive)
+
+    # What others know of it
+
+    @property
+    def host(self) -> str:
+        return self.session.host
+
+    @property
+    def address(self) -> str:
+        return self.session.address
+
+    @property
+    def client_version(self) -> str:
+        return self.session.client_version
+
+    @property
+    def supports_partial_producer(self) -> bool:
+        return self.session.supports_partial_producer
+
+    @property
+    def topic_watchers(self) -> dict[int, TopicList]:
+        return self.session.topic_watchers
+
+    @property
+    def pending_publishes(self) -> int:
+        return self.publishing.pending
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing of its client counts any more."""
+        return self.session.ended
 
     # The transport's side
 
@@ -96,36 +99,30 @@ class Connection:
         self.outgoing.use(transport)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.host = str(peer[0])
-            self.address = f"{peer[0]}:{peer[1]}"
+            self.session.host = str(peer[0])
+            self.session.address = f"{peer[0]}:{peer[1]}"
         refusal = self.broker.connections.opened(self)
         if refusal is not None:
-            self.send_error(SERVER_REQUEST_ID, refusal)
+            self.send_error(answers.SERVER_REQUEST_ID, refusal)
             self.close()
             return
         self.keep_alive.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.closed and self.transport is None:
+        if self.session.state is SessionState.CLOSED:
             return
-        self.closed = True
         self.transport = None
         self.outgoing.use(None)
-        self._held = None
         self.keep_alive.stop()
-        self._release()
+        self.session.closed()
+        self._let_go()
         self.broker.connections.closed(self)
 
-    def _release(self) -> None:
-        """Its producers and consumers are gone, whether or not the client has read that it is closed."""
-        self._drop_partial()
-        opening = [o.producer for o in self.opening_producers.values() if o.producer is not None]
-        for producer in [*self.producers.values(), *opening]:
-            producer.topic.remove_producer(producer)
-        self.producers.clear()
-        for consumer in list(self.consumers.values()):
-            consumer.subscription.remove(consumer)
-        self.consumers.clear()
+    def _let_go(self) -> None:
+        """Of what the broker holds for it, besides producers and consumers."""
+        if self._reader.partial:
+            self.broker.partial_frames.gone(self)
+        self._reader.drop()
         self.broker.topic_lists.close_all(self)
 
     def eof_received(self) -> bool:
@@ -137,8 +134,8 @@ class Connection:
     def resume_writing(self) -> None:
         self.outgoing.resume()
 
-    def _read_more(self) -> None:
-        for consumer in list(self.consumers.values()):
+    def _dispatch_more(self) -> None:
+        for consumer in list(self.session.consumers.values()):
             consumer.subscription.read_more()
 
     def _overfull(self, stop: bool) -> None:
@@ -148,45 +145,33 @@ class Connection:
             self.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self.closed:
+        if self.session.ended:
             return
         self.keep_alive.heard()
-        if self._held is not None:
-            buffer, position = self._held
-            self._held = (buffer[position:] + data, 0)
-            return
-        if self._partial:
-            self._partial.append(data)
-            self._partial_size += len(data)
+        reader = self._reader
+        partial = reader.partial
+        if not reader.feed(data):
             self.broker.partial_frames.grew(self, len(data))
-            if self._partial_size < self._partial_needed:
-                return
-            data = b"".join(self._partial)
-            self._drop_partial()
-        self._parse(data, 0)
+            return
+        if partial:
+            self.broker.partial_frames.gone(self)
+        self._take_apart()
 
     # Reading
 
-    def _parse(self, buffer: bytes, position: int) -> None:
-        limit = len(buffer)
-        max_frame = self.broker.max_frame
+    def _take_apart(self) -> None:
+        """Does what the client has sent, until it is to wait, or nothing whole is left."""
+        reader = self._reader
         unasked = _FRAMES_UNASKED
         try:
-            while position < limit and not self.closed:
-                if self._pauses:
-                    self._held = (buffer, position)
-                    return
-                kind = next_frame(buffer, position, limit, max_frame)
-                if kind == 0:
-                    self._keep_partial(buffer, position)
-                    return
-                position = self._take(kind, buffer, position, limit, max_frame)
+            while reader.position < reader.limit and not self._halted and self._take_next():
                 unasked -= 1
                 if not unasked:
                     unasked = _FRAMES_UNASKED
                     self.broker.turn.spend(FRAMES_PRICE)
-                    if position < limit and not self._pauses:
+                    if reader.position < reader.limit and not self._halted:
                         self._wait_for_turn()
+            reader.let_go()
         except FrameError as error:
             log.warning(
                 "closing a connection that breaks the protocol",
@@ -194,9 +179,46 @@ class Connection:
             )
             self.close()
         except Exception:
-            # This may run inside the callbacks of a ledger that others use, too.
             log.exception("closing a connection after an internal error", extra={"peer": self.address})
             self.close()
+
+    def _take_next(self) -> bool:
+        """Handles the next run of frames; False when there is none, it waits, or the connection ended."""
+        session, reader, publishing = self.session, self._reader, self.publishing
+        room = self.broker.max_pending_publishes - publishing.pending
+        found = reader.next(room if room > 0 else 1)
+        if found == NOTHING:
+            if reader.partial:
+                self.broker.partial_frames.grew(self, reader.partial)
+            return False
+        if session.state is not _OPEN and reader.kind != BaseCommand.CONNECT:
+            raise FrameError(f"the first command is {reader.kind}, not CONNECT")
+        if found == SENDS:
+            publishing.publish(reader.buffer, reader.sends)
+        elif found == ACKS:
+            consumer = session.consumers.get(reader.acks.consumer_id)
+            if consumer is not None:
+                consumer.subscription.acknowledge_run(consumer, reader.acks)
+        elif found == FLOW:
+            consumer_id, permits = reader.flow
+            consumer = session.consumers.get(consumer_id)
+            if consumer is not None:
+                consumer.subscription.flow(consumer, permits)
+        elif found == BAD_SEND:
+            publishing.refuse_damaged(reader.sends)
+        elif self._wait_for_turn():
+            return False
+        else:
+            self._take_command()
+        return session.state is _OPEN
+
+    def _take_command(self) -> None:
+        self.broker.turn.spend(REQUEST_PRICE)
+        command = self._reader.command()
+        if self.session.state is not _OPEN and command.type != BaseCommand.CONNECT:
+            # Of two types in a command the last one counts.
+            raise FrameError(f"the first command is {command.type}, not CONNECT")
+        self._handle(self, command)
 
     def _wait_for_turn(self) -> bool:
         """Whether the rest of what was read waits for another turn of the loop."""
@@ -206,284 +228,61 @@ class Connection:
         return True
 
     def go_on(self) -> None:
-        """Another turn has come."""
-        self.resume_reading()
-
-    def _take(self, kind: int, buffer: bytes, position: int, limit: int, max_frame: int) -> int:
-        """Handles what begins at ``position``; returns where it ends, ``position`` when it has to wait."""
-        if not self.connected and kind != BaseCommand.CONNECT:
-            raise FrameError(f"the first command is {kind}, not CONNECT")
-        if kind == _SEND:
-            sends = self.broker.send_run
-            room = self.broker.max_pending_publishes - self.pending_publishes
-            after = read_sends(buffer, position, limit, max_frame, sends, True, max(1, room))
-            if sends.count:
-                self._publish(buffer, sends)
-                return after
-            if sends.error != _NOT_PLAIN:
-                self._refuse_send(sends)
-                return after
-        elif kind == _ACK:
-            acks = self.broker.ack_run
-            after = read_acks(buffer, position, limit, max_frame, acks)
-            if acks.count:
-                self._acknowledge(acks)
-                return after
-        elif kind == _FLOW:
-            flow = read_flow(buffer, position)
-            if flow is not None:
-                consumer = self.consumers.get(flow[0])
-                if consumer is not None:
-                    consumer.subscription.flow(consumer, flow[1])
-                return frame_end(buffer, position)
-        if self._wait_for_turn():
-            return position
-        self.broker.turn.spend(REQUEST_PRICE)
-        end = frame_end(buffer, position)
-        command = decode_command(buffer, position)
-        if not self.connected and command.type != BaseCommand.CONNECT:
-            # Of two types in a command the last one counts.
-            raise FrameError(f"the first command is {command.type}, not CONNECT")
-        self._handle(self, command)
-        return end
-
-    def _keep_partial(self, buffer: bytes, position: int) -> None:
-        rest = buffer[position:] if position else buffer
-        if len(rest) >= 4:
-            self._partial_needed = 4 + int.from_bytes(rest[:4], "big")
-        else:
-            self._partial_needed = 4
-        self._partial = [rest]
-        self._partial_size = len(rest)
-        self.broker.partial_frames.grew(self, len(rest))
-
-    def _drop_partial(self) -> None:
-        if self._partial:
-            self.broker.partial_frames.gone(self)
-            self._partial = []
-            self._partial_size = 0
+        """Another turn has come: what is done now counts as its share of it."""
+        self._pauses -= 1
+        self.read_on()
 
     def pause_reading(self) -> None:
         """Stops reading until :meth:`resume_reading` was called as often."""
         self._pauses += 1
+        self._halted = True
         if self._pauses == 1 and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Takes one pause back; after the last one it is read on in the next turn, never within this call."""
         self._pauses -= 1
-        if self._pauses or self.closed or self.transport is None:
+        if not self._pauses and not self.session.ended:
+            self.broker.readable.add(self)
+
+    def read_on(self) -> None:
+        """Takes apart what is held, then what comes."""
+        if self._pauses or self.session.ended:
             return
-        held, self._held = self._held, None
-        if held is not None:
-            self._parse(*held)
-        if not self._pauses and self.transport is not None and not self.transport.is_closing():
+        self._halted = False
+        if self._reader.position < self._reader.limit:
+            self._take_apart()
+        if not self._halted and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    @property
+    def peer_certificate(self) -> PeerCertificate | None:
+        """What TLS knows of the client."""
+        found: PeerCertificate | None = self.transport.get_extra_info("peercert") if self.transport else None
+        return found
 
     @property
     def held_back(self) -> bool:
         """Whether it is not read for a reason that is not its client's: what it sent is still being done."""
-        if self._paused_by_own or self.broker.publish_buffer.holds(self):
+        if self.publishing.paused or self.broker.publish_buffer.holds(self):
             return True
         return self.requests.paused and not self.outgoing.paused
-
-    # Publishing
-
-    def _publish(self, buffer: bytes, sends: SendRun) -> None:
-        count = sends.count
-        producer = self.producers.get(sends.producer_id)
-        if producer is None or producer.closed:
-            self.unknown_producer(sends.producer_id, producer)
-            return
-        starts, ends = sends.starts[:count], sends.ends[:count]
-        messages = sum(sends.num_messages[:count])
-        producer.chunks.messages += sends.chunks
-        publish = Publish(
-            producer,
-            sends.sequence_ids[:count],
-            sends.highest_sequence_ids[:count],
-            messages,
-            self.broker.io.clock.monotonic(),
-        )
-        checks = producer.topic.admission
-        if checks is None:
-            self.submit(producer, publish, buffer, starts, ends)
-        else:
-            numbers = sends.num_messages[:count]
-            checks.publish(self, publish, numbers, buffer, starts, ends, chunked=sends.chunks > 0)
-
-    def submit(
-        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
-    ) -> None:
-        """Hands entries to the topic; what it refuses is told to the client."""
-        count = len(starts)
-        size = sum(ends) - sum(starts)
-        try:
-            producer.topic.publish(publish, buffer, starts, ends, size)
-        except ServiceNotReady:
-            # The topic is moving: its producers are being closed and their clients send again.
-            return
-        except TopicTerminated as error:
-            for sequence_id in publish.sequence_ids:
-                self.send_send_error(producer.producer_id, sequence_id, error)
-            return
-        producer.rate_in.messages += publish.messages
-        producer.rate_in.bytes += size
-        producer.pending += count
-        producer.submitted += count
-        self.pending_publishes += count
-        if not self._paused_by_own and self.pending_publishes >= self.broker.max_pending_publishes:
-            self._paused_by_own = True
-            self.pause_reading()
-        self.broker.publish_buffer.grew(self, size)
-        if producer.topic.publish_limiter is not None:
-            self._slow_down(producer.topic.publish_limiter, publish.messages, size)
-        if self.broker.publish_limiter is not None:
-            self._slow_down(self.broker.publish_limiter, publish.messages, size)
-
-    def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:
-        """Reads on only when what was published is within its rate again."""
-        wait = limiter.take(messages, size, self.broker.io.clock.monotonic())
-        if wait > 0:
-            self.pause_reading()
-            self.broker.wheel.schedule(wait, self.resume_reading)
-
-    def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
-        """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
-        if producer is not None and producer.fenced:
-            log.info(
-                "closing the connection of a fenced producer",
-                extra={"peer": self.address, "producer": producer.name},
-            )
-            self.close()
-        elif producer is None and producer_id not in self._closed_producers:
-            log.warning(
-                "closing a connection that sends for an unknown producer",
-                extra={"peer": self.address, "id": producer_id},
-            )
-            self.close()
-
-    def _refuse_send(self, sends: SendRun) -> None:
-        producer = self.producers.get(sends.producer_id)
-        if producer is None or producer.closed:
-            self.unknown_producer(sends.producer_id, producer)
-            return
-        if sends.error == _CHECKSUM_MISMATCH:
-            code, text = ServerErrorCode.CHECKSUM, "Checksum failed on the broker"
-        else:
-            code, text = ServerErrorCode.UNKNOWN, "The entry has no readable metadata"
-        self._send_send_error(sends.producer_id, sends.error_sequence_id, code, text)
-
-    def _settled(self, producer: Producer, count: int, size: int) -> None:
-        """So many publishes less are in flight."""
-        producer.pending -= count
-        if producer.held_receipts:
-            self._release_receipts(producer)
-        self.pending_publishes -= count
-        self.broker.publish_buffer.shrank(size)
-        if self._paused_by_own and self.pending_publishes <= self.broker.max_pending_publishes // 2:
-            self._paused_by_own = False
-            self.resume_reading()
-
-    def on_durable(
-        self,
-        producer: Producer,
-        publish: Publish,
-        ledger_id: int,
-        first_entry_id: int,
-        first: int,
-        count: int,
-        size: int,
-    ) -> None:
-        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
-        if not self.closed and not producer.closed:
-            self.queue(
-                encode_receipts(
-                    producer.producer_id,
-                    ledger_id,
-                    first_entry_id,
-                    publish.sequence_ids,
-                    publish.highest_sequence_ids,
-                    first,
-                    count,
-                )
-            )
-        self._settled(producer, count, size)
-
-    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped."""
-        count = len(publish.sequence_ids)
-        if not self.closed and not producer.closed:
-            ids, highest = publish.sequence_ids, publish.highest_sequence_ids
-            number = producer.producer_id
-            if taken:
-                self.queue(encode_receipts(number, *PASSING_ID, ids, highest, 0, taken, 0))
-            if taken < count:
-                self.queue(encode_receipts(number, *DROPPED_ID, ids, highest, taken, count - taken, 0))
-        self._settled(producer, count, size)
-
-    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
-        """Says that an entry is stored already, after the receipts of everything before it."""
-        ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
-        receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
-        if producer.pending:
-            # Clients take receipts in order only.
-            producer.held_receipts.append((producer.submitted, bytes(receipt)))
-        else:
-            self.queue(receipt)
-
-    def _release_receipts(self, producer: Producer) -> None:
-        settled = producer.submitted - producer.pending
-        while producer.held_receipts and producer.held_receipts[0][0] <= settled:
-            self.queue(producer.held_receipts.popleft()[1])
-
-    def on_failed(
-        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
-    ) -> None:
-        """They will never be stored: the client is told, and sends again when its producer was closed."""
-        if not self.closed and not producer.closed:
-            for sequence_id in publish.sequence_ids[first : first + count]:
-                self.send_send_error(producer.producer_id, sequence_id, error)
-        self._settled(producer, count, size)
-
-    def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None:
-        self._send_send_error(producer_id, sequence_id, error.code, str(error))
-
-    def _send_send_error(self, producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> None:
-        command = BaseCommand(type=BaseCommand.SEND_ERROR)
-        command.send_error.producer_id = unsigned(producer_id)
-        command.send_error.sequence_id = unsigned(sequence_id)
-        command.send_error.error = int(code)  # type: ignore[assignment]
-        command.send_error.message = text
-        self.send(command)
-
-    # Acknowledging
-
-    def _acknowledge(self, acks: AckRun) -> None:
-        consumer = self.consumers.get(acks.consumer_id)
-        if consumer is not None:
-            consumer.subscription.acknowledge_run(consumer, acks)
 
     # Writing
 
     def queue(self, frames: bytes | bytearray) -> None:
         """Sends frames together with everything else of this turn of the loop."""
-        if not self.closed:
+        if self.session.state is _OPEN or not self.session.ended:
             self.outgoing.queue(frames)
 
     def send(self, command: BaseCommand) -> None:
         self.queue(encode_command(command))
 
     def send_success(self, request_id: int) -> None:
-        command = BaseCommand(type=BaseCommand.SUCCESS)
-        command.success.request_id = request_id
-        self.send(command)
+        self.send(answers.success(request_id))
 
     def send_error(self, request_id: int, error: BrokerError) -> None:
-        command = BaseCommand(type=BaseCommand.ERROR)
-        command.error.request_id = request_id
-        command.error.error = int(error.code)  # type: ignore[assignment]
-        command.error.message = str(error)
-        self.send(command)
+        self.send(answers.failure(request_id, error))
 
     # What the broker closes
 
@@ -493,63 +292,44 @@ class Connection:
 
     def stop_producer(self, producer: Producer) -> None:
         """Takes no more of it; receipts of what it has sent still go out."""
-        if self.producers.get(producer.producer_id) is producer:
-            del self.producers[producer.producer_id]
-        self.remember_closed(producer.producer_id)
+        self.session.stop_producer(producer)
 
     def close_producer(self, producer: Producer) -> None:
         """Tells the client that its producer is closed here; it looks the topic up and comes back."""
-        self.stop_producer(producer)
-        if producer.producer_id in self.producers:
-            # The client has opened another one with that id, and knows.
-            return
-        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
-        command.close_producer.producer_id = unsigned(producer.producer_id)
-        command.close_producer.request_id = SERVER_REQUEST_ID
-        self.send(command)
-
-    def remember_closed(self, producer_id: int) -> None:
-        """SENDs that are still on their way for it are ignored, not punished."""
-        self._closed_producers[producer_id] = None
-        if len(self._closed_producers) > _CLOSED_IDS_KEPT:
-            del self._closed_producers[next(iter(self._closed_producers))]
+        self.session.stop_producer(producer)
+        if producer.producer_id not in self.session.producers:
+            # Else the client has opened another one with that id, and knows.
+            self.send(answers.close_producer(producer.producer_id))
 
     def close_consumer(self, consumer: Consumer[Any]) -> None:
         """Tells the client that its consumer is closed here; it comes back."""
-        if self.consumers.get(consumer.consumer_id) is consumer:
-            del self.consumers[consumer.consumer_id]
-        command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
-        command.close_consumer.consumer_id = unsigned(consumer.consumer_id)
-        command.close_consumer.request_id = SERVER_REQUEST_ID
-        self.send(command)
+        self.session.forget_consumer(consumer)
+        self.send(answers.close_consumer(consumer.consumer_id))
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
-        command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
-        command.reachedEndOfTopic.consumer_id = unsigned(consumer.consumer_id)
-        self.send(command)
+        self.send(answers.end_of_topic(consumer.consumer_id))
 
     def send_active_consumer_change(self, consumer: Consumer[Any], active: bool) -> None:
         """Tells a Failover consumer whether messages go to it; old clients do not know it."""
-        if self.protocol_version < _ACTIVE_CONSUMER_VERSION:
-            return
-        command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
-        command.active_consumer_change.consumer_id = unsigned(consumer.consumer_id)
-        command.active_consumer_change.is_active = active
-        self.send(command)
+        if self.session.protocol_version >= _ACTIVE_CONSUMER_VERSION:
+            self.send(answers.active_consumer_change(consumer.consumer_id, active))
 
     def close(self) -> None:
         """Sends what is queued, then closes; what belongs to it is gone at once."""
-        if self.closed:
+        if self.session.ended:
             return
         self.outgoing.flush()
-        self.closed = True
-        self._release()
+        self._end()
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
         """Closes at once; what is unsent is lost."""
-        self.closed = True
-        self._release()
+        self._end()
         if self.transport is not None:
             self.transport.abort()
+
+    def _end(self) -> None:
+        if not self.session.ended:
+            self.session.closing()
+            self._let_go()

@@ -19,9 +19,12 @@ from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_mes
 class ConsumerConnection(Protocol):
     """What a consumer's connection does for it."""
 
-    address: str
-    client_version: str
     outgoing: Outgoing
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def client_version(self) -> str: ...
 
     async def is_alive(self) -> bool:
         """Asks the client; False when it does not answer: the connection is closed then."""

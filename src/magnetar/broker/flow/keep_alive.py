@@ -16,9 +16,10 @@ log = logging.getLogger(__name__)
 class WatchedConnection(Protocol):
     """The connection whose client is to be alive."""
 
-    address: str
-    closed: bool
-
+    @property
+    def address(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
     @property
     def held_back(self) -> bool: ...
 

@@ -41,9 +41,10 @@ _WATCHER_PRICE = 30
 class WatchingConnection(Protocol):
     """The connection of watchers."""
 
-    closed: bool
-    topic_watchers: dict[int, TopicList]
-
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def topic_watchers(self) -> dict[int, TopicList]: ...
     def send(self, command: BaseCommand) -> None: ...
 
 

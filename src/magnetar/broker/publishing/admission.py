@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
+from enum import Enum
 from itertools import groupby
 
 from magnetar.broker.publishing.deduplication import DUPLICATE, FRESH, Deduplication
-from magnetar.broker.publishing.producer import Publish, PublishDesk
 from magnetar.errors import BrokerError, EncryptionRequired, InternalError, NotAllowed
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import chunks_follow, parse_entry
 
-_STORE = 0
-_STORE_CHUNK = 1
-"""Not the last chunk of its message: its sequence id does not count yet."""
-_ALREADY_STORED = 2
+
+class Verdict(Enum):
+    """What is to be done with an entry that is not refused."""
+
+    STORE = 0
+    STORE_CHUNK = 1
+    """Not the last chunk of its message: its sequence id does not count yet."""
+    DUPLICATE = 2
+    """It is stored already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Entries [first, end) of a run with one verdict; an error is what their client is told of each."""
+
+    first: int
+    end: int
+    verdict: Verdict | BrokerError
 
 
 class Admission:
@@ -29,50 +44,45 @@ class Admission:
         self._encrypted = encrypted
         self._max_size = max_size
 
-    def publish(
+    def judge(
         self,
-        desk: PublishDesk,
-        publish: Publish,
-        numbers: array[int],
+        name: str,
+        first: array[int],
+        highest: array[int],
         buffer: bytes,
         starts: array[int],
         ends: array[int],
         *,
         chunked: bool,
-    ) -> None:
-        """Submits what may be stored and tells the client of the rest.
+    ) -> list[Part] | None:
+        """What is to be done with a run of entries, in their order; None: all of it is stored as it is.
 
-        :param numbers: messages of each entry
+        What is to be stored counts as on its way from here on: it must be published before the next run is
+        judged.
+
+        :param name: of the producer
+        :param first: sequence ids of the entries
+        :param highest: of batches; -1 where the producer gave none
         :param chunked: whether there are chunks among the entries
         """
-        known, producer = self._deduplication, publish.producer
+        known, count = self._deduplication, len(first)
         plain = not (self._encrypted or self._max_size or chunked)
-        first, highest = publish.sequence_ids, publish.highest_sequence_ids
-        if plain and known is not None and known.admit_all(producer.name, first, highest, len(first)):
-            desk.submit(producer, publish, buffer, starts, ends)
-            return
+        if plain and (known is None or known.admit_all(name, first, highest, count)):
+            return None
         verdicts = [
-            self._compare(producer.name, first[i], highest[i]) if looked is None else looked
-            for i in range(len(first))
+            self._compare(name, first[i], highest[i]) if looked is None else looked
+            for i in range(count)
             for looked in (self._look(buffer, starts[i], ends[i], chunked=chunked),)
         ]
+        parts = []
         at = 0
         for verdict, group in groupby(verdicts):
             end = at + len(list(group))
-            if verdict in (_STORE, _STORE_CHUNK):
-                part = Publish(
-                    producer, first[at:end], highest[at:end], sum(numbers[at:end]), publish.started
-                )
-                part.completes = verdict == _STORE
-                desk.submit(producer, part, buffer, starts[at:end], ends[at:end])
-            for index in range(at, end):
-                if verdict == _ALREADY_STORED:
-                    desk.send_duplicate_receipt(producer, first[index], highest[index])
-                elif isinstance(verdict, BrokerError):
-                    desk.send_send_error(producer.producer_id, first[index], verdict)
+            parts.append(Part(at, end, verdict))
             at = end
+        return parts
 
-    def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> int | BrokerError | None:
+    def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
         """What is to be done with an entry for what it is; None: that is up to its sequence id."""
         if self._max_size and end - start > self._max_size:
             return NotAllowed("Exceed maximum message size")
@@ -84,15 +94,15 @@ class Admission:
             return InternalError(f"The entry has no readable metadata: {error}")
         if self._encrypted and not metadata.encryption_keys:
             return EncryptionRequired("Messages must be encrypted")
-        return _STORE_CHUNK if chunked and chunks_follow(metadata) else None
+        return Verdict.STORE_CHUNK if chunked and chunks_follow(metadata) else None
 
-    def _compare(self, name: str, first: int, highest: int) -> int | BrokerError:
+    def _compare(self, name: str, first: int, highest: int) -> Verdict | BrokerError:
         """What is to be done with an entry for its sequence ids."""
         if self._deduplication is None:
-            return _STORE
+            return Verdict.STORE
         found = self._deduplication.admit(name, first, highest)
         if found == FRESH:
-            return _STORE
+            return Verdict.STORE
         if found == DUPLICATE:
-            return _ALREADY_STORED
+            return Verdict.DUPLICATE
         return InternalError("Cannot determine whether the message is a duplicate at this time")

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.publishing.admission import Admission
 from magnetar.errors import BrokerError
 
 
@@ -25,11 +26,15 @@ class AccessMode(IntEnum):
 class ProducerConnection(Protocol):
     """What a producer's connection does for it."""
 
-    address: str
-    client_version: str
-    supports_partial_producer: bool
     passing: int
     """Entries that were sent on by non-persistent topics, with receipts to come."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def client_version(self) -> str: ...
+    @property
+    def supports_partial_producer(self) -> bool: ...
 
     async def is_alive(self) -> bool:
         """Asks the client; False when it does not answer: the connection is closed then."""
@@ -70,49 +75,11 @@ class ProducerConnection(Protocol):
         ...
 
 
-class PublishDesk(Protocol):
-    """Where what a topic lets in goes on, and what it does not let in is told: a client's connection."""
-
-    def submit(
-        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
-    ) -> None:
-        """Hands entries to the topic; what it refuses is told to the client."""
-        ...
-
-    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
-        """Says that an entry is stored already, after the receipts of everything before it."""
-        ...
-
-    def send_send_error(self, producer_id: int, sequence_id: int, error: BrokerError) -> None: ...
-
-
-class EntryChecks(Protocol):
-    """What a topic looks at in each entry."""
-
-    def publish(
-        self,
-        desk: PublishDesk,
-        publish: Publish,
-        numbers: array[int],
-        buffer: bytes,
-        starts: array[int],
-        ends: array[int],
-        *,
-        chunked: bool,
-    ) -> None:
-        """Submits what may be stored and tells the client of the rest.
-
-        :param numbers: messages of each entry
-        :param chunked: whether there are chunks among the entries
-        """
-        ...
-
-
 class ProducerTopic(Protocol):
     """What a producer's topic does for it."""
 
     @property
-    def admission(self) -> EntryChecks | None:
+    def admission(self) -> Admission | None:
         """What is looked at in each entry; None: nothing."""
         ...
 

@@ -57,7 +57,7 @@ def start_of(message_id: MessageIdData) -> Position:
 
 
 def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscription]:
-    consumer = connection.consumers.get(signed(consumer_id))
+    consumer = connection.session.consumers.get(signed(consumer_id))
     if consumer is None:
         raise ConsumerNotFound(f"Consumer {consumer_id} is not known on this connection")
     return consumer
@@ -66,18 +66,18 @@ def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscrip
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
     """SUBSCRIBE → SUCCESS; the client then grants permits."""
     consumer_id = signed(request.consumer_id)
-    known = connection.consumers.get(consumer_id)
+    known = connection.session.consumers.get(consumer_id)
     if known is not None and not known.closed:
         connection.send_success(request.request_id)
         return
-    if consumer_id in connection.opening_consumers:
+    if consumer_id in connection.session.opening_consumers:
         raise ServiceNotReady("Consumer[Subscription] is already present on the connection")
-    opening = connection.opening_consumers[consumer_id] = object()
+    opening = connection.session.opening_consumers[consumer_id] = object()
     try:
         await _subscribe(connection, request, opening)
     finally:
-        if connection.opening_consumers.get(consumer_id) is opening:
-            del connection.opening_consumers[consumer_id]
+        if connection.session.opening_consumers.get(consumer_id) is opening:
+            del connection.session.opening_consumers[consumer_id]
 
 
 async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
@@ -112,12 +112,15 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         topic.check_open()
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
-    if connection.closed or connection.opening_consumers.get(signed(request.consumer_id)) is not opening:
+    if (
+        connection.closed
+        or connection.session.opening_consumers.get(signed(request.consumer_id)) is not opening
+    ):
         # The client has gone, or has sent CLOSE_CONSUMER meanwhile.
         subscription.drop_if_unused()
         return
     subscription.add(consumer, kind, topic.policies.max_consumers_per_subscription)
-    connection.consumers[consumer.consumer_id] = consumer
+    connection.session.consumers[consumer.consumer_id] = consumer
     connection.send_success(request.request_id)
     if topic.terminated:
         subscription.check_end_of_topic()
@@ -215,7 +218,7 @@ async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
 
 
 def flow(connection: Connection, command: BaseCommand) -> None:
-    consumer = connection.consumers.get(signed(command.flow.consumer_id))
+    consumer = connection.session.consumers.get(signed(command.flow.consumer_id))
     if consumer is not None:
         consumer.subscription.flow(consumer, command.flow.messagePermits)
 
@@ -224,7 +227,7 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
     """An ACK that is not the plain kind: cumulative, inside batches, or one that wants a receipt."""
     request = command.ack
     error: BrokerError | None = None
-    consumer = connection.consumers.get(signed(request.consumer_id))
+    consumer = connection.session.consumers.get(signed(request.consumer_id))
     if consumer is None:
         # Closed a moment ago, by a seek or because the topic moves: a receipt must not say that it counts.
         error = ConsumerNotFound(f"Consumer {request.consumer_id} is not known on this connection")
@@ -270,7 +273,7 @@ def _batch(message_id: MessageIdData) -> BatchAck:
 
 def redeliver(connection: Connection, command: BaseCommand) -> None:
     request = command.redeliverUnacknowledgedMessages
-    consumer = connection.consumers.get(signed(request.consumer_id))
+    consumer = connection.session.consumers.get(signed(request.consumer_id))
     if consumer is None:
         return
     epoch = _epoch(request, consumer.subscription.type)
@@ -291,15 +294,14 @@ async def unsubscribe(connection: Connection, request: Any) -> None:
             other.connection.close_consumer(other)
         subscription.remove(other)
     await subscription.topic.unsubscribe(subscription.name)
-    if connection.consumers.get(consumer.consumer_id) is consumer:
-        # The client may have used the id for another one meanwhile.
-        del connection.consumers[consumer.consumer_id]
+    # The client may have used the id for another one meanwhile.
+    connection.session.forget_consumer(consumer)
     connection.send_success(request.request_id)
 
 
 async def close_consumer(connection: Connection, request: Any) -> None:
-    connection.opening_consumers.pop(signed(request.consumer_id), None)
-    consumer = connection.consumers.pop(signed(request.consumer_id), None)
+    connection.session.opening_consumers.pop(signed(request.consumer_id), None)
+    consumer = connection.session.consumers.pop(signed(request.consumer_id), None)
     if consumer is not None:
         consumer.subscription.remove(consumer)
     connection.send_success(request.request_id)
@@ -361,7 +363,7 @@ def consumer_stats(connection: Connection, command: BaseCommand) -> None:
     answer = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
     response = answer.consumerStatsResponse
     response.request_id = request.request_id
-    consumer = connection.consumers.get(signed(request.consumer_id))
+    consumer = connection.session.consumers.get(signed(request.consumer_id))
     if consumer is None:
         error = ConsumerNotFound(f"Consumer {request.consumer_id} not found")
         response.error_code = int(error.code)  # type: ignore[assignment]

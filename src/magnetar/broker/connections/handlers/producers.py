@@ -23,23 +23,23 @@ from magnetar.protocol.wire_ids import signed
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
     """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one when its turn comes."""
     producer_id = signed(request.producer_id)
-    known = connection.producers.get(producer_id)
+    known = connection.session.producers.get(producer_id)
     if known is not None and known.epoch >= request.epoch and not known.closed:
         _send_success(connection, request.request_id, known, ready=True)
         return
-    if producer_id in connection.opening_producers:
+    if producer_id in connection.session.opening_producers:
         raise ServiceNotReady("Producer is already present on the connection")
-    opening = connection.opening_producers[producer_id] = Opening()
+    opening = connection.session.opening_producers[producer_id] = Opening()
     try:
         await _open(connection, request, opening)
     finally:
-        if connection.opening_producers.get(producer_id) is opening:
-            del connection.opening_producers[producer_id]
+        if connection.session.opening_producers.get(producer_id) is opening:
+            del connection.session.opening_producers[producer_id]
 
 
 def _is_wanted(connection: Connection, producer_id: int, opening: Opening) -> bool:
     """Whether the client still waits: it has neither gone nor sent CLOSE_PRODUCER meanwhile."""
-    return not connection.closed and connection.opening_producers.get(producer_id) is opening
+    return not connection.closed and connection.session.opening_producers.get(producer_id) is opening
 
 
 async def _open(connection: Connection, request: CommandProducer, opening: Opening) -> None:
@@ -90,8 +90,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     if producer.closed or not _is_wanted(connection, producer_id, opening):
         topic.remove_producer(producer)
         return
-    former = connection.producers.get(producer_id)
-    connection.producers[producer_id] = producer
+    former = connection.session.producers.get(producer_id)
+    connection.session.producers[producer_id] = producer
     if former is not None:
         former.topic.remove_producer(former)
     _send_success(connection, request.request_id, producer, ready=True)
@@ -113,12 +113,12 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
 async def close_producer(connection: Connection, request: Any) -> None:
     """CLOSE_PRODUCER → SUCCESS once what it sent is durable or refused."""
     producer_id = signed(request.producer_id)
-    producer = connection.producers.pop(producer_id, None)
-    opening = connection.opening_producers.pop(producer_id, None)
+    producer = connection.session.producers.pop(producer_id, None)
+    opening = connection.session.opening_producers.pop(producer_id, None)
     if opening is not None and opening.producer is not None:
         opening.producer.topic.remove_producer(opening.producer)
     if producer is not None:
-        connection.remember_closed(producer_id)
+        connection.session.remember_closed(producer_id)
         await producer.topic.drained((producer,))
         producer.topic.remove_producer(producer)
     connection.send_success(request.request_id)
@@ -128,9 +128,9 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
     """A SEND that the fast path does not take: all of them are refused, each for its reason."""
     send = command.send
     producer_id = signed(send.producer_id)
-    producer = connection.producers.get(producer_id)
+    producer = connection.session.producers.get(producer_id)
     if producer is None:
-        connection.unknown_producer(producer_id, producer)
+        connection.publishing.unknown_producer(producer_id, producer)
         return
     error: BrokerError
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
@@ -143,4 +143,4 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         )
     else:
         error = NotAllowed(f"num_messages is {send.num_messages}, or a field is set that is not known here")
-    connection.send_send_error(producer_id, send.sequence_id, error)
+    connection.publishing.refuse(producer_id, send.sequence_id, error)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 
 from magnetar import __version__
+from magnetar.broker.connections.answers import SERVER_REQUEST_ID
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.session import SessionState
+from magnetar.broker.translation import to_broker_error
+from magnetar.errors import InternalError
 from magnetar.protocol.errors import FrameError
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect
 
 log = logging.getLogger(__name__)
 
@@ -15,27 +19,57 @@ MAX_PROTOCOL_VERSION = 21
 
 
 def connect(connection: Connection, command: BaseCommand) -> None:
-    """CONNECT → CONNECTED; once a connection.
+    """CONNECT → CONNECTED once it is known who the client is; once a connection.
 
-    ``proxy_to_broker_url`` is for proxies: a client that reaches this broker under another name than it
-    advertises sends it, too, and is served as any other.
+    Nothing more is read until then. ``proxy_to_broker_url`` is for proxies: a client that reaches this broker
+    under another name than it advertises sends it, too, and is served as any other.
     """
-    if connection.connected:
+    session, request = connection.session, command.connect
+    if session.state is not SessionState.NEW:
         raise FrameError("a second CONNECT")
-    request = command.connect
-    connection.connected = True
-    connection.client_version = request.client_version
-    connection.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
-    connection.supports_partial_producer = request.feature_flags.supports_partial_producer
-    connection.broker.connections.handshakes += 1
+    session.connecting()
+    session.client_version = request.client_version
+    session.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
+    session.supports_partial_producer = request.feature_flags.supports_partial_producer
+    connection.pause_reading()
+    session.handshake = connection.broker.io.loop.create_task(_authenticate(connection, request))
+
+
+async def _authenticate(connection: Connection, request: CommandConnect) -> None:
+    session, broker = connection.session, connection.broker
+    try:
+        principal = await broker.authenticator.authenticate(
+            request.auth_method_name, request.auth_data, session.address, connection.peer_certificate
+        )
+    except Exception as error:  # noqa: BLE001 - told to the client
+        session.handshake = None
+        if session.state is SessionState.CONNECTING:
+            _refuse(connection, error)
+        return
+    session.handshake = None
+    if session.state is not SessionState.CONNECTING:
+        return
+    session.open(principal)
+    broker.connections.handshakes += 1
     answer = BaseCommand(type=BaseCommand.CONNECTED)
     connected = answer.connected
     connected.server_version = f"Magnetar {__version__}"
-    connected.protocol_version = connection.protocol_version
-    connected.max_message_size = connection.broker.max_message_size
-    connected.feature_flags.supports_topic_watchers = connection.broker.topic_lists.enabled
+    connected.protocol_version = session.protocol_version
+    connected.max_message_size = broker.max_message_size
+    connected.feature_flags.supports_topic_watchers = broker.topic_lists.enabled
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     connection.send(answer)
+    connection.resume_reading()
+
+
+def _refuse(connection: Connection, error: Exception) -> None:
+    told = to_broker_error(error)
+    if isinstance(told, InternalError):
+        log.error("nobody can say who a client is", extra={"peer": connection.address}, exc_info=error)
+    else:
+        log.warning("refusing a client", extra={"peer": connection.address, "reason": str(told)})
+    connection.send_error(SERVER_REQUEST_ID, told)
+    connection.close()
 
 
 def ping(connection: Connection, _command: BaseCommand) -> None:

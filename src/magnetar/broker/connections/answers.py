@@ -1,0 +1,65 @@
+"""Commands to a client that are not per message."""
+
+from __future__ import annotations
+
+from magnetar.errors import BrokerError, ServerErrorCode
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.wire_ids import unsigned
+
+SERVER_REQUEST_ID = 2**64 - 1
+"""Request id of what nobody asked for: what the broker closes, and why it ends the connection."""
+
+
+def success(request_id: int) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.SUCCESS)
+    command.success.request_id = request_id
+    return command
+
+
+def failure(request_id: int, error: BrokerError) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.ERROR)
+    command.error.request_id = request_id
+    command.error.error = int(error.code)  # type: ignore[assignment]
+    command.error.message = str(error)
+    return command
+
+
+def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> BaseCommand:
+    """An entry is not stored."""
+    command = BaseCommand(type=BaseCommand.SEND_ERROR)
+    command.send_error.producer_id = unsigned(producer_id)
+    command.send_error.sequence_id = unsigned(sequence_id)
+    command.send_error.error = int(code)  # type: ignore[assignment]
+    command.send_error.message = text
+    return command
+
+
+def close_producer(producer_id: int) -> BaseCommand:
+    """A producer is closed here; its client looks the topic up and comes back."""
+    command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+    command.close_producer.producer_id = unsigned(producer_id)
+    command.close_producer.request_id = SERVER_REQUEST_ID
+    return command
+
+
+def close_consumer(consumer_id: int) -> BaseCommand:
+    """A consumer is closed here; it comes back."""
+    command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
+    command.close_consumer.consumer_id = unsigned(consumer_id)
+    command.close_consumer.request_id = SERVER_REQUEST_ID
+    return command
+
+
+def end_of_topic(consumer_id: int) -> BaseCommand:
+    """A consumer has had everything of a terminated topic."""
+    command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
+    command.reachedEndOfTopic.consumer_id = unsigned(consumer_id)
+    return command
+
+
+def active_consumer_change(consumer_id: int, active: bool) -> BaseCommand:
+    """Whether messages go to a Failover consumer."""
+    command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
+    command.active_consumer_change.consumer_id = unsigned(consumer_id)
+    command.active_consumer_change.is_active = active
+    return command

@@ -1,0 +1,234 @@
+"""What a connection publishes: from a run of SENDs to its topic, what is in flight, and the receipts."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+
+from magnetar.broker.connections import answers
+from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
+from magnetar.broker.connections.session import Session, SessionState
+from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, PASSING_ID
+from magnetar.broker.flow.limits import BoundedConnection
+from magnetar.broker.flow.outgoing import Outgoing
+from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.publishing.admission import Part, Verdict
+from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.service import BrokerService
+from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
+from magnetar.protocol.frames import encode_command
+from magnetar.protocol.hot_codec import SendRun, encode_receipts
+
+log = logging.getLogger(__name__)
+
+_OPEN = SessionState.OPEN
+
+
+class Publishing:
+    """Of one connection, which is not read while too much of it, or of all together, is in flight.
+
+    Topics tell it what has become of entries, in the middle of telling others: it queues receipts and counts.
+    """
+
+    __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending")
+
+    def __init__(
+        self, connection: BoundedConnection, broker: BrokerService, session: Session, outgoing: Outgoing
+    ) -> None:
+        self._connection = connection
+        self._broker = broker
+        self._session = session
+        self._outgoing = outgoing
+        self.pending = 0
+        """Entries in flight."""
+        self.paused = False
+        """Whether the connection is not read because of them."""
+
+    # On the way in
+
+    def publish(self, buffer: bytes, sends: SendRun) -> None:
+        """Hands a run to its producer's topic, as far as that lets it in."""
+        count = sends.count
+        producer = self._session.producers.get(sends.producer_id)
+        if producer is None or producer.closed:
+            self.unknown_producer(sends.producer_id, producer)
+            return
+        ids, highest = sends.sequence_ids[:count], sends.highest_sequence_ids[:count]
+        starts, ends = sends.starts[:count], sends.ends[:count]
+        producer.chunks.messages += sends.chunks
+        now = self._broker.io.clock.monotonic()
+        checks = producer.topic.admission
+        if checks is not None:
+            chunked = sends.chunks > 0
+            parts = checks.judge(producer.name, ids, highest, buffer, starts, ends, chunked=chunked)
+            if parts is not None:
+                self._publish_parts(producer, parts, buffer, sends, now)
+                return
+        publish = Publish(producer, ids, highest, sum(sends.num_messages[:count]), now)
+        self._submit(producer, publish, buffer, starts, ends)
+
+    def _publish_parts(
+        self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
+    ) -> None:
+        """Goes by the verdicts of the topic, in the order of the entries: that of their receipts."""
+        for part in parts:
+            some = slice(part.first, part.end)
+            ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
+            if isinstance(part.verdict, BrokerError):
+                for sequence_id in ids:
+                    self.refuse(producer.producer_id, sequence_id, part.verdict)
+            elif part.verdict is Verdict.DUPLICATE:
+                for sequence_id, high in zip(ids, highest, strict=True):
+                    self._send_duplicate_receipt(producer, sequence_id, high)
+            else:
+                publish = Publish(producer, ids, highest, sum(sends.num_messages[some]), now)
+                publish.completes = part.verdict is Verdict.STORE
+                self._submit(producer, publish, buffer, sends.starts[some], sends.ends[some])
+
+    def _submit(
+        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
+    ) -> None:
+        """Hands entries to the topic; what it refuses is told to the client."""
+        count = len(starts)
+        size = sum(ends) - sum(starts)
+        try:
+            producer.topic.publish(publish, buffer, starts, ends, size)
+        except ServiceNotReady:
+            # The topic is moving: its producers are being closed and their clients send again.
+            return
+        except TopicTerminated as error:
+            for sequence_id in publish.sequence_ids:
+                self.refuse(producer.producer_id, sequence_id, error)
+            return
+        producer.rate_in.messages += publish.messages
+        producer.rate_in.bytes += size
+        producer.pending += count
+        producer.submitted += count
+        self.pending += count
+        broker = self._broker
+        if not self.paused and self.pending >= broker.max_pending_publishes:
+            self.paused = True
+            self._connection.pause_reading()
+        broker.publish_buffer.grew(self._connection, size)
+        if producer.topic.publish_limiter is not None:
+            self._slow_down(producer.topic.publish_limiter, publish.messages, size)
+        if broker.publish_limiter is not None:
+            self._slow_down(broker.publish_limiter, publish.messages, size)
+
+    def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:
+        """Reads on only when what was published is within its rate again."""
+        wait = limiter.take(messages, size, self._broker.io.clock.monotonic())
+        if wait > 0:
+            self._connection.pause_reading()
+            self._broker.wheel.schedule(wait, self._connection.resume_reading)
+
+    def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:
+        """A SEND for a producer that is not open: ignored when it was closed a moment ago."""
+        peer = self._session.address
+        if producer is not None and producer.fenced:
+            log.info(
+                "closing the connection of a fenced producer", extra={"peer": peer, "producer": producer.name}
+            )
+            self._connection.close()
+        elif producer is None and not self._session.was_closed(producer_id):
+            log.warning(
+                "closing a connection that sends for an unknown producer",
+                extra={"peer": peer, "id": producer_id},
+            )
+            self._connection.close()
+
+    def refuse_damaged(self, sends: SendRun) -> None:
+        """Tells the client of an entry that is not what it should be."""
+        producer = self._session.producers.get(sends.producer_id)
+        if producer is None or producer.closed:
+            self.unknown_producer(sends.producer_id, producer)
+        elif sends.error == CHECKSUM_MISMATCH:
+            text = "Checksum failed on the broker"
+            self._refuse(sends.producer_id, sends.error_sequence_id, ServerErrorCode.CHECKSUM, text)
+        else:
+            text = "The entry has no readable metadata"
+            self._refuse(sends.producer_id, sends.error_sequence_id, ServerErrorCode.UNKNOWN, text)
+
+    def refuse(self, producer_id: int, sequence_id: int, error: BrokerError) -> None:
+        """Tells the client that an entry will not be stored, and why."""
+        self._refuse(producer_id, sequence_id, error.code, str(error))
+
+    def _refuse(self, producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> None:
+        if not self._session.ended:
+            self._outgoing.queue(encode_command(answers.send_error(producer_id, sequence_id, code, text)))
+
+    # On the way back
+
+    def on_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        """Slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        if self._session.state is _OPEN and not producer.closed:
+            self._outgoing.queue(
+                encode_receipts(
+                    producer.producer_id,
+                    ledger_id,
+                    first_entry_id,
+                    publish.sequence_ids,
+                    publish.highest_sequence_ids,
+                    first,
+                    count,
+                )
+            )
+        self._settled(producer, count, size)
+
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        """The first ``taken`` slots were sent on and are stored nowhere, the rest was dropped."""
+        count = len(publish.sequence_ids)
+        if self._session.state is _OPEN and not producer.closed:
+            ids, highest = publish.sequence_ids, publish.highest_sequence_ids
+            number, queue = producer.producer_id, self._outgoing.queue
+            if taken:
+                queue(encode_receipts(number, *PASSING_ID, ids, highest, 0, taken, 0))
+            if taken < count:
+                queue(encode_receipts(number, *DROPPED_ID, ids, highest, taken, count - taken, 0))
+        self._settled(producer, count, size)
+
+    def on_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        """They will never be stored: the client is told, and sends again when its producer was closed."""
+        if not producer.closed:
+            for sequence_id in publish.sequence_ids[first : first + count]:
+                self.refuse(producer.producer_id, sequence_id, error)
+        self._settled(producer, count, size)
+
+    def _settled(self, producer: Producer, count: int, size: int) -> None:
+        """So many publishes less are in flight."""
+        producer.pending -= count
+        if producer.held_receipts:
+            self._release_receipts(producer)
+        self.pending -= count
+        self._broker.publish_buffer.shrank(size)
+        if self.paused and self.pending <= self._broker.max_pending_publishes // 2:
+            self.paused = False
+            self._connection.resume_reading()
+
+    def _send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
+        """Says that an entry is stored already, after the receipts of everything before it."""
+        ids, highest_ids = array("q", (sequence_id,)), array("q", (highest,))
+        receipt = encode_receipts(producer.producer_id, -1, -1, ids, highest_ids, 0, 1)
+        if producer.pending:
+            # Clients take receipts in order only.
+            producer.held_receipts.append((producer.submitted, bytes(receipt)))
+        elif self._session.state is _OPEN:
+            self._outgoing.queue(receipt)
+
+    def _release_receipts(self, producer: Producer) -> None:
+        settled = producer.submitted - producer.pending
+        while producer.held_receipts and producer.held_receipts[0][0] <= settled:
+            receipt = producer.held_receipts.popleft()[1]
+            if self._session.state is _OPEN:
+                self._outgoing.queue(receipt)

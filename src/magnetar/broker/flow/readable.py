@@ -1,0 +1,41 @@
+"""Connections that may be read on: they are, in the loop's next turn, never by whoever makes room for them.
+
+What the disk has taken, or an answer that has gone out, is told in the middle of the work of others: a ledger
+goes through all entries of a commit then, a topic through its subscriptions. Taking input apart there would
+publish to the same ledgers before they are done.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from magnetar.io.interfaces import Loop
+
+
+class ReadableConnection(Protocol):
+    """A connection that was not read for a while."""
+
+    def read_on(self) -> None:
+        """Takes apart what it holds, then what comes; unless it has been stopped again, or has gone."""
+        ...
+
+
+class Readable:
+    """The row of those connections: one call of the loop a turn serves all, in the order they came."""
+
+    __slots__ = ("_loop", "_row")
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._row: dict[ReadableConnection, None] = {}
+
+    def add(self, connection: ReadableConnection) -> None:
+        """Has a connection read on in the next turn; once, however often it is said."""
+        if not self._row:
+            self._loop.call_soon(self._serve)
+        self._row[connection] = None
+
+    def _serve(self) -> None:
+        row, self._row = self._row, {}
+        for connection in row:
+            connection.read_on()
