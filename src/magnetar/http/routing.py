@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
+from magnetar.broker.admin.all import Admin
+from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.http.services import BrokerServices
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What is asked of the process around a broker."""
+
+    ready: Callable[[], bool]
+    """True from the moment clients are served until stopping begins."""
+    check_health: Callable[[], Awaitable[None]]
+    """Publishes to and reads from a topic of the broker's own; raises BrokerError if that does not work."""
+    settings: Mapping[str, str]
+    """Every setting in effect, by Pulsar's name, as text."""
+    storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]
+    """The disk, the ledger store, and what topics take: all of them, or those of a namespace."""
+    figures: Callable[[], Awaitable[MetricsSnapshot]]
+    """Everything that metrics print, of one moment as far as possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
     """What handlers work with."""
 
-    broker: BrokerServices
+    admin: Admin
+    process: Process
     metrics: MetricsOptions
     version: str
     cluster: str = ""

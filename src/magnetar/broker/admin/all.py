@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.admin.backlogs import BacklogAdmin
+from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
@@ -17,7 +18,15 @@ from magnetar.broker.service import BrokerService
 
 
 class Admin:
+    """Topics are given by their full names (``persistent://tenant/namespace/local``, legacy
+    ``persistent://tenant/cluster/namespace/local``, the local part decoded), namespaces as
+    ``tenant/namespace`` or ``tenant/cluster/namespace``. Whatever goes wrong is raised as a
+    :class:`magnetar.errors.BrokerError`; dictionaries are JSON objects with Pulsar's field names, null
+    fields left out.
+    """
+
     def __init__(self, broker: BrokerService) -> None:
+        self.brokers = BrokerAdmin(broker)
         self.clusters = ClusterAdmin(broker)
         self.namespaces = NamespaceAdmin(broker)
         self.tenants = TenantAdmin(broker, self.namespaces)

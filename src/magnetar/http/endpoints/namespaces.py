@@ -187,7 +187,7 @@ POLICIES: Sequence[Policy] = (
 def _getter(policy: Policy) -> Handler:
     async def get_policy(application: Application, request: Request) -> Response:
         namespace = namespace_of(request.variables)
-        admin = application.broker.admin.namespaces
+        admin = application.admin.namespaces
         found = await (admin.local_policies(namespace) if policy.local else admin.policies(namespace))
         value = found.get(policy.field)
         if policy.per_cluster and value is not None:
@@ -201,7 +201,7 @@ def _getter(policy: Policy) -> Handler:
 
 async def _set(application: Application, request: Request, policy: Policy, value: Any) -> Response:
     namespace = namespace_of(request.variables)
-    admin = application.broker.admin.namespaces
+    admin = application.admin.namespaces
     if policy.local:
         await admin.set_local_policy(namespace, policy.field, value)
     else:

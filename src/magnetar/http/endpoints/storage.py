@@ -9,7 +9,7 @@ from magnetar.http.routing import Application, Endpoint
 
 
 async def _report(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.storage(request.query.get("namespace")))
+    return json_response(await application.process.storage(request.query.get("namespace")))
 
 
 STORAGE: Sequence[Endpoint] = [

@@ -150,7 +150,7 @@ def _answer(value: Any, unset: Any, status: int) -> Response:
 
 async def _value(application: Application, request: Request, field: str, *, applied: bool) -> Any:
     topic = topic_of(request.variables)
-    admin = application.broker.admin.topic_policies
+    admin = application.admin.topic_policies
     if applied and request.flag("applied"):
         return await admin.applied(topic, field)
     return (await admin.policies(topic, everywhere=_everywhere(request))).get(field)
@@ -159,7 +159,7 @@ async def _value(application: Application, request: Request, field: str, *, appl
 async def _change(
     application: Application, request: Request, changes: Mapping[str, Any], field: str, key: str | None = None
 ) -> Response:
-    await application.broker.admin.topic_policies.set_policy(
+    await application.admin.topic_policies.set_policy(
         topic_of(request.variables), changes, everywhere=_everywhere(request), field=field, key=key
     )
     return nothing()
@@ -201,7 +201,7 @@ _DELAYED = {
 
 async def _get_delayed(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    admin = application.broker.admin.topic_policies
+    admin = application.admin.topic_policies
     if request.flag("applied"):
         return json_response(await admin.applied(topic, "delayedDelivery"))
     own = await admin.policies(topic, everywhere=_everywhere(request))
@@ -244,7 +244,7 @@ async def _remove_quota(application: Application, request: Request) -> Response:
 
 async def _get_subscription_rate(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    admin = application.broker.admin.topic_policies
+    admin = application.admin.topic_policies
     own = await admin.policies(topic, everywhere=_everywhere(request))
     mine = (own.get("subscriptionPolicies") or {}).get(request.variables["subscription"]) or {}
     if mine.get("dispatchRate") is None and request.flag("applied"):
@@ -268,7 +268,7 @@ async def _remove_subscription_rate(application: Application, request: Request) 
 
 
 async def _delete_all(application: Application, request: Request) -> Response:
-    await application.broker.admin.topic_policies.delete(topic_of(request.variables))
+    await application.admin.topic_policies.delete(topic_of(request.variables))
     return nothing()
 
 
