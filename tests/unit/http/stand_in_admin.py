@@ -9,6 +9,8 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Application, Process
+from magnetar.security.operations import Operation
+from magnetar.security.principal import Principal
 
 
 class StandInAdmin:
@@ -19,6 +21,12 @@ class StandInAdmin:
         self.tenants = Named("public", "sample")
         self.partitions = Partitions()
         self.snapshot = MetricsSnapshot(cluster="standalone", broker="127.0.0.1")
+
+    def asked_by(self, _principal: Principal) -> StandInAdmin:
+        return self
+
+    def changed(self, _operation: Operation, _names: Mapping[str, str]) -> None:
+        """Nobody reads it."""
 
     async def figures(self) -> MetricsSnapshot:
         return self.snapshot

@@ -182,6 +182,14 @@ def test_a_partition_cannot_have_partitions(served: Served) -> None:
     assert answer(response) == {"reason": "Partitioned Topic Name should not contain '-partition-'"}
 
 
+def test_partitioned_topics_of_the_system_are_told_to_who_asks_for_them() -> None:
+    served = Served()
+    assert served.ask("PUT", f"{P}/__transaction_buffer_snapshot/partitions", "1").status == 204
+    assert served.get(f"{P}/partitioned") == []
+    found = answer(served.ask("GET", f"{P}/partitioned", query={"includeSystemTopic": "true"}))
+    assert found == ["persistent://public/default/__transaction_buffer_snapshot"]
+
+
 def test_operations_on_a_topic() -> None:
     served = Served()
     before = served.topic(TOPIC)

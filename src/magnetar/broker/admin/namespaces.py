@@ -236,11 +236,16 @@ class NamespaceAdmin:
         """
         return await self._broker.topic_names(namespace, mode=mode, system=system)
 
-    async def partitioned_topics(self, namespace: str, domain: Domain) -> Sequence[str]:
-        """Full names of the partitioned topics, sorted. :raises NamespaceNotFound: no such namespace"""
+    async def partitioned_topics(self, namespace: str, domain: Domain, *, system: bool) -> Sequence[str]:
+        """Full names of the partitioned topics, sorted.
+
+        :param system: the system's own ones too
+        :raises NamespaceNotFound: no such namespace
+        """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
-        return await self._broker.namespaces.partitioned_topics(name, domain)
+        found = await self._broker.namespaces.partitioned_topics(name, domain)
+        return [topic for topic in found if system or not TopicName.parse(topic).reserved]
 
     # All topics of a namespace
 

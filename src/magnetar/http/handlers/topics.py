@@ -37,7 +37,9 @@ async def list_topics(application: Application, request: Request) -> Response:
 
 async def list_partitioned_topics(application: Application, request: Request) -> Response:
     names = await application.admin.namespaces.partitioned_topics(
-        namespace_of(request.variables), Domain(request.variables["domain"])
+        namespace_of(request.variables),
+        Domain(request.variables["domain"]),
+        system=request.flag("includeSystemTopic"),
     )
     return json_response(list(names))
 
