@@ -4,18 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 from urllib.parse import unquote
 
+from magnetar.broker.admin.all import Admin
+from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.http.services import BrokerServices
+from magnetar.security.operations import Operation, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What is asked of the process around a broker."""
+
+    ready: Callable[[], bool]
+    """True from the moment clients are served until stopping begins."""
+    check_health: Callable[[], Awaitable[None]]
+    """Publishes to and reads from a topic of the broker's own; raises BrokerError if that does not work."""
+    settings: Mapping[str, str]
+    """Every setting in effect, by Pulsar's name, as text."""
+    storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]
+    """The disk, the ledger store, and what topics take: all of them, or those of a namespace."""
+    figures: Callable[[], Awaitable[MetricsSnapshot]]
+    """Everything that metrics print, of one moment as far as possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
     """What handlers work with."""
 
-    broker: BrokerServices
+    admin: Admin
+    process: Process
     metrics: MetricsOptions
     version: str
     cluster: str = ""
@@ -23,6 +43,16 @@ class Application:
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter."""
+
+    name: str
+    type: Literal["truth", "whole", "text"]
+    default: str = ""
+    """What counts where it is not given; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +64,90 @@ class Endpoint:
     """``/``-separated; ``{name}`` stands for one piece, whatever it holds once decoded."""
     handler: Handler
     description: str
+    operation: Operation
+    """What has to be allowed."""
     aliases: Sequence[str] = ()
     """Older paths to the same; their variables may differ."""
+    parameters: Sequence[Parameter] = ()
+    body: str = ""
+    """Pulsar's name of what the body holds; empty: it is left aside."""
+    success: int = 0
+    """The status of success; 0: 200 of GET, else 204."""
+    refusals: Mapping[int, str] = field(default_factory=dict)
+    """What else may be answered, and why, besides :data:`ALWAYS`."""
     constants: Mapping[str, str] = field(default_factory=dict)
     """Variables that the path does not have and the handler wants."""
+    asks: bool = False
+    """It changes nothing, although its method is not GET."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether something may be different afterwards."""
+        return self.method != "GET" and not self.asks
+
+    @property
+    def resource(self) -> Resource:
+        """What it is asked of: the innermost thing that its path names."""
+        return resource_of(self.path)
+
+    @property
+    def answers(self) -> Mapping[int, str]:
+        """Every status that may come, with its meaning."""
+        done = self.success or (200 if self.method == "GET" else 204)
+        missing = _MISSING.get(self.resource)
+        return {
+            done: "done",
+            **ALWAYS,
+            **({404: missing} if missing else {}),
+            **self.refusals,
+        }
+
+
+ALWAYS: Mapping[int, str] = {
+    400: "a parameter or the body is not understood",
+    403: "not allowed, or a page from elsewhere asks",
+    412: "a name breaks the rules, or a value is out of range",
+    500: "the broker could not do it",
+    503: "the broker is starting or stopping",
+}
+"""Statuses that every endpoint may answer, with their meaning."""
+
+_MISSING: Mapping[Resource, str] = {
+    Resource.CLUSTER: "no such cluster",
+    Resource.TENANT: "no such tenant",
+    Resource.NAMESPACE: "no such namespace",
+    Resource.TOPIC: "no such topic or namespace",
+    Resource.SUBSCRIPTION: "no such subscription, topic or namespace",
+    Resource.READ_PLAN: "no such plan",
+}
+
+
+def resource_of(path: str) -> Resource:
+    """The innermost thing that the pattern of a path names."""
+    names = [piece[1:-1] for piece in _pieces(path) if piece.startswith("{")]
+    if "topic" in names:
+        return Resource.SUBSCRIPTION if "subscription" in names else Resource.TOPIC
+    for name, resource in _OUTER:
+        if name in names:
+            return resource
+    return Resource.BROKER if _of_broker(path) else Resource.NONE
+
+
+_OUTER = (
+    ("namespace", Resource.NAMESPACE),
+    ("tenant", Resource.TENANT),
+    ("cluster", Resource.CLUSTER),
+    ("plan", Resource.READ_PLAN),
+)
+
+
+def _of_broker(path: str) -> bool:
+    return path.startswith(("/metrics", "/admin/v2/brokers", "/admin/v2/magnetar/storage"))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    handler: Handler
+    endpoint: Endpoint
     variables: dict[str, str]
 
 
@@ -50,7 +155,7 @@ class Found:
 class _Node:
     fixed: dict[str, _Node] = field(default_factory=dict)
     variable: _Node | None = None
-    methods: dict[str, tuple[Handler, tuple[str, ...], Mapping[str, str]]] = field(default_factory=dict)
+    methods: dict[str, tuple[Endpoint, tuple[str, ...]]] = field(default_factory=dict)
 
 
 class Router:
@@ -74,7 +179,7 @@ class Router:
                 node = node.fixed.setdefault(piece, _Node())
         if endpoint.method in node.methods:
             raise ValueError(f"two endpoints for {endpoint.method} {path}")
-        node.methods[endpoint.method] = (endpoint.handler, tuple(names), endpoint.constants)
+        node.methods[endpoint.method] = (endpoint, tuple(names))
 
     def find(self, method: str, path: str) -> Found | frozenset[str]:
         """The endpoint, or the methods that the path has (none: nothing is there). HEAD is served by GET."""
@@ -83,8 +188,9 @@ class Router:
         for node, values in _matches(self._root, _pieces(path), 0, ()):
             entry = node.methods.get(wanted)
             if entry is not None:
-                handler, names, constants = entry
-                return Found(handler, {**constants, **dict(zip(names, map(unquote, values), strict=True))})
+                endpoint, names = entry
+                given = dict(zip(names, map(unquote, values), strict=True))
+                return Found(endpoint, {**endpoint.constants, **given})
             allowed.update(node.methods)
         return frozenset(allowed)
 

@@ -19,6 +19,7 @@ from magnetar.http.routing import Application, Found, Handler, Router
 from magnetar.io.interfaces import Io, Listener, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.turns import Turns
+from magnetar.security.authorization import refusal as refusal_of
 
 log = logging.getLogger("magnetar.http")
 
@@ -103,11 +104,21 @@ class HttpServer:
         found = self._router.find(request.method, request.path)
         if not isinstance(found, Found):
             return _not_served(request, found)
+        endpoint, who = found.endpoint, request.principal
+        forbidden = refusal_of(who, endpoint.operation, endpoint.resource, found.variables)
+        if forbidden is not None:
+            log.warning("request refused", extra={**_named(request), "role": who.role, "reason": forbidden})
+            return error_response(HTTPStatus.FORBIDDEN, forbidden)
+        asked = replace(application, admin=application.admin.asked_by(who))
         try:
             prepared = replace(request, variables=found.variables)
             if len(request.body) <= LARGE_BYTES:
-                return await found.handler(application, prepared)
-            return await self._answer_large(application, found.handler, prepared)
+                answer = await endpoint.handler(asked, prepared)
+            else:
+                answer = await self._answer_large(asked, endpoint.handler, prepared)
+            if endpoint.changes:
+                asked.admin.changed(endpoint.operation, found.variables)
+            return answer
         except BrokerError as error:
             if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
                 log.warning("request failed", extra=_named(request), exc_info=error)

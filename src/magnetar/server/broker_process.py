@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from magnetar import __version__, hot
+from magnetar.broker.admin.all import Admin
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.origins import Origins
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.http.routing import Application
+from magnetar.http.routing import Application, Process
 from magnetar.http.server import HttpServer
-from magnetar.http.services import BrokerServices
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.real.memory import keep_freed_buffers
@@ -71,7 +71,10 @@ class Broker(Protocol):
     """A broker with its stores, as the process sees it."""
 
     @property
-    def services(self) -> BrokerServices: ...
+    def admin(self) -> Admin: ...
+
+    @property
+    def process(self) -> Process: ...
 
     @property
     def binary_port(self) -> int:
@@ -176,7 +179,9 @@ async def _serve(
         with taken_port("binary", "--binary-port", settings.broker_service_port):
             await broker.start()
         http.serve(
-            Application(broker.services, _metrics_options(settings), __version__, settings.cluster_name)
+            Application(
+                broker.admin, broker.process, _metrics_options(settings), __version__, settings.cluster_name
+            )
         )
         _say_serving(title, options, host, broker.binary_port, http.port)
         await stopping

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.service import BrokerService
-from magnetar.errors import PersistenceFailure
+from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
 from magnetar.io.turns import Turns
+from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
+from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.metadata.interface import MetadataError
 
 _NAME = "pulsar/{cluster}/persistent/healthcheck"
 
@@ -25,10 +28,21 @@ class HealthCheck:
         self._turns = Turns(broker.io.loop)
 
     async def run(self) -> None:
-        """:raises PersistenceFailure: what was read is not what was written
+        """:raises PersistenceFailure: an entry cannot be stored, or is read as something else
 
-        :raises LedgerError, ManagedLedgerError, MetadataError: it did not work
+        :raises MetadataFailure: the metadata does not work
+        :raises ServiceNotReady: the broker is stopping
         """
+        if not self._broker.ready:
+            raise ServiceNotReady("The broker is stopping")
+        try:
+            await self._store_and_read()
+        except (LedgerError, ManagedLedgerError) as error:
+            raise PersistenceFailure(f"Health check failed: {error}") from error
+        except MetadataError as error:
+            raise MetadataFailure(f"Health check failed: {error}") from error
+
+    async def _store_and_read(self) -> None:
         async with self._turns:
             if self._ledger is None:
                 name = _NAME.format(cluster=self._broker.settings.cluster)

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.errors import MetadataFailure
-from magnetar.http.services import BrokerServices
+from magnetar.http.routing import Process
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
@@ -23,8 +26,8 @@ from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
-from magnetar.server.broker_services import Services
 from magnetar.server.collector import Collector
+from magnetar.server.health import HealthCheck
 from magnetar.server.settings import (
     broker_settings,
     disk_guard_settings,
@@ -54,17 +57,24 @@ class StandaloneBroker:
         self._store: EmbeddedLedgerStore | None = None
         self._metadata: EmbeddedMetadataStore | None = None
         self._broker: BrokerService | None = None
-        self._services: BrokerServices | None = None
+        self._admin: Admin | None = None
+        self._process: Process | None = None
         self._collector: Collector | None = None
         self._guard: DiskGuard | None = None
         self._binary_port = 0
         self._orphan_scan: Any = None
 
     @property
-    def services(self) -> BrokerServices:
-        if self._services is None:
+    def admin(self) -> Admin:
+        if self._admin is None:
             raise RuntimeError("the broker has not started")
-        return self._services
+        return self._admin
+
+    @property
+    def process(self) -> Process:
+        if self._process is None:
+            raise RuntimeError("the broker has not started")
+        return self._process
 
     @property
     def binary_port(self) -> int:
@@ -149,7 +159,8 @@ class StandaloneBroker:
             await self._bootstrap(metadata, known)
         assert self._store is not None
         assert self._guard is not None
-        self._services = Services(self._broker, StorageReport(self._broker, self._store, self._guard))
+        self._admin = Admin(broker)
+        self._process = _seen_by_http(broker, StorageReport(broker, self._store, self._guard))
         self._collector = Collector(place.io, wheel, broker)
         self._collector.start()
         return broker
@@ -172,3 +183,17 @@ class StandaloneBroker:
             await self._store.close()
         if self._metadata is not None:
             await self._metadata.close()
+
+
+def _seen_by_http(broker: BrokerService, storage: StorageReport) -> Process:
+    async def figures() -> MetricsSnapshot:
+        found = await take_snapshot(broker)
+        return replace(found, extra={**found.extra, **storage.metrics()})
+
+    return Process(
+        ready=lambda: broker.ready,
+        check_health=HealthCheck(broker).run,
+        settings=broker.settings.runtime,
+        storage=storage.report,
+        figures=figures,
+    )

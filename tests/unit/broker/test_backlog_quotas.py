@@ -11,10 +11,10 @@ from lived import Lived
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import BacklogQuota
 from magnetar.broker.publishing.producer import AccessMode, Producer
+from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION, EXCEPTION, HOLD, backlog_bytes
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
-from magnetar.server.broker_metrics import take_snapshot
 
 CHECK = {"backlog_quota_check_seconds": 10}
 

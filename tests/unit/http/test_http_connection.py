@@ -2,36 +2,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
-from stand_in_broker import StandInBroker
+from stand_in_admin import StandInAdmin
 
+from magnetar.broker.stats.figures import TopicMetrics
 from magnetar.http.engine.connection import HttpLimits, http_date
-from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.http.routing import Application
 from magnetar.http.server import HttpServer
-from magnetar.http.services import Json, TopicMetrics
 from magnetar.io.real import real_io
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMITS = HttpLimits(body_bytes=1000, head_bytes=500, connections=3)
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Test = Callable[[HttpServer, StandInBroker], Awaitable[None]]
+Test = Callable[[HttpServer, StandInAdmin], Awaitable[None]]
 
 
 def serve(test: Test, limits: HttpLimits = LIMITS) -> None:
     async def run() -> None:
-        broker = StandInBroker()
+        admin = StandInAdmin()
         io = real_io(asyncio.get_running_loop(), "/")
         server = HttpServer(io, limits)
-        server.serve(Application(broker, MetricsOptions("0"), "1"))
+        server.serve(admin.application())
         await server.start("127.0.0.1", 0)
         try:
-            await asyncio.wait_for(test(server, broker), 20)
+            await asyncio.wait_for(test(server, admin), 20)
         finally:
             await server.stop(1.0)
 
@@ -78,7 +76,7 @@ async def exchange(server: HttpServer, data: bytes) -> tuple[int, dict[str, str]
 
 
 def test_a_connection_serves_one_request_after_another() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         for _ in range(3):
             writer.write(GET)
@@ -91,7 +89,7 @@ def test_a_connection_serves_one_request_after_another() -> None:
 
 
 def test_pipelined_requests_are_answered_in_order() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         writer.write(GET + GET.replace(b"clusters", b"tenants") + GET[:20])
         assert (await one_answer(reader))[2] == b'["standalone"]'
@@ -104,7 +102,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def test_a_request_may_come_byte_by_byte() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         for index in range(len(GET)):
             writer.write(GET[index : index + 1])
@@ -141,7 +139,7 @@ def test_a_request_may_come_byte_by_byte() -> None:
 def test_each_kind_of_request_and_what_becomes_of_the_connection(
     data: bytes, status: int, closed: bool
 ) -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         found, _, body, ended = await exchange(server, data)
         assert (found, ended) == (status, closed)
         if status >= 400:
@@ -151,7 +149,7 @@ def test_each_kind_of_request_and_what_becomes_of_the_connection(
 
 
 def test_head_has_the_headers_of_get_and_no_body() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         writer.write(GET.replace(b"GET", b"HEAD") + GET)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -163,7 +161,7 @@ def test_head_has_the_headers_of_get_and_no_body() -> None:
 
 
 def test_clients_may_wait_for_leave_to_send() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         path = b"/admin/v2/persistent/public/default/p/partitions"
         writer.write(
@@ -172,14 +170,14 @@ def test_clients_may_wait_for_leave_to_send() -> None:
         assert b"100" in await reader.readuntil(b"\r\n\r\n")
         writer.write(b"4")
         assert (await one_answer(reader))[0] == 204
-        assert broker.asked[0][2] == 4
+        assert admin.partitions.made[0][1] == 4
         writer.close()
 
     serve(test)
 
 
 def test_connections_are_limited() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         clients = [await connect(server) for _ in range(3)]
         for reader, writer in clients:
             writer.write(GET)
@@ -197,7 +195,7 @@ def test_connections_are_limited() -> None:
 
 
 def test_slow_and_silent_clients_are_sent_away() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         assert await reader.read() == b""
         writer.close()
@@ -211,8 +209,8 @@ def test_slow_and_silent_clients_are_sent_away() -> None:
 
 
 def test_metrics_come_in_pieces_while_other_requests_are_served() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
-        broker.snapshot.topics = [
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        admin.snapshot.topics = [
             TopicMetrics(f"persistent://public/default/t{index}", "public/default") for index in range(2000)
         ]
         reader, writer = await connect(server)
@@ -231,8 +229,8 @@ def test_metrics_come_in_pieces_while_other_requests_are_served() -> None:
 
 
 def test_a_client_that_takes_nothing_is_cut_off() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
-        broker.snapshot.topics = [
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        admin.snapshot.topics = [
             TopicMetrics(f"persistent://public/default/t{index}", "public/default") for index in range(20_000)
         ]
         reader, writer = await connect(server)
@@ -251,14 +249,14 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
 
 
 def test_stopping_waits_for_the_request_in_progress() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         may_answer = asyncio.Event()
 
-        async def slow_cluster(name: str) -> Json:
+        async def slow_cluster(name: str) -> Mapping[str, Any]:
             await may_answer.wait()
             return {"name": name}
 
-        broker.cluster = slow_cluster  # type: ignore[method-assign]
+        admin.clusters.get = slow_cluster  # type: ignore[method-assign]
         idle_reader, idle_writer = await connect(server)
         reader, writer = await connect(server)
         writer.write(GET.replace(b"clusters", b"clusters/c"))
@@ -277,7 +275,7 @@ def test_stopping_waits_for_the_request_in_progress() -> None:
 
 
 def test_a_half_closed_client_gets_its_answer() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         writer.write(GET)
         writer.write_eof()
@@ -312,7 +310,7 @@ def _body_head(size: int) -> bytes:
 def test_bodies_of_all_requests_together_are_bounded_and_small_ones_are_served() -> None:
     """Two thousand connections with 8 MiB each were 16 GiB."""
 
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         hoarders = [await connect(server) for _ in range(20)]
         most = 0
         for _, writer in hoarders:
@@ -339,7 +337,7 @@ def test_bodies_of_all_requests_together_are_bounded_and_small_ones_are_served()
 
 
 def test_bodies_that_never_come_whole_are_forgotten_with_their_connections() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         for _ in range(3):
             _, writer = await connect(server)
             writer.write(_body_head(900) + bytes(800))
@@ -353,7 +351,7 @@ def test_bodies_that_never_come_whole_are_forgotten_with_their_connections() -> 
 
 
 def test_a_large_body_does_not_keep_the_loop() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         reader, writer = await connect(server)
         body = b"[" + b",".join(b'{"a":[%d]}' % number for number in range(200_000)) + b"]"
         writer.write(_body_head(len(body)) + body)
@@ -383,23 +381,23 @@ def test_a_large_body_does_not_keep_the_loop() -> None:
     ],
 )
 def test_large_bodies_are_read_as_small_ones_are(body: bytes, status: int, reason: bytes) -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         found, _, text, _ = await exchange(server, _body_head(len(body)) + body)
         assert found == status
         assert reason in text
         if status == 204:
-            assert broker.asked[0][2] == 4
+            assert admin.partitions.made[0][1] == 4
 
     serve(test, replace(LIMITS, body_bytes=8 << 20))
 
 
 def test_a_page_from_elsewhere_changes_nothing() -> None:
-    async def test(server: HttpServer, broker: StandInBroker) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
         foreign = b"Origin: http://evil.example\r\nContent-Length: 1\r\n\r\n4"
         status, _, body, _ = await exchange(server, POST + foreign)
         assert status == 403
         assert b"http://evil.example" in body
-        assert broker.asked == []
+        assert admin.partitions.made == []
         own = b"Origin: http://127.0.0.1:%d\r\nContent-Length: 1\r\n\r\n4" % server.port
         assert (await exchange(server, POST + own))[0] == 204
         assert (await exchange(server, GET.replace(b"x\r\n", b"x\r\nOrigin: http://evil.example\r\n")))[

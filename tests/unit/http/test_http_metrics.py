@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.http.metrics.rendering import MetricsOptions, render
-from magnetar.http.services import (
+from magnetar.broker.stats.figures import (
     ConsumerMetrics,
     Histogram,
     LookupMetrics,
@@ -16,6 +15,7 @@ from magnetar.http.services import (
     TimingMetrics,
     TopicMetrics,
 )
+from magnetar.http.metrics.rendering import MetricsOptions, render
 
 SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')

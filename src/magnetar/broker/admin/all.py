@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from magnetar.broker.admin.backlogs import BacklogAdmin
+from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
@@ -14,10 +18,25 @@ from magnetar.broker.admin.tenants import TenantAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
+from magnetar.security.operations import Operation
+from magnetar.security.principal import ANONYMOUS, Principal
+
+log = logging.getLogger(__name__)
 
 
 class Admin:
-    def __init__(self, broker: BrokerService) -> None:
+    """Topics are given by their full names (``persistent://tenant/namespace/local``, legacy
+    ``persistent://tenant/cluster/namespace/local``, the local part decoded), namespaces as
+    ``tenant/namespace`` or ``tenant/cluster/namespace``. Whatever goes wrong is raised as a
+    :class:`magnetar.errors.BrokerError`; dictionaries are JSON objects with Pulsar's field names, null
+    fields left out.
+    """
+
+    def __init__(self, broker: BrokerService, principal: Principal = ANONYMOUS) -> None:
+        """:param principal: who asks"""
+        self._broker = broker
+        self.principal = principal
+        self.brokers = BrokerAdmin(broker)
         self.clusters = ClusterAdmin(broker)
         self.namespaces = NamespaceAdmin(broker)
         self.tenants = TenantAdmin(broker, self.namespaces)
@@ -29,3 +48,15 @@ class Admin:
         self.topic_policies = TopicPolicyAdmin(broker)
         self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)
+
+    def asked_by(self, principal: Principal) -> Admin:
+        """The same for somebody else."""
+        return self if principal == self.principal else Admin(self._broker, principal)
+
+    def changed(self, operation: Operation, names: Mapping[str, str]) -> None:
+        """Logs that something was done; each door tells it of what it let through.
+
+        :param names: of what it was done to, by kind
+        """
+        who = self.principal.role or "anonymous"
+        log.info("changed by an operator", extra={"role": who, "operation": str(operation), **names})

@@ -16,6 +16,14 @@ class ClusterAdmin:
     def __init__(self, broker: BrokerService) -> None:
         self._clusters = broker.policies.clusters
 
+    async def names(self) -> Sequence[str]:
+        """All but ``global``, sorted."""
+        return await self._clusters.names()
+
+    async def get(self, name: str) -> Mapping[str, Any]:
+        """``ClusterData``. :raises ClusterNotFound: no such cluster"""
+        return await self._clusters.get(name)
+
     async def create(self, name: str, data: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: there is one"""
         await self._clusters.create(name, data)

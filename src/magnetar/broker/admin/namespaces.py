@@ -216,12 +216,38 @@ class NamespaceAdmin:
         name = self._broker.parse_namespace(namespace)
         await self._records.change_local(name, lambda record: _put(record, field, value))
 
-    # Topics of a namespace
+    # What there is
+
+    async def of_tenant(self, tenant: str) -> Sequence[str]:
+        """Full names, sorted. :raises TenantNotFound: no such tenant"""
+        return await self._records.of_tenant(tenant)
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
         """Legacy namespaces of one cluster. :raises TenantNotFound: no such tenant"""
         names = await self._records.of_tenant(tenant)
         return [name for name in names if name.startswith(f"{tenant}/{cluster}/")]
+
+    async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
+        """Full names of the topics, one for each partition, sorted.
+
+        :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
+        :param system: the system's own ones too
+        :raises NamespaceNotFound: no such namespace
+        """
+        return await self._broker.topic_names(namespace, mode=mode, system=system)
+
+    async def partitioned_topics(self, namespace: str, domain: Domain, *, system: bool) -> Sequence[str]:
+        """Full names of the partitioned topics, sorted.
+
+        :param system: the system's own ones too
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        found = await self._broker.namespaces.partitioned_topics(name, domain)
+        return [topic for topic in found if system or not TopicName.parse(topic).reserved]
+
+    # All topics of a namespace
 
     async def unload(self, namespace: str, bundle: str | None) -> None:
         """Closes all topics, or those of one bundle (``0xSTART_0xEND``); clients come back.

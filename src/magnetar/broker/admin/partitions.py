@@ -42,6 +42,21 @@ class PartitionAdmin:
         self._broker = broker
         self._namespaces = broker.namespaces
 
+    async def count(self, topic: str, *, create: bool) -> int:
+        """The number of partitions, 0 for a topic without.
+
+        :param create: makes a topic that is missing, where the settings allow it
+        :raises TopicNotFound: no such topic
+        """
+        name = self._broker.parse_topic(topic)
+        if create:
+            return await self._broker.creation.partitions_or_create(name)
+        await self._namespaces.check(name.namespace_name)
+        count = await self._namespaces.partitions(name)
+        if not count and not await self._exists(name):
+            raise TopicNotFound(f"Topic {name} not found")
+        return count
+
     async def create(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
         """Makes a partitioned topic and its partitions.
 

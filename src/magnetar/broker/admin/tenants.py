@@ -17,6 +17,13 @@ class TenantAdmin:
         self._tenants = broker.policies.tenants
         self._namespaces = namespaces
 
+    async def names(self) -> Sequence[str]:
+        return await self._tenants.names()
+
+    async def get(self, name: str) -> Mapping[str, Any]:
+        """``TenantInfo``. :raises TenantNotFound: no such tenant"""
+        return await self._tenants.get(name)
+
     async def create(self, name: str, info: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: there is one
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.partitions import PartitionAdmin, check_room
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
 from magnetar.broker.stats.topic_totals import total_stats
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
-from magnetar.errors import Conflict, InUse, TopicNotFound
+from magnetar.errors import AlreadyExists, Conflict, InUse, NotAllowed, PreconditionFailed, TopicNotFound
+from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 
 Json = Mapping[str, Any]
@@ -46,6 +47,48 @@ class TopicAdmin:
         await self._broker.namespaces.check(name.namespace_name)
         count = await self._broker.namespaces.partitions(name)
         return [name.partition(index) for index in range(count)] if count else [name]
+
+    async def create(self, topic: str, properties: Mapping[str, str]) -> None:
+        """:raises AlreadyExists: there is one, or a partitioned one of that name
+
+        :raises PreconditionFailed: it would be a partition of a topic that has none, or one topic too many
+        """
+        name = self._broker.parse_topic(topic)
+        await self._broker.namespaces.check(name.namespace_name)
+        if await self._broker.namespaces.partitions(name) or await self._broker.creation.exists(name):
+            raise AlreadyExists("This topic already exists")
+        if name.partition_index >= 0 and not await self._broker.namespaces.partitions(name.base):
+            raise PreconditionFailed(
+                f'Can\'t create topic {name.local} with "-partition-" followed by numeric value if there '
+                f"isn't a partitioned topic {name.base.local} created."
+            )
+        await check_room(self._broker, name, 1)
+        made = await self._broker.create_topic(name)
+        if properties:
+            await persistent(made).managed_ledger.set_properties(dict(properties))
+
+    async def unload(self, topic: str) -> None:
+        """Closes a topic (or all partitions) and disconnects its clients; they come back.
+
+        :raises TopicNotFound: no such topic
+        """
+        for name in await self.parts(topic):
+            loaded = self._broker.topics.get(str(name))
+            if loaded is not None:
+                await self._broker.unload_topic(loaded)
+            elif not await self._broker.creation.exists(name):
+                raise TopicNotFound(f"Topic {name} not found")
+
+    async def terminate(self, topic: str) -> Position:
+        """Ends a topic for ever; answers the last message.
+
+        :raises TopicNotFound: no such topic
+        :raises NotAllowed: it is partitioned
+        """
+        name = self._broker.parse_topic(topic)
+        if await self._broker.namespaces.partitions(name):
+            raise NotAllowed("Termination of a partitioned topic is not allowed")
+        return await (await self.persistent(topic)).terminate()
 
     async def delete(self, topic: str, *, force: bool) -> None:
         """A non-persistent topic that is not there is deleted already.
@@ -147,19 +190,21 @@ class TopicAdmin:
 
     # Statistics
 
-    async def partitioned_stats(
-        self,
-        topic: str,
-        *,
-        per_partition: bool,
-        backlog_size: bool,
-        earliest_time: bool,
-        publishers: bool,
-        consumers: bool,
-    ) -> Json:
+    async def stats(self, topic: str, wanted: Wanted) -> Json:
+        """``TopicStats``. :raises TopicNotFound: no such topic"""
+        return await stats_of(await self.existing(topic), self._broker.settings.broker_id, wanted)
+
+    async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
+        """``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
+
+        :raises TopicNotFound: no such topic
+        """
+        found = await self.existing(topic)
+        return await internal_stats_of(found, self._broker.schemas.storage, metadata=metadata)
+
+    async def partitioned_stats(self, topic: str, wanted: Wanted, *, per_partition: bool) -> Json:
         """``PartitionedTopicStats``. :raises TopicNotFound: no such partitioned topic"""
         metadata = await self._partitions.describe(topic)
-        wanted = Wanted(backlog_size, earliest_time, publishers, consumers)
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
             try:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, QUOTA_TYPE, reads, writes
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.handlers import namespaces
-from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, truth, whole
 from magnetar.http.shapes.names import namespace_of
+from magnetar.security.operations import NamespaceOperation as N
+from magnetar.security.operations import PolicyName as P
+from magnetar.security.operations import TenantOperation
+
+_FORCE = Parameter("force", "truth", "false")
 
 _NEW = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
@@ -187,7 +193,7 @@ POLICIES: Sequence[Policy] = (
 def _getter(policy: Policy) -> Handler:
     async def get_policy(application: Application, request: Request) -> Response:
         namespace = namespace_of(request.variables)
-        admin = application.broker.admin.namespaces
+        admin = application.admin.namespaces
         found = await (admin.local_policies(namespace) if policy.local else admin.policies(namespace))
         value = found.get(policy.field)
         if policy.per_cluster and value is not None:
@@ -201,7 +207,7 @@ def _getter(policy: Policy) -> Handler:
 
 async def _set(application: Application, request: Request, policy: Policy, value: Any) -> Response:
     namespace = namespace_of(request.variables)
-    admin = application.broker.admin.namespaces
+    admin = application.admin.namespaces
     if policy.local:
         await admin.set_local_policy(namespace, policy.field, value)
     else:
@@ -229,67 +235,213 @@ def _remover(policy: Policy) -> Handler:
     return remove_policy
 
 
-def _endpoint(method: str, rest: str, handler: Handler, description: str) -> Endpoint:
-    return Endpoint(method, _NEW + rest, handler, description, (_LEGACY + rest,))
+def _placed(row: Endpoint) -> Endpoint:
+    return replace(row, path=_NEW + row.path, aliases=(_LEGACY + row.path,))
 
 
 def _policy_endpoints() -> Sequence[Endpoint]:
-    rows = []
+    rows: list[Endpoint] = []
     for policy in POLICIES:
         rest, name = f"/{policy.path}", policy.path
-        rows.append(_endpoint("GET", rest, _getter(policy), f"{name} of a namespace"))
-        rows.append(_endpoint(policy.method, rest, _setter(policy), f"set {name} of a namespace"))
+        kind = KINDS[policy.path]
+        reading, writing = reads(kind.policy), writes(kind.policy)
+        rows.append(
+            Endpoint(
+                "GET",
+                rest,
+                _getter(policy),
+                f"{name} of a namespace",
+                reading,
+                refusals={204: "nothing is set"} if policy.unset_status == 204 else {},
+            )
+        )
+        rows.append(
+            Endpoint(
+                policy.method,
+                rest,
+                _setter(policy),
+                f"set {name} of a namespace",
+                writing,
+                body=kind.body,
+                refusals=NOT_THERE,
+            )
+        )
         if policy.removable:
-            rows.append(_endpoint("DELETE", rest, _remover(policy), f"remove {name} of a namespace"))
+            rows.append(Endpoint("DELETE", rest, _remover(policy), f"remove {name} of a namespace", writing))
     return rows
 
 
 def _others() -> Sequence[Endpoint]:
     rows = (
-        ("GET", "", namespaces.get_namespace, "policies of a namespace"),
-        ("PUT", "", namespaces.create, "create a namespace"),
-        ("DELETE", "", namespaces.delete, "delete a namespace"),
-        ("GET", "/bundles", namespaces.bundles, "how a namespace is divided"),
-        ("GET", "/backlogQuotaMap", namespaces.quotas, "backlog quotas of a namespace"),
-        ("POST", "/backlogQuota", namespaces.set_quota, "set a backlog quota"),
-        ("DELETE", "/backlogQuota", namespaces.remove_quota, "remove a backlog quota"),
-        ("DELETE", "/removeOffloadPolicies", namespaces.remove_offload, "remove offload policies"),
-        ("GET", "/replication", namespaces.replication, "clusters of a namespace"),
-        ("POST", "/replication", namespaces.set_replication, "set the clusters of a namespace"),
-        ("GET", "/allowedClusters", namespaces.allowed_clusters, "clusters a namespace may use"),
-        ("POST", "/allowedClusters", namespaces.set_allowed_clusters, "set the clusters it may use"),
-        ("GET", "/properties", namespaces.properties, "properties of a namespace"),
-        ("PUT", "/properties", namespaces.set_properties, "add properties"),
-        ("DELETE", "/properties", namespaces.clear_properties, "remove all properties"),
-        ("GET", "/property/{key}", namespaces.get_property, "a property"),
-        ("PUT", "/property/{key}/{value}", namespaces.set_property, "set a property"),
-        ("DELETE", "/property/{key}", namespaces.remove_property, "remove a property; answers its value"),
-        ("GET", "/permissions", namespaces.permissions, "who may do what"),
-        ("POST", "/permissions/{role}", namespaces.grant, "allow a role something"),
-        ("DELETE", "/permissions/{role}", namespaces.revoke, "allow a role nothing"),
-        ("GET", "/permissions/subscription", namespaces.subscription_permissions, "who may consume"),
-        (
+        Endpoint("GET", "", namespaces.get_namespace, "policies of a namespace", reads(P.ALL)),
+        Endpoint(
+            "PUT",
+            "",
+            namespaces.create,
+            "create a namespace",
+            N.CREATE_NAMESPACE,
+            body="Policies",
+            refusals={409: "it is there already"},
+        ),
+        Endpoint(
+            "DELETE",
+            "",
+            namespaces.delete,
+            "delete a namespace",
+            N.DELETE_NAMESPACE,
+            parameters=(_FORCE,),
+            refusals={405: "forced deletion is switched off", 409: "it has topics"},
+        ),
+        Endpoint("GET", "/bundles", namespaces.bundles, "how a namespace is divided", N.GET_BUNDLE),
+        Endpoint(
+            "GET", "/backlogQuotaMap", namespaces.quotas, "backlog quotas of a namespace", reads(P.BACKLOG)
+        ),
+        Endpoint(
+            "POST",
+            "/backlogQuota",
+            namespaces.set_quota,
+            "set a backlog quota",
+            writes(P.BACKLOG),
+            parameters=(QUOTA_TYPE,),
+            body="BacklogQuota",
+        ),
+        Endpoint(
+            "DELETE",
+            "/backlogQuota",
+            namespaces.remove_quota,
+            "remove a backlog quota",
+            writes(P.BACKLOG),
+            parameters=(QUOTA_TYPE,),
+        ),
+        Endpoint(
+            "DELETE",
+            "/removeOffloadPolicies",
+            namespaces.remove_offload,
+            "remove offload policies",
+            writes(P.OFFLOAD),
+        ),
+        Endpoint(
+            "GET", "/replication", namespaces.replication, "clusters of a namespace", reads(P.REPLICATION)
+        ),
+        Endpoint(
+            "POST",
+            "/replication",
+            namespaces.set_replication,
+            "set the clusters of a namespace",
+            writes(P.REPLICATION),
+            body="array<string>",
+            success=200,
+        ),
+        Endpoint(
+            "GET",
+            "/allowedClusters",
+            namespaces.allowed_clusters,
+            "clusters a namespace may use",
+            reads(P.ALLOWED_CLUSTERS),
+        ),
+        Endpoint(
+            "POST",
+            "/allowedClusters",
+            namespaces.set_allowed_clusters,
+            "set the clusters it may use",
+            writes(P.ALLOWED_CLUSTERS),
+            body="array<string>",
+            success=200,
+        ),
+        Endpoint("GET", "/properties", namespaces.properties, "properties of a namespace", N.GET_METADATA),
+        Endpoint(
+            "PUT",
+            "/properties",
+            namespaces.set_properties,
+            "add properties",
+            N.UPDATE_METADATA,
+            body="map<string,string>",
+        ),
+        Endpoint(
+            "DELETE", "/properties", namespaces.clear_properties, "remove all properties", N.DELETE_METADATA
+        ),
+        Endpoint("GET", "/property/{key}", namespaces.get_property, "a property", N.GET_METADATA),
+        Endpoint(
+            "PUT", "/property/{key}/{value}", namespaces.set_property, "set a property", N.UPDATE_METADATA
+        ),
+        Endpoint(
+            "DELETE",
+            "/property/{key}",
+            namespaces.remove_property,
+            "remove a property; answers its value",
+            N.DELETE_METADATA,
+            success=200,
+        ),
+        Endpoint("GET", "/permissions", namespaces.permissions, "who may do what", N.GET_PERMISSION),
+        Endpoint(
+            "POST",
+            "/permissions/{role}",
+            namespaces.grant,
+            "allow a role something",
+            N.GRANT_PERMISSION,
+            body="array<AuthAction>",
+        ),
+        Endpoint(
+            "DELETE", "/permissions/{role}", namespaces.revoke, "allow a role nothing", N.REVOKE_PERMISSION
+        ),
+        Endpoint(
+            "GET",
+            "/permissions/subscription",
+            namespaces.subscription_permissions,
+            "who may consume",
+            N.GET_PERMISSION,
+        ),
+        Endpoint(
             "POST",
             "/permissions/subscription/{subscription}",
             namespaces.grant_subscription,
             "allow roles a subscription",
+            N.GRANT_PERMISSION,
+            body="array<string>",
         ),
-        (
+        Endpoint(
             "DELETE",
             "/permissions/{subscription}/{role}",
             namespaces.revoke_subscription,
             "take a subscription from a role",
+            N.REVOKE_PERMISSION,
         ),
-        ("PUT", "/unload", namespaces.unload, "close all topics; clients come back"),
-        ("PUT", "/{bundle}/unload", namespaces.unload, "close the topics of a bundle"),
-        ("POST", "/clearBacklog", namespaces.clear_backlog, "acknowledge everything"),
-        ("POST", "/clearBacklog/{subscription}", namespaces.clear_backlog, "of one subscription"),
-        ("POST", "/{bundle}/clearBacklog", namespaces.clear_backlog, "of a bundle"),
-        ("POST", "/{bundle}/clearBacklog/{subscription}", namespaces.clear_backlog, "of both"),
-        ("POST", "/unsubscribe/{subscription}", namespaces.unsubscribe, "delete a subscription everywhere"),
-        ("POST", "/{bundle}/unsubscribe/{subscription}", namespaces.unsubscribe, "in a bundle"),
+        Endpoint("PUT", "/unload", namespaces.unload, "close all topics; clients come back", N.UNLOAD),
+        Endpoint("PUT", "/{bundle}/unload", namespaces.unload, "close the topics of a bundle", N.UNLOAD),
+        Endpoint(
+            "POST", "/clearBacklog", namespaces.clear_backlog, "acknowledge everything", N.CLEAR_BACKLOG
+        ),
+        Endpoint(
+            "POST",
+            "/clearBacklog/{subscription}",
+            namespaces.clear_backlog,
+            "of one subscription",
+            N.CLEAR_BACKLOG,
+        ),
+        Endpoint("POST", "/{bundle}/clearBacklog", namespaces.clear_backlog, "of a bundle", N.CLEAR_BACKLOG),
+        Endpoint(
+            "POST",
+            "/{bundle}/clearBacklog/{subscription}",
+            namespaces.clear_backlog,
+            "of both",
+            N.CLEAR_BACKLOG,
+        ),
+        Endpoint(
+            "POST",
+            "/unsubscribe/{subscription}",
+            namespaces.unsubscribe,
+            "delete a subscription everywhere",
+            N.UNSUBSCRIBE,
+        ),
+        Endpoint(
+            "POST",
+            "/{bundle}/unsubscribe/{subscription}",
+            namespaces.unsubscribe,
+            "in a bundle",
+            N.UNSUBSCRIBE,
+        ),
     )
-    return [_endpoint(*row) for row in rows]
+    return [_placed(row) for row in rows]
 
 
 NAMESPACES: Sequence[Endpoint] = (
@@ -298,6 +450,7 @@ NAMESPACES: Sequence[Endpoint] = (
         "/admin/v2/namespaces/{tenant}",
         namespaces.list_namespaces,
         "list namespaces of a tenant",
+        TenantOperation.LIST_NAMESPACES,
         ("/admin/namespaces/{tenant}",),
     ),
     Endpoint(
@@ -305,8 +458,17 @@ NAMESPACES: Sequence[Endpoint] = (
         "/admin/namespaces/{tenant}/{cluster}",
         namespaces.list_legacy,
         "list legacy namespaces of a tenant",
+        TenantOperation.LIST_NAMESPACES,
     ),
-    Endpoint("GET", _NEW + "/topics", namespaces.topics, "list topics", (_LEGACY + "/destinations",)),
+    Endpoint(
+        "GET",
+        _NEW + "/topics",
+        namespaces.topics,
+        "list topics",
+        N.GET_TOPICS,
+        (_LEGACY + "/destinations",),
+        (Parameter("mode", "text", "PERSISTENT"), Parameter("includeSystemTopic", "truth", "false")),
+    ),
     *_others(),
-    *_policy_endpoints(),
+    *map(_placed, _policy_endpoints()),
 )

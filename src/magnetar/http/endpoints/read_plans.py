@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from magnetar.http.handlers import read_plans as plans
 from magnetar.http.routing import Endpoint
+from magnetar.security.operations import TopicOperation
 
 _PATH = "/admin/v2/magnetar/read-plans"
 
@@ -15,7 +16,32 @@ READ_PLANS: Sequence[Endpoint] = [
         _PATH + "/persistent/{tenant}/{namespace}/{topic}",
         plans.make,
         "which files hold entries of a topic; keeps them for a while",
+        TopicOperation.READ_FILES,
+        asks=True,
+        body="ReadPlanRequest",
+        success=200,
+        refusals={
+            405: "it is partitioned, or the settings allow none",
+            429: "there are too many",
+            501: "the store has none",
+        },
     ),
-    Endpoint("PUT", _PATH + "/{plan}", plans.prolong, "keep the files of a plan for longer"),
-    Endpoint("DELETE", _PATH + "/{plan}", plans.release, "the files of a plan are not needed any more"),
+    Endpoint(
+        "PUT",
+        _PATH + "/{plan}",
+        plans.prolong,
+        "keep the files of a plan for longer",
+        TopicOperation.READ_FILES,
+        asks=True,
+        body="ReadPlanRequest",
+        success=200,
+    ),
+    Endpoint(
+        "DELETE",
+        _PATH + "/{plan}",
+        plans.release,
+        "the files of a plan are not needed any more",
+        TopicOperation.READ_FILES,
+        asks=True,
+    ),
 ]

@@ -3,25 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from magnetar.http.handlers import schemas
-from magnetar.http.routing import Endpoint
+from magnetar.http.routing import Endpoint, Parameter
+from magnetar.security.operations import TopicOperation as T
 
 _PATH = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LEGACY = "/admin/schemas/{tenant}/{cluster}/{namespace}/{topic}"
 
-_ROWS = (
-    ("GET", "/schema", schemas.get_schema, "the latest version"),
-    ("GET", "/schema/{version}", schemas.get_version, "one version"),
-    ("GET", "/schemas", schemas.get_all, "all versions"),
-    ("GET", "/metadata", schemas.metadata, "where the versions are stored"),
-    ("POST", "/schema", schemas.post, "add a version"),
-    ("DELETE", "/schema", schemas.delete, "from now on there is none; force keeps nothing"),
-    ("POST", "/compatibility", schemas.compatibility, "whether a schema could be added"),
-    ("POST", "/version", schemas.version_of, "the version that says the same"),
+_BODY = "PostSchemaPayload"
+_REFUSED = {409: "it is not compatible", 422: "it is no schema"}
+
+_ROWS: Sequence[Endpoint] = (
+    Endpoint("GET", "/schema", schemas.get_schema, "the latest version", T.GET_SCHEMA),
+    Endpoint("GET", "/schema/{version}", schemas.get_version, "one version", T.GET_SCHEMA),
+    Endpoint("GET", "/schemas", schemas.get_all, "all versions", T.GET_SCHEMA),
+    Endpoint("GET", "/metadata", schemas.metadata, "where the versions are stored", T.GET_SCHEMA),
+    Endpoint(
+        "POST",
+        "/schema",
+        schemas.post,
+        "add a version",
+        T.CREATE_SCHEMA,
+        body=_BODY,
+        success=200,
+        refusals=_REFUSED,
+    ),
+    Endpoint(
+        "DELETE",
+        "/schema",
+        schemas.delete,
+        "from now on there is none; force keeps nothing",
+        T.DELETE_SCHEMA,
+        parameters=(Parameter("force", "truth", "false"),),
+        success=200,
+    ),
+    Endpoint(
+        "POST",
+        "/compatibility",
+        schemas.compatibility,
+        "whether a schema could be added",
+        T.GET_SCHEMA,
+        asks=True,
+        body=_BODY,
+        success=202,
+        refusals=_REFUSED,
+    ),
+    Endpoint(
+        "POST",
+        "/version",
+        schemas.version_of,
+        "the version that says the same",
+        T.GET_SCHEMA,
+        asks=True,
+        body=_BODY,
+        success=200,
+        refusals=_REFUSED,
+    ),
 )
 
 SCHEMAS: Sequence[Endpoint] = [
-    Endpoint(method, _PATH + rest, handler, description, (_LEGACY + rest,))
-    for method, rest, handler, description in _ROWS
+    replace(row, path=_PATH + row.path, aliases=(_LEGACY + row.path,)) for row in _ROWS
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.http.engine.message import Request, Response, json_response
-from magnetar.http.routing import Application, Endpoint
+from magnetar.http.routing import Application, Endpoint, Parameter
+from magnetar.security.operations import BrokerOperation
 
 
 async def _report(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.storage(request.query.get("namespace")))
+    return json_response(await application.process.storage(request.query.get("namespace")))
 
 
 STORAGE: Sequence[Endpoint] = [
@@ -18,6 +19,7 @@ STORAGE: Sequence[Endpoint] = [
         "/admin/v2/magnetar/storage",
         _report,
         "the disk, the ledger store, and what topics take, retain and will take",
+        BrokerOperation.GET_STORAGE,
+        parameters=(Parameter("namespace", "text"),),
     ),
 ]
-"""``?namespace=``: only topics of one."""

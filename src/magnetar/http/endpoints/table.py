@@ -11,16 +11,30 @@ from magnetar.http.endpoints.storage import STORAGE
 from magnetar.http.endpoints.topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints.topics import TOPICS
 from magnetar.http.handlers import backlogs, cluster, tenants
-from magnetar.http.routing import Endpoint
+from magnetar.http.routing import Endpoint, Parameter
+from magnetar.security.operations import BrokerOperation as B
+from magnetar.security.operations import ClusterOperation as C
+from magnetar.security.operations import TenantOperation as T
+from magnetar.security.operations import TopicOperation
+
+_TAKEN = {409: "it is there already"}
 
 ENDPOINTS: Sequence[Endpoint] = (
-    Endpoint("GET", "/metrics", cluster.metrics, "metrics for Prometheus"),
-    Endpoint("GET", "/admin/v2/clusters", cluster.list_clusters, "list clusters", ("/admin/clusters",)),
+    Endpoint("GET", "/metrics", cluster.metrics, "metrics for Prometheus", B.GET_METRICS),
+    Endpoint(
+        "GET",
+        "/admin/v2/clusters",
+        cluster.list_clusters,
+        "list clusters",
+        C.LIST_CLUSTERS,
+        ("/admin/clusters",),
+    ),
     Endpoint(
         "GET",
         "/admin/v2/clusters/{cluster}",
         cluster.get_cluster,
         "addresses of a cluster",
+        C.GET_CLUSTER,
         ("/admin/clusters/{cluster}",),
     ),
     Endpoint(
@@ -28,20 +42,28 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/clusters/{cluster}",
         tenants.create_cluster,
         "create a cluster",
+        C.CREATE_CLUSTER,
         ("/admin/clusters/{cluster}",),
+        body="ClusterData",
+        success=200,
+        refusals=_TAKEN,
     ),
     Endpoint(
         "POST",
         "/admin/v2/clusters/{cluster}",
         tenants.update_cluster,
         "change a cluster",
+        C.UPDATE_CLUSTER,
         ("/admin/clusters/{cluster}",),
+        body="ClusterData",
+        success=200,
     ),
     Endpoint(
         "DELETE",
         "/admin/v2/clusters/{cluster}",
         tenants.delete_cluster,
         "delete a cluster",
+        C.DELETE_CLUSTER,
         ("/admin/clusters/{cluster}",),
     ),
     Endpoint(
@@ -49,6 +71,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/clusters/{cluster}/peers",
         tenants.peers,
         "clusters that stand in for one",
+        C.GET_PEERS,
         ("/admin/clusters/{cluster}/peers",),
     ),
     Endpoint(
@@ -56,21 +79,33 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/clusters/{cluster}/peers",
         tenants.set_peers,
         "set the clusters that stand in for one",
+        C.UPDATE_PEERS,
         ("/admin/clusters/{cluster}/peers",),
+        body="array<string>",
     ),
-    Endpoint("GET", "/admin/v2/brokers", cluster.list_brokers, "list live brokers", ("/admin/brokers",)),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers",
+        cluster.list_brokers,
+        "list live brokers",
+        B.LIST_BROKERS,
+        ("/admin/brokers",),
+    ),
     Endpoint(
         "GET",
         "/admin/v2/brokers/backlog-quota-check",
         backlogs.check_quotas,
         "look at backlog quotas now",
+        B.CHECK_BACKLOG_QUOTAS,
         ("/admin/brokers/backlog-quota-check",),
+        success=204,
     ),
     Endpoint(
         "GET",
         "/admin/v2/brokers/health",
         cluster.health,
         "publish and read one message",
+        B.HEALTH_CHECK,
         ("/admin/brokers/health",),
     ),
     Endpoint(
@@ -78,6 +113,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/ready",
         cluster.ready,
         "whether clients are served",
+        B.READY_CHECK,
         ("/admin/brokers/ready",),
     ),
     Endpoint(
@@ -85,6 +121,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/version",
         cluster.version,
         "version of Magnetar",
+        B.GET_VERSION,
         ("/admin/brokers/version",),
     ),
     Endpoint(
@@ -92,6 +129,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/leaderBroker",
         cluster.leader,
         "the broker that leads the cluster",
+        B.GET_LEADER,
         ("/admin/brokers/leaderBroker",),
     ),
     Endpoint(
@@ -99,6 +137,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/internal-configuration",
         cluster.internal_configuration,
         "where the metadata lies",
+        B.GET_CONFIGURATION,
         ("/admin/brokers/internal-configuration",),
     ),
     Endpoint(
@@ -106,6 +145,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/configuration",
         cluster.dynamic_settings,
         "settings that can be changed while the broker runs",
+        B.GET_CONFIGURATION,
         ("/admin/brokers/configuration",),
     ),
     Endpoint(
@@ -113,6 +153,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/configuration/values",
         cluster.dynamic_values,
         "settings that were changed while the broker runs",
+        B.GET_CONFIGURATION,
         ("/admin/brokers/configuration/values",),
     ),
     Endpoint(
@@ -120,6 +161,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/configuration/runtime",
         cluster.runtime_settings,
         "all settings in effect",
+        B.GET_CONFIGURATION,
         ("/admin/brokers/configuration/runtime",),
     ),
     Endpoint(
@@ -127,48 +169,74 @@ ENDPOINTS: Sequence[Endpoint] = (
         "/admin/v2/brokers/{cluster}",
         cluster.list_brokers_of_cluster,
         "list live brokers",
+        B.LIST_BROKERS,
         ("/admin/brokers/{cluster}",),
     ),
-    Endpoint("GET", "/admin/v2/tenants", cluster.list_tenants, "list tenants", ("/admin/properties",)),
     Endpoint(
-        "GET", "/admin/v2/tenants/{tenant}", cluster.get_tenant, "a tenant", ("/admin/properties/{tenant}",)
+        "GET",
+        "/admin/v2/tenants",
+        cluster.list_tenants,
+        "list tenants",
+        T.LIST_TENANTS,
+        ("/admin/properties",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/tenants/{tenant}",
+        cluster.get_tenant,
+        "a tenant",
+        T.GET_TENANT,
+        ("/admin/properties/{tenant}",),
     ),
     Endpoint(
         "PUT",
         "/admin/v2/tenants/{tenant}",
         tenants.create_tenant,
         "create a tenant",
+        T.CREATE_TENANT,
         ("/admin/properties/{tenant}",),
+        body="TenantInfo",
+        refusals=_TAKEN,
     ),
     Endpoint(
         "POST",
         "/admin/v2/tenants/{tenant}",
         tenants.update_tenant,
         "change a tenant",
+        T.UPDATE_TENANT,
         ("/admin/properties/{tenant}",),
+        body="TenantInfo",
+        refusals={409: "its namespaces use a cluster that is to go"},
     ),
     Endpoint(
         "DELETE",
         "/admin/v2/tenants/{tenant}",
         tenants.delete_tenant,
         "delete a tenant",
+        T.DELETE_TENANT,
         ("/admin/properties/{tenant}",),
+        parameters=(Parameter("force", "truth", "false"),),
+        refusals={405: "forced deletion is switched off", 409: "it has namespaces"},
     ),
     Endpoint(
         "GET",
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         cluster.lookup,
         "which broker serves a topic",
+        TopicOperation.LOOKUP,
         (
             "/lookup/v2/topic/{domain}/{tenant}/{cluster}/{namespace}/{topic}",
             "/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}",
         ),
+        parameters=(Parameter("authoritative", "truth", "false"),),
+        refusals={307: "another broker is to be asked"},
     ),
     Endpoint(
         "GET",
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
         cluster.bundle,
         "which bundle a topic lies in",
+        TopicOperation.GET_BUNDLE_RANGE,
         ("/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}/bundle",),
     ),
     *NAMESPACES,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from magnetar.errors import InvalidRequest
+from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, QUOTA_TYPE, reads, writes
 from magnetar.http.engine.message import Request, Response, json_response, nothing
-from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, at_least, body, cap, choice, texts, truth, whole
 from magnetar.http.shapes.names import topic_of
+from magnetar.security.operations import PolicyName as P
 
 _DOMAINS = ("persistent", "non-persistent")
 
@@ -45,6 +48,9 @@ def _ttl(request: Request) -> int:
         return int(request.query.get("messageTTL", "0"))
     except ValueError:
         raise InvalidRequest("messageTTL: a whole number is wanted") from None
+
+
+_TTL = at_least(0, _ttl, "Invalid value for message TTL")
 
 
 def _object(path: str, field: str, check: Any, **options: Any) -> TopicPolicy:
@@ -101,7 +107,7 @@ POLICIES: Sequence[TopicPolicy] = (
         cap("maxUnackedNum"),
     ),
     TopicPolicy("maxUnackedMessagesOnSubscription", "maxUnackedMessagesOnSubscription", cap("maxUnackedNum")),
-    TopicPolicy("messageTTL", "messageTTLInSeconds", at_least(0, _ttl, "Invalid value for message TTL")),
+    TopicPolicy("messageTTL", "messageTTLInSeconds", _TTL),
     TopicPolicy("persistence", "persistence", shapes.persistence),
     _object("retention", "retentionPolicies", shapes.RETENTION),
     TopicPolicy(
@@ -150,7 +156,7 @@ def _answer(value: Any, unset: Any, status: int) -> Response:
 
 async def _value(application: Application, request: Request, field: str, *, applied: bool) -> Any:
     topic = topic_of(request.variables)
-    admin = application.broker.admin.topic_policies
+    admin = application.admin.topic_policies
     if applied and request.flag("applied"):
         return await admin.applied(topic, field)
     return (await admin.policies(topic, everywhere=_everywhere(request))).get(field)
@@ -159,7 +165,7 @@ async def _value(application: Application, request: Request, field: str, *, appl
 async def _change(
     application: Application, request: Request, changes: Mapping[str, Any], field: str, key: str | None = None
 ) -> Response:
-    await application.broker.admin.topic_policies.set_policy(
+    await application.admin.topic_policies.set_policy(
         topic_of(request.variables), changes, everywhere=_everywhere(request), field=field, key=key
     )
     return nothing()
@@ -201,7 +207,7 @@ _DELAYED = {
 
 async def _get_delayed(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    admin = application.broker.admin.topic_policies
+    admin = application.admin.topic_policies
     if request.flag("applied"):
         return json_response(await admin.applied(topic, "delayedDelivery"))
     own = await admin.policies(topic, everywhere=_everywhere(request))
@@ -244,7 +250,7 @@ async def _remove_quota(application: Application, request: Request) -> Response:
 
 async def _get_subscription_rate(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    admin = application.broker.admin.topic_policies
+    admin = application.admin.topic_policies
     own = await admin.policies(topic, everywhere=_everywhere(request))
     mine = (own.get("subscriptionPolicies") or {}).get(request.variables["subscription"]) or {}
     if mine.get("dispatchRate") is None and request.flag("applied"):
@@ -268,42 +274,71 @@ async def _remove_subscription_rate(application: Application, request: Request) 
 
 
 async def _delete_all(application: Application, request: Request) -> Response:
-    await application.broker.admin.topic_policies.delete(topic_of(request.variables))
+    await application.admin.topic_policies.delete(topic_of(request.variables))
     return nothing()
 
 
-_OTHERS = (
-    ("GET", "/delayedDelivery", _get_delayed),
-    ("POST", "/delayedDelivery", _set_delayed),
-    ("DELETE", "/delayedDelivery", _remove_delayed),
-    ("GET", "/backlogQuotaMap", _get_quotas),
-    ("POST", "/backlogQuota", _set_quota),
-    ("DELETE", "/backlogQuota", _remove_quota),
-    ("GET", "/{subscription}/dispatchRate", _get_subscription_rate),
-    ("POST", "/{subscription}/dispatchRate", _set_subscription_rate),
-    ("DELETE", "/{subscription}/dispatchRate", _remove_subscription_rate),
-    ("DELETE", "/policies", _delete_all),
+_EVERYWHERE = Parameter("isGlobal", "truth", "false")
+_APPLIED = Parameter("applied", "truth", "false")
+_QUOTA = (QUOTA_TYPE, _EVERYWHERE)
+_READ = (_APPLIED, _EVERYWHERE)
+_ALONE = (_EVERYWHERE,)
+_RATE = "/{subscription}/dispatchRate"
+
+_OTHERS: Sequence[Endpoint] = (
+    Endpoint("GET", "/delayedDelivery", _get_delayed, "", reads(P.DELAYED_DELIVERY), (), _READ),
+    Endpoint(
+        "POST",
+        "/delayedDelivery",
+        _set_delayed,
+        "",
+        writes(P.DELAYED_DELIVERY),
+        (),
+        _ALONE,
+        "DelayedDeliveryPolicies",
+    ),
+    Endpoint("DELETE", "/delayedDelivery", _remove_delayed, "", writes(P.DELAYED_DELIVERY), (), _ALONE),
+    Endpoint("GET", "/backlogQuotaMap", _get_quotas, "", reads(P.BACKLOG), (), _READ),
+    Endpoint("POST", "/backlogQuota", _set_quota, "", writes(P.BACKLOG), (), _QUOTA, "BacklogQuota"),
+    Endpoint("DELETE", "/backlogQuota", _remove_quota, "", writes(P.BACKLOG), (), _QUOTA),
+    Endpoint("GET", _RATE, _get_subscription_rate, "", reads(P.RATE), (), _READ),
+    Endpoint("POST", _RATE, _set_subscription_rate, "", writes(P.RATE), (), _ALONE, "DispatchRate"),
+    Endpoint("DELETE", _RATE, _remove_subscription_rate, "", writes(P.RATE), (), _ALONE),
+    Endpoint("DELETE", "/policies", _delete_all, "", writes(P.ALL)),
 )
 
 
-def _rows() -> Sequence[tuple[str, str, Handler]]:
-    rows: list[tuple[str, str, Handler]] = list(_OTHERS)
-    for policy in POLICIES:
-        rows.append(("GET", f"/{policy.path}", _getter(policy)))
-        rows.append((policy.method, f"/{policy.path}", _setter(policy)))
-        if policy.removable:
-            rows.append(("DELETE", f"/{policy.path}", _remover(policy)))
-    return rows
+def _of_policy(policy: TopicPolicy) -> Iterator[Endpoint]:
+    kind, path = KINDS[policy.path], f"/{policy.path}"
+    reading, writing = reads(kind.policy), writes(kind.policy)
+    unset = {204: "nothing is set"} if policy.unset_status == 204 else {}
+    asked = _READ if policy.applied else _ALONE
+    yield Endpoint("GET", path, _getter(policy), "", reading, (), asked, refusals=unset)
+    # The only policy whose value is no body.
+    in_query = policy.shape is _TTL
+    yield Endpoint(
+        policy.method,
+        path,
+        _setter(policy),
+        "",
+        writing,
+        (),
+        (Parameter("messageTTL", "whole", "0"), *_ALONE) if in_query else _ALONE,
+        "" if in_query else kind.body,
+        refusals=NOT_THERE,
+    )
+    if policy.removable:
+        yield Endpoint("DELETE", path, _remover(policy), "", writing, (), _ALONE)
 
 
 TOPIC_POLICIES: Sequence[Endpoint] = [
-    Endpoint(
-        method,
-        f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}{rest}",
-        handler,
-        f"{rest.rpartition('/')[2]} of a topic",
+    replace(
+        row,
+        path=f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}{row.path}",
+        description=f"{row.path.rpartition('/')[2]} of a topic",
         constants={"domain": domain},
+        refusals={**row.refusals, 405: "topics have no policies here"},
     )
     for domain in _DOMAINS
-    for method, rest, handler in _rows()
+    for row in (*_OTHERS, *chain.from_iterable(map(_of_policy, POLICIES)))
 ]

@@ -3,111 +3,357 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from magnetar.http.endpoints.refusals_non_persistent import NOT_STORED
 from magnetar.http.handlers import backlogs, messages, subscriptions, topics
-from magnetar.http.routing import Endpoint, Handler
+from magnetar.http.routing import Endpoint, Parameter
+from magnetar.security.operations import NamespaceOperation as N
+from magnetar.security.operations import TopicOperation as T
 
 _DOMAINS = ("persistent", "non-persistent")
 _SUBSCRIPTION = "/{topic}/subscription/{subscription}"
 
-_ROWS = (
-    ("GET", "", topics.list_topics, "list topics, one for each partition"),
-    ("GET", "/partitioned", topics.list_partitioned_topics, "list partitioned topics"),
-    ("PUT", "/{topic}", topics.create_topic, "create a topic without partitions"),
-    ("DELETE", "/{topic}", topics.delete_topic, "delete a topic; force disconnects its clients"),
-    ("GET", "/{topic}/partitions", topics.get_partitions, "number of partitions"),
-    ("PUT", "/{topic}/partitions", topics.create_partitioned_topic, "create a partitioned topic"),
-    ("POST", "/{topic}/partitions", topics.update_partitions, "more partitions"),
-    ("DELETE", "/{topic}/partitions", topics.delete_partitioned_topic, "delete a partitioned topic"),
-    (
+_FORCE = Parameter("force", "truth", "false")
+_SYSTEM = Parameter("includeSystemTopic", "truth", "false")
+_STATS = (
+    Parameter("getPreciseBacklog", "truth", "false"),
+    Parameter("subscriptionBacklogSize", "truth", "true"),
+    Parameter("getEarliestTimeInBacklog", "truth", "false"),
+    Parameter("excludePublishers", "truth", "false"),
+    Parameter("excludeConsumers", "truth", "false"),
+)
+_KIND = {405: "a topic of this kind cannot"}
+_TAKEN = {409: "it is there already"}
+_NOTHING = {409: "nothing can be acknowledged"}
+_USED = {409: "it is partitioned", 412: "clients use it, or a name breaks the rules"}
+_COUNT = {406: "so many partitions may not be", 422: "there are more already"}
+
+_ROWS: Sequence[Endpoint] = (
+    Endpoint(
+        "GET",
+        "",
+        topics.list_topics,
+        "list topics, one for each partition",
+        N.GET_TOPICS,
+        parameters=(_SYSTEM,),
+    ),
+    Endpoint(
+        "GET",
+        "/partitioned",
+        topics.list_partitioned_topics,
+        "list partitioned topics",
+        N.GET_TOPICS,
+        parameters=(_SYSTEM,),
+    ),
+    Endpoint(
+        "PUT",
+        "/{topic}",
+        topics.create_topic,
+        "create a topic without partitions",
+        T.CREATE_TOPIC,
+        body="map<string,string>",
+        refusals={**_TAKEN, 406: "properties need a persistent topic"},
+    ),
+    Endpoint(
+        "DELETE",
+        "/{topic}",
+        topics.delete_topic,
+        "delete a topic; force disconnects its clients",
+        T.DELETE_TOPIC,
+        parameters=(_FORCE,),
+        refusals=_USED,
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/partitions",
+        topics.get_partitions,
+        "number of partitions",
+        T.LOOKUP,
+        parameters=(Parameter("checkAllowAutoCreation", "truth", "false"),),
+    ),
+    Endpoint(
+        "PUT",
+        "/{topic}/partitions",
+        topics.create_partitioned_topic,
+        "create a partitioned topic",
+        T.CREATE_TOPIC,
+        body="PartitionedTopicMetadata",
+        refusals={**_TAKEN, **_COUNT},
+    ),
+    Endpoint(
+        "POST",
+        "/{topic}/partitions",
+        topics.update_partitions,
+        "more partitions",
+        T.CREATE_TOPIC,
+        parameters=(_FORCE,),
+        body="int",
+        refusals={**_TAKEN, **_COUNT},
+    ),
+    Endpoint(
+        "DELETE",
+        "/{topic}/partitions",
+        topics.delete_partitioned_topic,
+        "delete a partitioned topic",
+        T.DELETE_TOPIC,
+        parameters=(_FORCE,),
+        refusals=_USED,
+    ),
+    Endpoint(
         "POST",
         "/{topic}/createMissedPartitions",
         topics.create_missing_partitions,
         "make partitions that are missing",
+        T.CREATE_TOPIC,
     ),
-    ("GET", "/{topic}/stats", topics.topic_stats, "statistics of a topic"),
-    ("GET", "/{topic}/internalStats", topics.internal_stats, "ledgers and cursors of a topic"),
-    ("GET", "/{topic}/partitioned-stats", topics.partitioned_stats, "statistics of all partitions"),
-    (
+    Endpoint(
+        "GET", "/{topic}/stats", topics.topic_stats, "statistics of a topic", T.GET_STATS, parameters=_STATS
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/internalStats",
+        topics.internal_stats,
+        "ledgers and cursors of a topic",
+        T.GET_STATS,
+        parameters=(Parameter("metadata", "truth", "false"),),
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/partitioned-stats",
+        topics.partitioned_stats,
+        "statistics of all partitions",
+        T.GET_STATS,
+        parameters=(Parameter("perPartition", "truth", "true"), *_STATS),
+    ),
+    Endpoint(
         "GET",
         "/{topic}/partitioned-internalStats",
         topics.partitioned_internal_stats,
         "ledgers and cursors of all partitions",
+        T.GET_STATS,
     ),
-    ("PUT", "/{topic}/unload", topics.unload, "close a topic; clients come back"),
-    ("POST", "/{topic}/terminate", topics.terminate, "end a topic for ever; answers the last message"),
-    ("POST", "/{topic}/terminate/partitions", topics.terminate_partitions, "end all partitions for ever"),
-    ("GET", "/{topic}/properties", topics.properties, "properties of a topic"),
-    ("PUT", "/{topic}/properties", topics.set_properties, "add properties"),
-    ("DELETE", "/{topic}/properties", topics.remove_property, "remove a property"),
-    ("GET", "/{topic}/permissions", topics.permissions, "who may do what"),
-    ("POST", "/{topic}/permissions/{role}", topics.grant, "allow a role something"),
-    ("DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing"),
-    ("GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message"),
-    ("GET", "/{topic}/messageid/{timestamp}", topics.message_id_at, "first message published since"),
-    ("GET", "/{topic}/backlog", backlogs.estimate, "size and backlog of a topic"),
-    ("PUT", "/{topic}/backlogSize", topics.backlog_size, "bytes behind a message"),
-    ("POST", "/{topic}/trim", topics.trim, "remove ledgers that nobody needs"),
-    (
+    Endpoint("PUT", "/{topic}/unload", topics.unload, "close a topic; clients come back", T.UNLOAD),
+    Endpoint(
+        "POST",
+        "/{topic}/terminate",
+        topics.terminate,
+        "end a topic for ever; answers the last message",
+        T.TERMINATE,
+        success=200,
+        refusals=_KIND,
+    ),
+    Endpoint(
+        "POST",
+        "/{topic}/terminate/partitions",
+        topics.terminate_partitions,
+        "end all partitions for ever",
+        T.TERMINATE,
+        success=200,
+        refusals=_KIND,
+    ),
+    Endpoint("GET", "/{topic}/properties", topics.properties, "properties of a topic", T.GET_METADATA),
+    Endpoint(
+        "PUT",
+        "/{topic}/properties",
+        topics.set_properties,
+        "add properties",
+        T.UPDATE_METADATA,
+        body="map<string,string>",
+    ),
+    Endpoint(
+        "DELETE",
+        "/{topic}/properties",
+        topics.remove_property,
+        "remove a property",
+        T.DELETE_METADATA,
+        parameters=(Parameter("key", "text"),),
+    ),
+    Endpoint("GET", "/{topic}/permissions", topics.permissions, "who may do what", T.GET_PERMISSION),
+    Endpoint(
+        "POST",
+        "/{topic}/permissions/{role}",
+        topics.grant,
+        "allow a role something",
+        T.GRANT_PERMISSION,
+        body="array<AuthAction>",
+    ),
+    Endpoint(
+        "DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing", T.REVOKE_PERMISSION
+    ),
+    Endpoint(
+        "GET", "/{topic}/lastMessageId", topics.last_message_id, "id of the last message", T.PEEK_MESSAGES
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/messageid/{timestamp}",
+        topics.message_id_at,
+        "first message published since",
+        T.PEEK_MESSAGES,
+    ),
+    Endpoint("GET", "/{topic}/backlog", backlogs.estimate, "size and backlog of a topic", T.GET_BACKLOG_SIZE),
+    Endpoint(
+        "PUT",
+        "/{topic}/backlogSize",
+        topics.backlog_size,
+        "bytes behind a message",
+        T.GET_BACKLOG_SIZE,
+        asks=True,
+        body="MessageId",
+        success=200,
+    ),
+    Endpoint(
+        "POST", "/{topic}/trim", topics.trim, "remove ledgers that nobody needs", T.TRIM_TOPIC, success=200
+    ),
+    Endpoint(
         "DELETE",
         "/{topic}/truncate",
         backlogs.truncate,
         "remove everything; subscriptions go to the end",
+        T.TRUNCATE,
     ),
-    (
+    Endpoint(
         "POST",
         _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}",
         backlogs.expire,
         "acknowledge what is older than that",
+        T.EXPIRE_MESSAGES,
+        refusals=_NOTHING,
     ),
-    ("POST", _SUBSCRIPTION + "/expireMessages", backlogs.expire_to, "acknowledge everything up to a message"),
-    (
+    Endpoint(
+        "POST",
+        _SUBSCRIPTION + "/expireMessages",
+        backlogs.expire_to,
+        "acknowledge everything up to a message",
+        T.EXPIRE_MESSAGES,
+        body="ResetCursorData",
+    ),
+    Endpoint(
         "POST",
         "/{topic}/all_subscription/expireMessages/{expireTimeInSeconds}",
         backlogs.expire_all,
         "acknowledge what is older than that, for all subscriptions",
+        T.EXPIRE_MESSAGES,
+        refusals=_NOTHING,
     ),
-    ("POST", _SUBSCRIPTION + "/analyzeBacklog", backlogs.analyze, "read a backlog and count it"),
-    ("GET", "/{topic}/ledger/{ledgerId}/entry/{entryId}", messages.by_id, "a message"),
-    ("GET", "/{topic}/examinemessage", messages.examine, "the n-th message from either end"),
-    ("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, "the n-th unacknowledged one"),
-    ("GET", "/{topic}/internal-info", messages.stored, "what the metadata has of a topic"),
-    ("GET", "/{topic}/subscriptions", subscriptions.names, "list subscriptions"),
-    ("PUT", _SUBSCRIPTION, subscriptions.create, "create a subscription"),
-    ("DELETE", _SUBSCRIPTION, subscriptions.delete, "delete a subscription"),
-    ("GET", _SUBSCRIPTION + "/properties", subscriptions.properties, "properties of a subscription"),
-    ("PUT", _SUBSCRIPTION + "/properties", subscriptions.set_properties, "replace them"),
-    ("POST", _SUBSCRIPTION + "/skip_all", subscriptions.skip_all, "acknowledge everything"),
-    ("POST", _SUBSCRIPTION + "/skip/{numMessages}", subscriptions.skip, "acknowledge the next ones"),
-    ("POST", _SUBSCRIPTION + "/resetcursor/{timestamp}", subscriptions.reset_to_time, "go back to a time"),
-    ("POST", _SUBSCRIPTION + "/resetcursor", subscriptions.reset_to, "go back to a message"),
-    (
+    Endpoint(
+        "POST",
+        _SUBSCRIPTION + "/analyzeBacklog",
+        backlogs.analyze,
+        "read a backlog and count it",
+        T.CONSUME,
+        asks=True,
+        body="ResetCursorData",
+        success=200,
+    ),
+    Endpoint(
+        "GET", "/{topic}/ledger/{ledgerId}/entry/{entryId}", messages.by_id, "a message", T.PEEK_MESSAGES
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/examinemessage",
+        messages.examine,
+        "the n-th message from either end",
+        T.PEEK_MESSAGES,
+        parameters=(
+            Parameter("initialPosition", "text", "latest"),
+            Parameter("messagePosition", "whole", "1"),
+        ),
+    ),
+    Endpoint(
+        "GET",
+        _SUBSCRIPTION + "/position/{messagePosition}",
+        messages.peek,
+        "the n-th unacknowledged one",
+        T.PEEK_MESSAGES,
+    ),
+    Endpoint(
+        "GET", "/{topic}/internal-info", messages.stored, "what the metadata has of a topic", T.GET_METADATA
+    ),
+    Endpoint("GET", "/{topic}/subscriptions", subscriptions.names, "list subscriptions", T.GET_SUBSCRIPTIONS),
+    Endpoint(
+        "PUT",
+        _SUBSCRIPTION,
+        subscriptions.create,
+        "create a subscription",
+        T.SUBSCRIBE,
+        parameters=(Parameter("replicated", "truth", "false"),),
+        body="ResetCursorData",
+        refusals=_TAKEN,
+    ),
+    Endpoint(
+        "DELETE",
+        _SUBSCRIPTION,
+        subscriptions.delete,
+        "delete a subscription",
+        T.UNSUBSCRIBE,
+        parameters=(_FORCE,),
+    ),
+    Endpoint(
+        "GET",
+        _SUBSCRIPTION + "/properties",
+        subscriptions.properties,
+        "properties of a subscription",
+        T.CONSUME,
+    ),
+    Endpoint(
+        "PUT",
+        _SUBSCRIPTION + "/properties",
+        subscriptions.set_properties,
+        "replace them",
+        T.CONSUME,
+        body="map<string,string>",
+    ),
+    Endpoint("POST", _SUBSCRIPTION + "/skip_all", subscriptions.skip_all, "acknowledge everything", T.SKIP),
+    Endpoint(
+        "POST", _SUBSCRIPTION + "/skip/{numMessages}", subscriptions.skip, "acknowledge the next ones", T.SKIP
+    ),
+    Endpoint(
+        "POST",
+        _SUBSCRIPTION + "/resetcursor/{timestamp}",
+        subscriptions.reset_to_time,
+        "go back to a time",
+        T.RESET_CURSOR,
+    ),
+    Endpoint(
+        "POST",
+        _SUBSCRIPTION + "/resetcursor",
+        subscriptions.reset_to,
+        "go back to a message",
+        T.RESET_CURSOR,
+        body="ResetCursorData",
+    ),
+    Endpoint(
         "GET",
         _SUBSCRIPTION + "/replicatedSubscriptionStatus",
         subscriptions.replicated,
         "whether it is replicated",
+        T.GET_REPLICATED_SUBSCRIPTION_STATUS,
     ),
-    (
+    Endpoint(
         "POST",
         _SUBSCRIPTION + "/replicatedSubscriptionStatus",
         subscriptions.set_replicated,
         "have it replicated",
+        T.SET_REPLICATED_SUBSCRIPTION_STATUS,
+        body="bool",
     ),
 )
+"""Paths are what follows the namespace."""
 
 
-def _rows(domain: str) -> Sequence[tuple[str, str, Handler, str]]:
+def _rows(domain: str) -> Sequence[Endpoint]:
     if domain == "persistent":
         return _ROWS
-    refused = {(method, rest) for method, rest, _error, _reason in NOT_STORED}
-    return (
-        *(row for row in _ROWS if row[:2] not in refused),
-        *(
-            (method, rest, topics.refused(error, reason), f"refused: {reason}")
-            for method, rest, error, reason in NOT_STORED
-        ),
-    )
+    refused = {(method, rest): (error, reason) for method, rest, error, reason in NOT_STORED}
+    known = {(row.method, row.path): row for row in _ROWS}
+    rows = [row for at, row in known.items() if at not in refused]
+    for at, (error, reason) in refused.items():
+        row = known.get(at) or Endpoint(*at, topics.refused(error, reason), "", T.GET_METADATA)
+        handler = topics.refused(error, reason)
+        refusals = {error(reason).http_status: reason}
+        rows.append(replace(row, handler=handler, description=f"refused: {reason}", refusals=refusals))
+    return rows
 
 
 def _endpoints() -> Sequence[Endpoint]:
@@ -118,10 +364,10 @@ def _endpoints() -> Sequence[Endpoint]:
             f"/admin/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
             f"/admin/v2/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
         )
-        for method, rest, handler, description in _rows(domain):
+        for row in _rows(domain):
             # What follows a topic would be a legacy topic of its own: there the old prefix alone has it.
-            aliases = tuple(path + rest for path in (legacy[:1] if rest == "/{topic}" else legacy))
-            found.append(Endpoint(method, new + rest, handler, description, aliases, {"domain": domain}))
+            aliases = tuple(path + row.path for path in (legacy[:1] if row.path == "/{topic}" else legacy))
+            found.append(replace(row, path=new + row.path, aliases=aliases, constants={"domain": domain}))
     return found
 
 

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from magnetar.errors import BrokerError, InvalidRequest
+from magnetar.security.principal import ANONYMOUS, Principal
 
 JSON_TYPE = "application/json"
 _NULL = re.compile(rb"\s*null\s*")
@@ -29,6 +30,8 @@ class Request:
     body: bytes | bytearray = b""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What stood in the places of the pattern's variables, decoded."""
+    principal: Principal = ANONYMOUS
+    """Who asks."""
     local_host: str = ""
     """The address of this machine that the client reached; empty when nobody knows."""
     parse: Callable[[bytes | bytearray], Any] = json.loads

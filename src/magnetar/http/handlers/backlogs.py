@@ -20,21 +20,21 @@ def _seconds(request: Request) -> int:
 
 
 async def expire(application: Application, request: Request) -> Response:
-    await application.broker.admin.backlogs.expire(
+    await application.admin.backlogs.expire(
         topic_of(request.variables), request.variables["subscription"], _seconds(request)
     )
     return nothing()
 
 
 async def expire_all(application: Application, request: Request) -> Response:
-    await application.broker.admin.backlogs.expire_all(topic_of(request.variables), _seconds(request))
+    await application.admin.backlogs.expire_all(topic_of(request.variables), _seconds(request))
     return nothing()
 
 
 async def expire_to(application: Application, request: Request) -> Response:
     value: Any = request.json()
     behind = isinstance(value, dict) and value.get("excluded") is True
-    await application.broker.admin.backlogs.expire_to(
+    await application.admin.backlogs.expire_to(
         topic_of(request.variables),
         request.variables["subscription"],
         message_position(value),
@@ -46,7 +46,7 @@ async def expire_to(application: Application, request: Request) -> Response:
 async def analyze(application: Application, request: Request) -> Response:
     given = request.json() if request.has_value else None
     return json_response(
-        await application.broker.admin.backlogs.analyze(
+        await application.admin.backlogs.analyze(
             topic_of(request.variables),
             request.variables["subscription"],
             None if given is None else message_position(given),
@@ -55,14 +55,14 @@ async def analyze(application: Application, request: Request) -> Response:
 
 
 async def estimate(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.admin.backlogs.estimate(topic_of(request.variables)))
+    return json_response(await application.admin.backlogs.estimate(topic_of(request.variables)))
 
 
 async def truncate(application: Application, request: Request) -> Response:
-    await application.broker.admin.backlogs.truncate(topic_of(request.variables))
+    await application.admin.backlogs.truncate(topic_of(request.variables))
     return nothing()
 
 
 async def check_quotas(application: Application, request: Request) -> Response:
-    await application.broker.admin.backlogs.check_quotas()
+    await application.admin.backlogs.check_quotas()
     return nothing()

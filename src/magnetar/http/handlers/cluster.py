@@ -13,28 +13,28 @@ from magnetar.http.shapes.names import cluster_of, tenant_of, topic_of
 
 
 async def list_clusters(application: Application, request: Request) -> Response:
-    return json_response(list(await application.broker.clusters()))
+    return json_response(list(await application.admin.clusters.names()))
 
 
 async def get_cluster(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.cluster(cluster_of(request.variables)))
+    return json_response(await application.admin.clusters.get(cluster_of(request.variables)))
 
 
 async def list_brokers(application: Application, request: Request) -> Response:
-    return json_response(list(application.broker.broker_ids()))
+    return json_response(list(application.admin.brokers.ids()))
 
 
 async def list_brokers_of_cluster(application: Application, request: Request) -> Response:
-    await application.broker.cluster(cluster_of(request.variables))
+    await application.admin.clusters.get(cluster_of(request.variables))
     return await list_brokers(application, request)
 
 
 async def leader(application: Application, request: Request) -> Response:
-    return json_response(application.broker.leader())
+    return json_response(application.admin.brokers.leader())
 
 
 async def internal_configuration(application: Application, request: Request) -> Response:
-    return json_response(application.broker.internal_configuration())
+    return json_response(application.admin.brokers.internal_configuration())
 
 
 async def dynamic_settings(application: Application, request: Request) -> Response:
@@ -48,22 +48,22 @@ async def dynamic_values(application: Application, request: Request) -> Response
 
 
 async def runtime_settings(application: Application, request: Request) -> Response:
-    return json_response(dict(application.broker.runtime_settings()))
+    return json_response(dict(application.process.settings))
 
 
 async def health(application: Application, request: Request) -> Response:
     """Whatever the check meets is a server error here, also what would be a client's mistake elsewhere."""
-    if not application.broker.is_ready():
+    if not application.process.ready():
         return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not serve yet, or no more")
     try:
-        await application.broker.check_health()
+        await application.process.check_health()
     except BrokerError as error:
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"Health check failed: {error}")
     return text_response("ok")
 
 
 async def ready(application: Application, request: Request) -> Response:
-    if not application.broker.is_ready():
+    if not application.process.ready():
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "The broker does not serve yet, or no more")
     return text_response("ok")
 
@@ -73,21 +73,17 @@ async def version(application: Application, request: Request) -> Response:
 
 
 async def list_tenants(application: Application, request: Request) -> Response:
-    return json_response(list(await application.broker.tenants()))
+    return json_response(list(await application.admin.tenants.names()))
 
 
 async def get_tenant(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.tenant(tenant_of(request.variables)))
+    return json_response(await application.admin.tenants.get(tenant_of(request.variables)))
 
 
 async def lookup(application: Application, request: Request) -> Response:
-    listener = request.query.get("listenerName") or request.headers.get("x-pulsar-listenername")
-    authoritative = request.flag("authoritative")
-    found = await application.broker.lookup(
-        topic_of(request.variables), authoritative=authoritative, listener=listener
-    )
+    found = await application.admin.brokers.lookup(topic_of(request.variables))
     if found.redirect:
-        query = f"?authoritative={'true' if authoritative else 'false'}"
+        query = f"?authoritative={'true' if request.flag('authoritative') else 'false'}"
         location = f"{found.http_url}{request.path}{query}"
         return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
     answer = {
@@ -102,10 +98,10 @@ async def lookup(application: Application, request: Request) -> Response:
 
 
 async def bundle(application: Application, request: Request) -> Response:
-    return text_response(await application.broker.bundle(topic_of(request.variables)))
+    return text_response(await application.admin.brokers.bundle(topic_of(request.variables)))
 
 
 async def metrics(application: Application, request: Request) -> Response:
-    snapshot = await application.broker.metrics()
+    snapshot = await application.process.figures()
     pieces = render(snapshot, application.metrics)
     return Response(HTTPStatus.OK, content_type=exposition.CONTENT_TYPE, pieces=pieces)

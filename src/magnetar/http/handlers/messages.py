@@ -10,7 +10,7 @@ from magnetar.http.shapes.names import topic_of
 
 
 async def peek(application: Application, request: Request) -> Response:
-    position, entry = await application.broker.admin.messages.peek(
+    position, entry = await application.admin.messages.peek(
         topic_of(request.variables), request.variables["subscription"], _number(request, "messagePosition")
     )
     return _message(position, entry)
@@ -18,7 +18,7 @@ async def peek(application: Application, request: Request) -> Response:
 
 async def by_id(application: Application, request: Request) -> Response:
     wanted = _number(request, "ledgerId"), _number(request, "entryId")
-    return _message(*await application.broker.admin.messages.by_id(topic_of(request.variables), wanted))
+    return _message(*await application.admin.messages.by_id(topic_of(request.variables), wanted))
 
 
 async def examine(application: Application, request: Request) -> Response:
@@ -27,14 +27,14 @@ async def examine(application: Application, request: Request) -> Response:
         number = int(request.query.get("messagePosition", "1"))
     except ValueError:
         raise InvalidRequest("messagePosition: a whole number is wanted") from None
-    position, entry = await application.broker.admin.messages.examine(
+    position, entry = await application.admin.messages.examine(
         topic_of(request.variables), number, earliest=start == "earliest"
     )
     return _message(position, entry)
 
 
 async def stored(application: Application, request: Request) -> Response:
-    return json_response(await application.broker.admin.messages.stored(topic_of(request.variables)))
+    return json_response(await application.admin.messages.stored(topic_of(request.variables)))
 
 
 def _number(request: Request, name: str) -> int:

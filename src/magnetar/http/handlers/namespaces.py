@@ -14,27 +14,25 @@ from magnetar.http.shapes.policies import quota, quota_type
 
 async def list_namespaces(application: Application, request: Request) -> Response:
     try:
-        return json_response(list(await application.broker.namespaces(tenant_of(request.variables))))
+        return json_response(list(await application.admin.namespaces.of_tenant(tenant_of(request.variables))))
     except TenantNotFound as error:
         raise TenantNotFound("Tenant not found") from error
 
 
 async def list_legacy(application: Application, request: Request) -> Response:
     tenant, cluster = tenant_of(request.variables), request.variables["cluster"]
-    return json_response(
-        list(await application.broker.admin.namespaces.of_tenant_and_cluster(tenant, cluster))
-    )
+    return json_response(list(await application.admin.namespaces.of_tenant_and_cluster(tenant, cluster)))
 
 
 async def get_namespace(application: Application, request: Request) -> Response:
     namespace = namespace_of(request.variables)
-    return json_response(await application.broker.admin.namespaces.policies(namespace))
+    return json_response(await application.admin.namespaces.policies(namespace))
 
 
 async def create(application: Application, request: Request) -> Response:
     namespace = new_namespace_of(request.variables)
     given = body(_an_object, "policies", required=None)(request) or {}
-    await application.broker.admin.namespaces.create(namespace, given)
+    await application.admin.namespaces.create(namespace, given)
     return nothing()
 
 
@@ -46,12 +44,12 @@ def _an_object(name: str, value: Any) -> Any:
 
 async def delete(application: Application, request: Request) -> Response:
     namespace = namespace_of(request.variables)
-    await application.broker.admin.namespaces.delete(namespace, force=request.flag("force"))
+    await application.admin.namespaces.delete(namespace, force=request.flag("force"))
     return nothing()
 
 
 async def _field(application: Application, request: Request, field: str) -> Any:
-    return (await application.broker.admin.namespaces.policies(namespace_of(request.variables))).get(field)
+    return (await application.admin.namespaces.policies(namespace_of(request.variables))).get(field)
 
 
 async def bundles(application: Application, request: Request) -> Response:
@@ -60,7 +58,7 @@ async def bundles(application: Application, request: Request) -> Response:
 
 async def topics(application: Application, request: Request) -> Response:
     mode = choice("PERSISTENT", "NON_PERSISTENT", "ALL")("mode", request.query.get("mode", "PERSISTENT"))
-    names = await application.broker.topics(
+    names = await application.admin.namespaces.topics(
         namespace_of(request.variables), mode=mode, system=request.flag("includeSystemTopic")
     )
     return json_response(list(names))
@@ -74,7 +72,7 @@ async def quotas(application: Application, request: Request) -> Response:
 
 
 async def set_quota(application: Application, request: Request) -> Response:
-    await application.broker.admin.namespaces.set_policy(
+    await application.admin.namespaces.set_policy(
         namespace_of(request.variables),
         "backlog_quota_map",
         quota(request),
@@ -85,7 +83,7 @@ async def set_quota(application: Application, request: Request) -> Response:
 
 
 async def remove_quota(application: Application, request: Request) -> Response:
-    await application.broker.admin.namespaces.set_policy(
+    await application.admin.namespaces.set_policy(
         namespace_of(request.variables),
         "backlog_quota_map",
         None,
@@ -96,7 +94,7 @@ async def remove_quota(application: Application, request: Request) -> Response:
 
 
 async def remove_offload(application: Application, request: Request) -> Response:
-    await application.broker.admin.namespaces.set_policy(
+    await application.admin.namespaces.set_policy(
         namespace_of(request.variables), "offload_policies", None, per_cluster=False, key=None
     )
     return nothing()
@@ -123,7 +121,7 @@ async def set_allowed_clusters(application: Application, request: Request) -> Re
 
 async def _set_clusters(application: Application, request: Request, field: str) -> Response:
     clusters = string_list(request, "clusters")
-    await application.broker.admin.namespaces.set_clusters(namespace_of(request.variables), field, clusters)
+    await application.admin.namespaces.set_clusters(namespace_of(request.variables), field, clusters)
     return Response(200)
 
 
@@ -138,7 +136,7 @@ async def _change(
     application: Application, request: Request, field: str, changes: dict[str, Any], path: str = ""
 ) -> None:
     namespace = namespace_of(request.variables)
-    await application.broker.admin.namespaces.change_map(namespace, field, changes, path)
+    await application.admin.namespaces.change_map(namespace, field, changes, path)
 
 
 async def set_properties(application: Application, request: Request) -> Response:
@@ -222,13 +220,13 @@ async def revoke_subscription(application: Application, request: Request) -> Res
 
 async def unload(application: Application, request: Request) -> Response:
     bundle = request.variables.get("bundle")
-    await application.broker.admin.namespaces.unload(namespace_of(request.variables), bundle)
+    await application.admin.namespaces.unload(namespace_of(request.variables), bundle)
     return nothing()
 
 
 async def clear_backlog(application: Application, request: Request) -> Response:
     variables = request.variables
-    await application.broker.admin.namespaces.clear_backlog(
+    await application.admin.namespaces.clear_backlog(
         namespace_of(variables), variables.get("bundle"), variables.get("subscription")
     )
     return nothing()
@@ -236,7 +234,7 @@ async def clear_backlog(application: Application, request: Request) -> Response:
 
 async def unsubscribe(application: Application, request: Request) -> Response:
     variables = request.variables
-    await application.broker.admin.namespaces.unsubscribe(
+    await application.admin.namespaces.unsubscribe(
         namespace_of(variables), variables.get("bundle"), variables["subscription"]
     )
     return nothing()

@@ -19,19 +19,17 @@ async def make(application: Application, request: Request) -> Response:
     start = _position("start", given["start"]) if given.get("start") is not None else _FROM_THE_START
     end = _position("end", given["end"]) if given.get("end") is not None else None
     return json_response(
-        await application.broker.admin.read_plans.make(
-            topic_of(request.variables), start, end, _seconds(given)
-        )
+        await application.admin.read_plans.make(topic_of(request.variables), start, end, _seconds(given))
     )
 
 
 async def prolong(application: Application, request: Request) -> Response:
     seconds = _seconds(_body(request, "seconds"))
-    return json_response(application.broker.admin.read_plans.prolong(request.variables["plan"], seconds))
+    return json_response(application.admin.read_plans.prolong(request.variables["plan"], seconds))
 
 
 async def release(application: Application, request: Request) -> Response:
-    application.broker.admin.read_plans.release(request.variables["plan"])
+    application.admin.read_plans.release(request.variables["plan"])
     return nothing()
 
 

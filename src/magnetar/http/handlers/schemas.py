@@ -12,7 +12,7 @@ _ACCEPTED = 202
 
 
 async def get_schema(application: Application, request: Request) -> Response:
-    found = await application.broker.admin.schemas.get(topic_of(request.variables), None)
+    found = await application.admin.schemas.get(topic_of(request.variables), None)
     return json_response(found)
 
 
@@ -21,24 +21,22 @@ async def get_version(application: Application, request: Request) -> Response:
         version = int(request.variables["version"])
     except ValueError as error:
         raise InvalidRequest(f"version: a number is wanted, not {request.variables['version']!r}") from error
-    found = await application.broker.admin.schemas.get(topic_of(request.variables), version)
+    found = await application.admin.schemas.get(topic_of(request.variables), version)
     return json_response(found)
 
 
 async def get_all(application: Application, request: Request) -> Response:
-    found = await application.broker.admin.schemas.versions(topic_of(request.variables))
+    found = await application.admin.schemas.versions(topic_of(request.variables))
     return json_response({"getSchemaResponses": list(found)})
 
 
 async def metadata(application: Application, request: Request) -> Response:
-    found = await application.broker.admin.schemas.places(topic_of(request.variables))
+    found = await application.admin.schemas.places(topic_of(request.variables))
     return json_response(found) if found is not None else Response(200)
 
 
 async def delete(application: Application, request: Request) -> Response:
-    version = await application.broker.admin.schemas.delete(
-        topic_of(request.variables), force=request.flag("force")
-    )
+    version = await application.admin.schemas.delete(topic_of(request.variables), force=request.flag("force"))
     return json_response({"version": version})
 
 
@@ -58,17 +56,15 @@ def _payload(request: Request) -> tuple[str, str, dict[str, str]]:
 
 
 async def post(application: Application, request: Request) -> Response:
-    version = await application.broker.admin.schemas.post(topic_of(request.variables), *_payload(request))
+    version = await application.admin.schemas.post(topic_of(request.variables), *_payload(request))
     return json_response({"version": {"version": version}})
 
 
 async def compatibility(application: Application, request: Request) -> Response:
-    strategy = await application.broker.admin.schemas.check(topic_of(request.variables), *_payload(request))
+    strategy = await application.admin.schemas.check(topic_of(request.variables), *_payload(request))
     return json_response({"schemaCompatibilityStrategy": strategy, "compatibility": True}, _ACCEPTED)
 
 
 async def version_of(application: Application, request: Request) -> Response:
-    version = await application.broker.admin.schemas.version_of(
-        topic_of(request.variables), *_payload(request)
-    )
+    version = await application.admin.schemas.version_of(topic_of(request.variables), *_payload(request))
     return json_response({"version": version})

@@ -16,14 +16,12 @@ _LATEST = (2**63 - 1, 2**63 - 1)
 
 
 async def names(application: Application, request: Request) -> Response:
-    return json_response(
-        list(await application.broker.admin.subscriptions.names(topic_of(request.variables)))
-    )
+    return json_response(list(await application.admin.subscriptions.names(topic_of(request.variables))))
 
 
 async def create(application: Application, request: Request) -> Response:
     start, properties = _start(request)
-    await application.broker.admin.subscriptions.create(
+    await application.admin.subscriptions.create(
         topic_of(request.variables),
         request.variables["subscription"],
         start,
@@ -51,22 +49,22 @@ def _where(request: Request) -> tuple[str, str]:
 
 
 async def delete(application: Application, request: Request) -> Response:
-    await application.broker.admin.subscriptions.delete(*_where(request), force=request.flag("force"))
+    await application.admin.subscriptions.delete(*_where(request), force=request.flag("force"))
     return nothing()
 
 
 async def properties(application: Application, request: Request) -> Response:
-    return json_response(dict(await application.broker.admin.subscriptions.properties(*_where(request))))
+    return json_response(dict(await application.admin.subscriptions.properties(*_where(request))))
 
 
 async def set_properties(application: Application, request: Request) -> Response:
     value = body(text_map, "properties")(request)
-    await application.broker.admin.subscriptions.set_properties(*_where(request), value)
+    await application.admin.subscriptions.set_properties(*_where(request), value)
     return nothing()
 
 
 async def skip_all(application: Application, request: Request) -> Response:
-    await application.broker.admin.subscriptions.skip_all(*_where(request))
+    await application.admin.subscriptions.skip_all(*_where(request))
     return nothing()
 
 
@@ -74,7 +72,7 @@ async def skip(application: Application, request: Request) -> Response:
     count = _whole(request.variables["numMessages"])
     if count < 0:
         raise InvalidRequest(f"{count} messages cannot be skipped")
-    await application.broker.admin.subscriptions.skip(*_where(request), count)
+    await application.admin.subscriptions.skip(*_where(request), count)
     return nothing()
 
 
@@ -88,24 +86,22 @@ def _whole(value: str) -> int:
 
 async def reset_to_time(application: Application, request: Request) -> Response:
     time_ms = _whole(request.variables["timestamp"])
-    await application.broker.admin.subscriptions.reset_to_time(*_where(request), time_ms)
+    await application.admin.subscriptions.reset_to_time(*_where(request), time_ms)
     return nothing()
 
 
 async def reset_to(application: Application, request: Request) -> Response:
     value: Any = request.json()
     behind = isinstance(value, dict) and value.get("excluded") is True
-    await application.broker.admin.subscriptions.reset_to(
-        *_where(request), message_position(value), behind=behind
-    )
+    await application.admin.subscriptions.reset_to(*_where(request), message_position(value), behind=behind)
     return nothing()
 
 
 async def replicated(application: Application, request: Request) -> Response:
-    return json_response(dict(await application.broker.admin.subscriptions.replicated(*_where(request))))
+    return json_response(dict(await application.admin.subscriptions.replicated(*_where(request))))
 
 
 async def set_replicated(application: Application, request: Request) -> Response:
     wanted = body(truth, "replicated")(request)
-    await application.broker.admin.subscriptions.set_replicated(*_where(request), wanted)
+    await application.admin.subscriptions.set_replicated(*_where(request), wanted)
     return nothing()

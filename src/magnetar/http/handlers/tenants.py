@@ -59,29 +59,29 @@ def _cluster_data(request: Request) -> Any:
 
 async def create_cluster(application: Application, request: Request) -> Response:
     name = new_cluster_of(request.variables)
-    await application.broker.admin.clusters.create(name, _cluster_data(request))
+    await application.admin.clusters.create(name, _cluster_data(request))
     return Response(200)
 
 
 async def update_cluster(application: Application, request: Request) -> Response:
     name = cluster_of(request.variables)
-    await application.broker.admin.clusters.update(name, _cluster_data(request))
+    await application.admin.clusters.update(name, _cluster_data(request))
     return Response(200)
 
 
 async def delete_cluster(application: Application, request: Request) -> Response:
-    await application.broker.admin.clusters.delete(cluster_of(request.variables))
+    await application.admin.clusters.delete(cluster_of(request.variables))
     return nothing()
 
 
 async def peers(application: Application, request: Request) -> Response:
-    found = await application.broker.admin.clusters.peers(cluster_of(request.variables))
+    found = await application.admin.clusters.peers(cluster_of(request.variables))
     return json_response(list(found)) if found is not None else Response(200)
 
 
 async def set_peers(application: Application, request: Request) -> Response:
     names = string_list(request, "peerClusterNames")
-    await application.broker.admin.clusters.set_peers(cluster_of(request.variables), names)
+    await application.admin.clusters.set_peers(cluster_of(request.variables), names)
     return nothing()
 
 
@@ -94,15 +94,15 @@ def _info(request: Request) -> Any:
 
 async def create_tenant(application: Application, request: Request) -> Response:
     name = new_tenant_of(request.variables)
-    await application.broker.admin.tenants.create(name, _info(request))
+    await application.admin.tenants.create(name, _info(request))
     return nothing()
 
 
 async def update_tenant(application: Application, request: Request) -> Response:
-    await application.broker.admin.tenants.update(tenant_of(request.variables), _info(request))
+    await application.admin.tenants.update(tenant_of(request.variables), _info(request))
     return nothing()
 
 
 async def delete_tenant(application: Application, request: Request) -> Response:
-    await application.broker.admin.tenants.delete(tenant_of(request.variables), force=request.flag("force"))
+    await application.admin.tenants.delete(tenant_of(request.variables), force=request.flag("force"))
     return nothing()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.broker.stats.assembled import Wanted
 from magnetar.errors import BrokerError, InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application, Handler
-from magnetar.http.services import StatsOptions
 from magnetar.http.shapes.fields import ACTIONS, body, choices, message_position, text_map, whole
 from magnetar.http.shapes.names import namespace_of, partition_of, partitioned_topic_of, topic_of
+from magnetar.naming.topic_name import Domain
 
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 
@@ -26,7 +27,7 @@ def refused(error: type[BrokerError], reason: str) -> Handler:
 
 async def list_topics(application: Application, request: Request) -> Response:
     non_persistent = request.variables.get("domain") == "non-persistent"
-    names = await application.broker.topics(
+    names = await application.admin.namespaces.topics(
         namespace_of(request.variables),
         mode="NON_PERSISTENT" if non_persistent else "PERSISTENT",
         system=request.flag("includeSystemTopic"),
@@ -35,26 +36,28 @@ async def list_topics(application: Application, request: Request) -> Response:
 
 
 async def list_partitioned_topics(application: Application, request: Request) -> Response:
-    names = await application.broker.partitioned_topics(
-        namespace_of(request.variables), persistent_ones=request.variables.get("domain") != "non-persistent"
+    names = await application.admin.namespaces.partitioned_topics(
+        namespace_of(request.variables),
+        Domain(request.variables["domain"]),
+        system=request.flag("includeSystemTopic"),
     )
     return json_response(list(names))
 
 
 async def create_topic(application: Application, request: Request) -> Response:
     properties = body(text_map, "properties", required=None)(request) or {}
-    await application.broker.create_topic(topic_of(request.variables), properties)
+    await application.admin.topics.create(topic_of(request.variables), properties)
     return nothing()
 
 
 async def delete_topic(application: Application, request: Request) -> Response:
-    await application.broker.admin.topics.delete(topic_of(request.variables), force=request.flag("force"))
+    await application.admin.topics.delete(topic_of(request.variables), force=request.flag("force"))
     return nothing()
 
 
 async def get_partitions(application: Application, request: Request) -> Response:
     create = request.flag("checkAllowAutoCreation")
-    count = await application.broker.partitions(topic_of(request.variables), create=create)
+    count = await application.admin.partitions.count(topic_of(request.variables), create=create)
     return json_response({"partitions": count, "deleted": False})
 
 
@@ -70,40 +73,46 @@ async def create_partitioned_topic(application: Application, request: Request) -
         value = value.get("partitions", 0)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidRequest("The number of partitions must be a whole number")
-    await application.broker.admin.partitions.create(topic, value, properties)
+    await application.admin.partitions.create(topic, value, properties)
     return nothing()
 
 
 async def delete_partitioned_topic(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    await application.broker.admin.partitions.delete(topic, force=request.flag("force"))
+    await application.admin.partitions.delete(topic, force=request.flag("force"))
     return nothing()
 
 
 async def topic_stats(application: Application, request: Request) -> Response:
-    options = StatsOptions(
-        precise_backlog=request.flag("getPreciseBacklog"),
-        subscription_backlog_size=request.flag("subscriptionBacklogSize", True),
-        earliest_time_in_backlog=request.flag("getEarliestTimeInBacklog"),
-        exclude_publishers=request.flag("excludePublishers"),
-        exclude_consumers=request.flag("excludeConsumers"),
+    topic = topic_of(request.variables)
+    return json_response(await application.admin.topics.stats(topic, _wanted(request)))
+
+
+def _wanted(request: Request) -> Wanted:
+    """``getPreciseBacklog`` is left aside: every backlog is precise."""
+    return Wanted(
+        backlog_size=request.flag("subscriptionBacklogSize", True),
+        earliest_time=request.flag("getEarliestTimeInBacklog"),
+        publishers=not request.flag("excludePublishers"),
+        consumers=not request.flag("excludeConsumers"),
     )
-    return json_response(await application.broker.topic_stats(topic_of(request.variables), options))
 
 
 async def internal_stats(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    return json_response(await application.broker.internal_stats(topic, metadata=request.flag("metadata")))
+    return json_response(
+        await application.admin.topics.internal_stats(topic, metadata=request.flag("metadata"))
+    )
 
 
 async def unload(application: Application, request: Request) -> Response:
-    await application.broker.unload(topic_of(request.variables))
+    await application.admin.topics.unload(topic_of(request.variables))
     return nothing()
 
 
 async def terminate(application: Application, request: Request) -> Response:
-    last = await application.broker.terminate(topic_of(request.variables))
-    return json_response(_message_id((last.ledger_id, last.entry_id), last.partition_index))
+    topic = topic_of(request.variables)
+    return json_response(_message_id(await application.admin.topics.terminate(topic), partition_of(topic)))
 
 
 def _message_id(position: tuple[int, int], partition: int = -1) -> dict[str, int]:
@@ -117,47 +126,40 @@ def _message_id(position: tuple[int, int], partition: int = -1) -> dict[str, int
 
 
 async def terminate_partitions(application: Application, request: Request) -> Response:
-    ends = await application.broker.admin.partitions.terminate(topic_of(request.variables))
+    ends = await application.admin.partitions.terminate(topic_of(request.variables))
     return json_response({str(index): _message_id(end) for index, end in ends.items()})
 
 
 async def update_partitions(application: Application, request: Request) -> Response:
     count = body(whole(), "partitions")(request)
-    await application.broker.admin.partitions.update(
-        topic_of(request.variables), count, force=request.flag("force")
-    )
+    await application.admin.partitions.update(topic_of(request.variables), count, force=request.flag("force"))
     return nothing()
 
 
 async def create_missing_partitions(application: Application, request: Request) -> Response:
-    await application.broker.admin.partitions.create_missing(topic_of(request.variables))
+    await application.admin.partitions.create_missing(topic_of(request.variables))
     return nothing()
 
 
 async def partitioned_stats(application: Application, request: Request) -> Response:
-    stats = await application.broker.admin.topics.partitioned_stats(
-        topic_of(request.variables),
-        per_partition=request.flag("perPartition", True),
-        backlog_size=request.flag("subscriptionBacklogSize", True),
-        earliest_time=request.flag("getEarliestTimeInBacklog"),
-        publishers=not request.flag("excludePublishers"),
-        consumers=not request.flag("excludeConsumers"),
+    stats = await application.admin.topics.partitioned_stats(
+        topic_of(request.variables), _wanted(request), per_partition=request.flag("perPartition", True)
     )
     return json_response(stats)
 
 
 async def partitioned_internal_stats(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    return json_response(await application.broker.admin.topics.partitioned_internal_stats(topic))
+    return json_response(await application.admin.topics.partitioned_internal_stats(topic))
 
 
 async def properties(application: Application, request: Request) -> Response:
-    return json_response(dict(await application.broker.admin.topics.properties(topic_of(request.variables))))
+    return json_response(dict(await application.admin.topics.properties(topic_of(request.variables))))
 
 
 async def set_properties(application: Application, request: Request) -> Response:
     changes = body(text_map, "properties")(request)
-    await application.broker.admin.topics.set_properties(topic_of(request.variables), changes)
+    await application.admin.topics.set_properties(topic_of(request.variables), changes)
     return nothing()
 
 
@@ -165,25 +167,25 @@ async def remove_property(application: Application, request: Request) -> Respons
     key = request.query.get("key")
     if key is None:
         raise InvalidRequest("key says which property is to be removed")
-    await application.broker.admin.topics.set_properties(topic_of(request.variables), {key: None})
+    await application.admin.topics.set_properties(topic_of(request.variables), {key: None})
     return nothing()
 
 
 async def permissions(application: Application, request: Request) -> Response:
-    found = await application.broker.admin.topics.permissions(topic_of(request.variables))
+    found = await application.admin.topics.permissions(topic_of(request.variables))
     return json_response({role: list(actions) for role, actions in found.items()})
 
 
 async def grant(application: Application, request: Request) -> Response:
     actions = body(choices(*ACTIONS), "actions")(request)
-    await application.broker.admin.topics.set_permissions(
+    await application.admin.topics.set_permissions(
         topic_of(request.variables), request.variables["role"], actions
     )
     return nothing()
 
 
 async def revoke(application: Application, request: Request) -> Response:
-    await application.broker.admin.topics.set_permissions(
+    await application.admin.topics.set_permissions(
         topic_of(request.variables), request.variables["role"], None
     )
     return nothing()
@@ -191,7 +193,7 @@ async def revoke(application: Application, request: Request) -> Response:
 
 async def last_message_id(application: Application, request: Request) -> Response:
     topic = topic_of(request.variables)
-    position, batch_size = await application.broker.admin.topics.last_message(topic)
+    position, batch_size = await application.admin.topics.last_message(topic)
     last = _message_id(position, partition_of(topic))
     if batch_size:
         last.update(batchIndex=batch_size - 1, outstandingAcksInSameBatch=0, originalBatchSize=0)
@@ -205,17 +207,15 @@ async def message_id_at(application: Application, request: Request) -> Response:
     except ValueError:
         raise NotFound(f"{request.variables['timestamp']!r} is not a number") from None
     return json_response(
-        _message_id(await application.broker.admin.topics.position_at(topic, time_ms), partition_of(topic))
+        _message_id(await application.admin.topics.position_at(topic, time_ms), partition_of(topic))
     )
 
 
 async def backlog_size(application: Application, request: Request) -> Response:
     position = message_position(request.json())
-    return json_response(
-        await application.broker.admin.topics.backlog_size(topic_of(request.variables), position)
-    )
+    return json_response(await application.admin.topics.backlog_size(topic_of(request.variables), position))
 
 
 async def trim(application: Application, request: Request) -> Response:
-    await application.broker.admin.topics.trim(topic_of(request.variables))
+    await application.admin.topics.trim(topic_of(request.variables))
     return Response(200)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from magnetar.broker.stats.figures import QuotaMetrics, TopicMetrics
 from magnetar.http.metrics import exposition
 from magnetar.http.metrics.exposition import family
-from magnetar.http.services import QuotaMetrics, TopicMetrics
 
 _EVICTIONS = "storage_backlog_quota_exceeded_evictions_total"
 _CHECKS = "pulsar_storage_backlog_quota_check_duration_seconds"

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
-from magnetar.http.metrics import exposition, quotas
-from magnetar.http.metrics.exposition import Number, family, labels_text
-from magnetar.http.metrics.totals import broker_totals, namespace_totals
-from magnetar.http.services import (
+from magnetar.broker.stats.figures import (
     ConsumerMetrics,
     Histogram,
     ManagedLedgerMetrics,
@@ -24,6 +21,9 @@ from magnetar.http.services import (
     SubscriptionMetrics,
     TopicMetrics,
 )
+from magnetar.http.metrics import exposition, quotas
+from magnetar.http.metrics.exposition import Number, family, labels_text
+from magnetar.http.metrics.totals import broker_totals, namespace_totals
 
 T = TypeVar("T")
 

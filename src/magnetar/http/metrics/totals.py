@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from magnetar.broker.stats.figures import Histogram, TopicMetrics
 from magnetar.http.metrics.exposition import Number
-from magnetar.http.services import Histogram, TopicMetrics
 
 _SUMMED = (
     "producer_count",

@@ -8,15 +8,7 @@ from typing import Any
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.flow.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
-from magnetar.broker.subscriptions.base import BaseSubscription
-from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
-from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.base import BaseTopic
-from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
-from magnetar.http.services import (
+from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
     ConsumerMetrics,
@@ -30,6 +22,14 @@ from magnetar.http.services import (
     TimingMetrics,
     TopicMetrics,
 )
+from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
 from magnetar.io.slices import each
 
 _QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -97,7 +97,7 @@ def _subscription(subscription: Subscription) -> SubscriptionMetrics:
     )
 
 
-def _passing_subscription(subscription: NonPersistentSubscription) -> SubscriptionMetrics:
+def _non_persistent_subscription(subscription: NonPersistentSubscription) -> SubscriptionMetrics:
     consumers = _consumers(subscription)
     return SubscriptionMetrics(
         name=subscription.name,
@@ -134,8 +134,8 @@ def _traffic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) ->
     )
 
 
-def _passing_topic(topic: NonPersistentTopic) -> TopicMetrics:
-    return _traffic(topic, [_passing_subscription(s) for s in topic.subscriptions.values()])
+def _non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
+    return _traffic(topic, [_non_persistent_subscription(s) for s in topic.subscriptions.values()])
 
 
 def _topic(topic: Topic, known: Evictions) -> TopicMetrics:
@@ -223,7 +223,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
 
     def take(topic: AnyTopic) -> None:
         if isinstance(topic, NonPersistentTopic):
-            topics.append(_passing_topic(topic))
+            topics.append(_non_persistent_topic(topic))
         else:
             topics.append(_topic(topic, broker.quotas.of(topic)))
             _add_managed_ledger(topic, ledgers)

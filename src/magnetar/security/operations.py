@@ -1,0 +1,159 @@
+"""What may be asked of a broker, by the names under which it is allowed; Pulsar's where it has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+
+
+class Resource(Enum):
+    """What something is asked of."""
+
+    NONE = auto()
+    """No single thing: lists of all clusters or tenants."""
+    BROKER = auto()
+    CLUSTER = auto()
+    TENANT = auto()
+    NAMESPACE = auto()
+    TOPIC = auto()
+    SUBSCRIPTION = auto()
+    READ_PLAN = auto()
+
+
+class ClusterOperation(StrEnum):
+    LIST_CLUSTERS = auto()
+    GET_CLUSTER = auto()
+    CREATE_CLUSTER = auto()
+    UPDATE_CLUSTER = auto()
+    DELETE_CLUSTER = auto()
+    GET_PEERS = auto()
+    UPDATE_PEERS = auto()
+
+
+class BrokerOperation(StrEnum):
+    LIST_BROKERS = auto()
+    GET_LEADER = auto()
+    HEALTH_CHECK = auto()
+    READY_CHECK = auto()
+    GET_VERSION = auto()
+    GET_CONFIGURATION = auto()
+    GET_METRICS = auto()
+    GET_STORAGE = auto()
+    CHECK_BACKLOG_QUOTAS = auto()
+
+
+class TenantOperation(StrEnum):
+    LIST_TENANTS = auto()
+    GET_TENANT = auto()
+    CREATE_TENANT = auto()
+    UPDATE_TENANT = auto()
+    DELETE_TENANT = auto()
+    LIST_NAMESPACES = auto()
+
+
+class NamespaceOperation(StrEnum):
+    CREATE_NAMESPACE = auto()
+    DELETE_NAMESPACE = auto()
+    GET_TOPICS = auto()
+    GET_BUNDLE = auto()
+    UNLOAD = auto()
+    CLEAR_BACKLOG = auto()
+    UNSUBSCRIBE = auto()
+    GET_PERMISSION = auto()
+    GRANT_PERMISSION = auto()
+    REVOKE_PERMISSION = auto()
+    GET_METADATA = auto()
+    UPDATE_METADATA = auto()
+    DELETE_METADATA = auto()
+
+
+class TopicOperation(StrEnum):
+    LOOKUP = auto()
+    GET_BUNDLE_RANGE = auto()
+    PRODUCE = auto()
+    CONSUME = auto()
+    CREATE_TOPIC = auto()
+    DELETE_TOPIC = auto()
+    GET_METADATA = auto()
+    UPDATE_METADATA = auto()
+    DELETE_METADATA = auto()
+    GET_STATS = auto()
+    UNLOAD = auto()
+    TERMINATE = auto()
+    TRIM_TOPIC = auto()
+    TRUNCATE = auto()
+    GET_PERMISSION = auto()
+    GRANT_PERMISSION = auto()
+    REVOKE_PERMISSION = auto()
+    GET_BACKLOG_SIZE = auto()
+    PEEK_MESSAGES = auto()
+    EXPIRE_MESSAGES = auto()
+    GET_SUBSCRIPTIONS = auto()
+    SUBSCRIBE = auto()
+    UNSUBSCRIBE = auto()
+    SKIP = auto()
+    RESET_CURSOR = auto()
+    GET_REPLICATED_SUBSCRIPTION_STATUS = auto()
+    SET_REPLICATED_SUBSCRIPTION_STATUS = auto()
+    GET_SCHEMA = auto()
+    CREATE_SCHEMA = auto()
+    DELETE_SCHEMA = auto()
+    READ_FILES = auto()
+    """Magnetar's own: read plans."""
+
+
+class PolicyName(StrEnum):
+    ALL = auto()
+    ALLOWED_CLUSTERS = auto()
+    ANTI_AFFINITY = auto()
+    AUTO_SUBSCRIPTION_CREATION = auto()
+    AUTO_TOPIC_CREATION = auto()
+    BACKLOG = auto()
+    COMPACTION = auto()
+    DEDUPLICATION = auto()
+    DEDUPLICATION_SNAPSHOT = auto()
+    DELAYED_DELIVERY = auto()
+    DISPATCHER_PAUSE_ON_ACK_STATE_PERSISTENT = auto()
+    ENCRYPTION = auto()
+    ENTRY_FILTERS = auto()
+    INACTIVE_TOPIC = auto()
+    MAX_CONSUMERS = auto()
+    MAX_MESSAGE_SIZE = auto()
+    MAX_PRODUCERS = auto()
+    MAX_SUBSCRIPTIONS = auto()
+    MAX_TOPICS = auto()
+    MAX_UNACKED = auto()
+    OFFLOAD = auto()
+    PERSISTENCE = auto()
+    RATE = auto()
+    REPLICATION = auto()
+    REPLICATION_RATE = auto()
+    RESOURCEGROUP = auto()
+    RETENTION = auto()
+    SCHEMA_COMPATIBILITY_STRATEGY = auto()
+    SHADOW_TOPIC = auto()
+    SUBSCRIPTION_AUTH_MODE = auto()
+    SUBSCRIPTION_EXPIRATION_TIME = auto()
+    SUBSCRIPTION_TYPES = auto()
+    TTL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOperation:
+    """Reading or writing a policy of a namespace or topic."""
+
+    policy: PolicyName
+    write: bool
+
+    def __str__(self) -> str:
+        return f"{'write' if self.write else 'read'} policy {self.policy}"
+
+
+Operation = (
+    ClusterOperation
+    | BrokerOperation
+    | TenantOperation
+    | NamespaceOperation
+    | TopicOperation
+    | PolicyOperation
+)

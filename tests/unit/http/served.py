@@ -1,0 +1,86 @@
+"""A broker on a simulated world, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from world import World
+
+from magnetar.broker.admin.all import Admin
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.broker.stats.snapshot import take_snapshot
+from magnetar.broker.topics.persistent import Topic, TopicSettings
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.metrics.rendering import MetricsOptions
+from magnetar.http.routing import Application, Process
+from magnetar.http.server import HttpServer
+from magnetar.io.wheel import TimerWheel
+from magnetar.naming.topic_name import TopicName
+
+TOPIC = "persistent://public/default/t"
+LEGACY = "persistent://sample/standalone/ns1/t"
+URLS = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
+
+
+class Served:
+    """Has one topic, :data:`TOPIC`, and its legacy sister."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        io = self.world.simulation.io
+        self.world.run(bootstrap(self.world.metadata, "standalone", *URLS, 4))
+        topic = TopicSettings(DispatchSettings())
+        known = BrokerSettings(
+            "standalone",
+            URLS[1],
+            URLS[0],
+            topic,
+            broker_id="127.0.0.1:8080",
+            metadata_url="sqlite:metadata",
+            runtime={"clusterName": "standalone"},
+        )
+        wheel = TimerWheel(io.loop)
+        self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
+        self.ready = True
+        self.health_error: Exception | None = None
+        process = Process(lambda: self.ready, self._check, known.runtime, self._storage, self._figures)
+        self.http = HttpServer(io)
+        self.http.serve(Application(Admin(self.broker), process, MetricsOptions("0"), "1.2.3", "standalone"))
+        for name in (TOPIC, LEGACY):
+            self.topic(name)
+
+    async def _check(self) -> None:
+        if self.health_error is not None:
+            raise self.health_error
+
+    async def _storage(self, namespace: str | None) -> dict[str, Any]:
+        return {"namespace": namespace}
+
+    async def _figures(self) -> MetricsSnapshot:
+        return await take_snapshot(self.broker)
+
+    def topic(self, name: str) -> Topic:
+        return self.world.run(self.broker.topic(TopicName.parse(name), create=True))
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: str = "",
+        query: dict[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Response:
+        headers = {"content-type": content_type}
+        return self.world.run(self.http.answer(Request(method, path, query or {}, headers, body.encode())))
+
+    def get(self, path: str) -> Any:
+        return answer(self.ask("GET", path))
+
+
+def answer(response: Response) -> Any:
+    return json.loads(response.body) if response.body else None

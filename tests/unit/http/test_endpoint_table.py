@@ -1,0 +1,218 @@
+"""The table of endpoints says what is true: each row is asked of a broker, and compared with what it says."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from served import Served
+
+from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.engine.message import Request
+from magnetar.http.routing import Endpoint, Found, Router, resource_of
+from magnetar.security import operations
+from magnetar.security.operations import Resource
+from magnetar.security.principal import Principal
+
+NAMES = {
+    "cluster": "standalone",
+    "tenant": "public",
+    "namespace": "default",
+    "topic": "t",
+    "domain": "persistent",
+    "subscription": "s",
+    "bundle": "0x00000000_0x40000000",
+    "role": "r",
+    "key": "k",
+    "value": "v",
+    "version": "0",
+    "plan": "p",
+    "timestamp": "1",
+    "numMessages": "1",
+    "messagePosition": "1",
+    "ledgerId": "1",
+    "entryId": "0",
+    "expireTimeInSeconds": "1",
+}
+BODIES: Mapping[str, Any] = {
+    "": None,
+    "AutoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": True},
+    "AutoTopicCreationOverride": {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
+    "BacklogQuota": {"limit": 1, "policy": "producer_exception"},
+    "BookieAffinityGroupData": {},
+    "ClusterData": {"serviceUrl": "http://127.0.0.1:8080"},
+    "DelayedDeliveryPolicies": {"tickTime": 1, "active": True},
+    "DispatchRate": {"dispatchThrottlingRateInMsg": 1, "ratePeriodInSecond": 1},
+    "EntryFilters": {"entryFilterNames": "f"},
+    "InactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 1,
+        "deleteWhileInactive": True,
+    },
+    "MessageId": {"ledgerId": 1, "entryId": 0},
+    "OffloadPolicies": {},
+    "PartitionedTopicMetadata": 1,
+    "PersistencePolicies": {
+        "bookkeeperEnsemble": 1,
+        "bookkeeperWriteQuorum": 1,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 0,
+    },
+    "Policies": {},
+    "PostSchemaPayload": {"type": "STRING", "schema": "", "properties": {}},
+    "PublishRate": {"publishThrottlingRateInMsg": 1000},
+    "ReadPlanRequest": {},
+    "ResetCursorData": {"ledgerId": 1, "entryId": 0},
+    "RetentionPolicies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1},
+    "SchemaAutoUpdateCompatibilityStrategy": "Full",
+    "SchemaCompatibilityStrategy": "FULL",
+    "SubscribeRate": {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 1},
+    "SubscriptionAuthMode": "None",
+    "TenantInfo": {"adminRoles": [], "allowedClusters": ["standalone"]},
+    "array<AuthAction>": ["produce"],
+    "array<SubscriptionType>": ["Shared"],
+    "array<string>": ["standalone"],
+    "bool": True,
+    "int": 1,
+    "long": 1,
+    "map<string,string>": {"k": "v"},
+    "string": "x",
+}
+"""Something that fits each kind of body."""
+
+
+_LEFT_ASIDE = {"getPreciseBacklog", "authoritative"}
+"""Parameters that change nothing: every backlog is precise, and no other broker is asked."""
+
+
+class Query(dict[str, str]):
+    """Remembers which parameters somebody looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_at: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looked_at.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> str:
+        self.looked_at.add(key)
+        return super().__getitem__(key)
+
+
+def path_of(pattern: str) -> str:
+    return "/".join(NAMES[piece[1:-1]] if piece.startswith("{") else piece for piece in pattern.split("/"))
+
+
+def ids(row: Endpoint) -> str:
+    return f"{row.method} {row.path}"
+
+
+def request_of(row: Endpoint, query: Query) -> Request:
+    body = json.dumps(BODIES[row.body]) if row.body else ""
+    headers = {"content-type": "application/json"}
+    return Request(row.method, path_of(row.path), query, headers, body.encode())
+
+
+@pytest.fixture(scope="module")
+def world() -> Served:
+    return Served()
+
+
+def test_every_row_says_what_it_is() -> None:
+    kinds = {
+        operations.ClusterOperation: {Resource.NONE, Resource.CLUSTER},
+        operations.BrokerOperation: {Resource.BROKER, Resource.CLUSTER},
+        operations.TenantOperation: {Resource.NONE, Resource.TENANT},
+        operations.NamespaceOperation: {Resource.NAMESPACE},
+        operations.TopicOperation: {Resource.TOPIC, Resource.SUBSCRIPTION, Resource.READ_PLAN},
+        operations.PolicyOperation: {Resource.NAMESPACE, Resource.TOPIC, Resource.SUBSCRIPTION},
+    }
+    for row in ENDPOINTS:
+        if row.path.startswith("/admin/namespaces/"):
+            # Legacy namespaces of one cluster: the path of version 2 has no such list.
+            assert row.operation is operations.TenantOperation.LIST_NAMESPACES
+            continue
+        assert row.resource in kinds[type(row.operation)], ids(row)
+        assert row.description
+        assert inspect.iscoroutinefunction(row.handler)
+        assert row.body in BODIES
+
+
+def test_resources_are_what_paths_name() -> None:
+    assert resource_of("/admin/v2/clusters") is Resource.NONE
+    assert resource_of("/admin/v2/brokers/health") is Resource.BROKER
+    assert resource_of("/admin/v2/tenants/{tenant}") is Resource.TENANT
+    namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
+    assert resource_of(f"{namespace}/unsubscribe/{{subscription}}") is Resource.NAMESPACE
+    topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+    assert resource_of(topic) is Resource.TOPIC
+    assert resource_of(f"{topic}/subscription/{{subscription}}") is Resource.SUBSCRIPTION
+
+
+def test_no_two_rows_clash() -> None:
+    router = Router(ENDPOINTS)
+    with pytest.raises(ValueError, match="two endpoints for GET /metrics"):
+        Router([*ENDPOINTS, next(row for row in ENDPOINTS if row.path == "/metrics")])
+    for row in ENDPOINTS:
+        for pattern in (row.path, *row.aliases):
+            found = router.find(row.method, path_of(pattern))
+            assert isinstance(found, Found), pattern
+            assert found.endpoint is row, pattern
+
+
+@pytest.mark.parametrize("row", ENDPOINTS, ids=ids)
+def test_a_row_answers_as_it_says_and_looks_at_what_it_names(world: Served, row: Endpoint) -> None:
+    _stand(world, row)
+    query = Query()
+    response = world.world.run(world.http.answer(request_of(row, query)))
+    assert response.status in row.answers, response.body
+    assert response.status != 500, response.body
+    if response.status < 300:
+        assert query.looked_at | _LEFT_ASIDE == _LEFT_ASIDE | {parameter.name for parameter in row.parameters}
+
+
+def _stand(world: Served, row: Endpoint) -> None:
+    """Whatever an earlier row took away is there again."""
+    if row.resource in (Resource.TOPIC, Resource.SUBSCRIPTION):
+        base = path_of(
+            row.path.partition("/{topic}")[0].replace("/admin/v2/magnetar/read-plans", "/admin/v2")
+        )
+        if base.startswith("/admin/v2/persistent/"):
+            world.ask("PUT", f"{base}/t")
+            world.ask("PUT", f"{base}/t/subscription/s")
+
+
+def test_who_asks_is_logged_with_what_was_changed(world: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    who = Principal("admin", "token")
+    path = "/admin/v2/namespaces/public/default/messageTTL"
+    for method, body in (("GET", b""), ("POST", b"60"), ("POST", b"-1")):
+        world.world.run(world.http.answer(Request(method, path, body=body, principal=who)))
+    lines = [record for record in caplog.records if record.getMessage() == "changed by an operator"]
+    assert len(lines) == 1
+    told = vars(lines[0])
+    assert (told["role"], told["operation"]) == ("admin", "write policy ttl")
+    assert (told["tenant"], told["namespace"]) == ("public", "default")
+
+
+def test_who_may_not_is_refused_before_anything_happens(
+    world: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refuse(who: Principal, operation: object, resource: object, names: Mapping[str, str]) -> str:
+        asked.append((who.role, str(operation), resource, dict(names)))
+        return "not you"
+
+    monkeypatch.setattr("magnetar.http.server.refusal_of", refuse)
+    request = Request("DELETE", "/admin/v2/persistent/public/default/t", principal=Principal("r", "token"))
+    response = world.world.run(world.http.answer(request))
+    assert (response.status, json.loads(response.body)) == (403, {"reason": "not you"})
+    names = {"domain": "persistent", "tenant": "public", "namespace": "default", "topic": "t"}
+    assert asked == [("r", "delete_topic", Resource.TOPIC, names)]
