@@ -59,6 +59,7 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
+from magnetar.security.principal import ANONYMOUS, Principal
 
 log = logging.getLogger(__name__)
 
@@ -250,8 +251,11 @@ class BrokerService:
         finally:
             self.lookups_pending -= 1
 
-    async def check_lookup(self, name: TopicName) -> None:
-        """:raises NamespaceNotFound: no such namespace
+    async def check_lookup(self, name: TopicName, principal: Principal = ANONYMOUS) -> None:
+        """Whether a topic is to be found here.
+
+        :param principal: who asks
+        :raises NamespaceNotFound: no such namespace
 
         :raises NotAllowed: topics of that kind are not served here
         :raises TooManyRequests: too many lookups are in progress
@@ -269,12 +273,18 @@ class BrokerService:
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
 
     async def topic_names(
-        self, namespace: str, *, mode: str = "PERSISTENT", system: bool = False
+        self,
+        namespace: str,
+        *,
+        mode: str = "PERSISTENT",
+        system: bool = False,
+        principal: Principal = ANONYMOUS,
     ) -> Sequence[str]:
         """Full names of the namespace's topics, sorted; the list is shared by all who ask for it.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
         :param system: the system's own ones too
+        :param principal: who asks
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)
@@ -298,9 +308,10 @@ class BrokerService:
 
     # Topics
 
-    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
+    async def topic(self, name: TopicName, *, create: bool, principal: Principal = ANONYMOUS) -> AnyTopic:
         """The topic, loaded if need be; made if missing, wanted, and allowed.
 
+        :param principal: who asks; others who want it at the same time share the load, not the permission
         :raises TopicNotFound: it is missing
         :raises ServiceNotReady: it is just being closed, or the broker is stopping
         """

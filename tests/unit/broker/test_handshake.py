@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from peers import TOPIC, Brokers, Peer, frame, send_frame
+import pytest
+from peers import TOPIC, Brokers, Peer, frame, send_frame, subscribe_frame
 
 from magnetar.broker.connections.session import SessionState
 from magnetar.errors import AuthenticationFailure, ServerErrorCode
@@ -162,3 +163,65 @@ def test_everybody_is_anonymous_where_nobody_is_asked() -> None:
     brokers = Brokers()
     assert isinstance(brokers.broker.authenticator, NobodyIsAsked)
     assert Peer(brokers).connection.session.principal is ANONYMOUS
+
+
+class Knows:
+    """Takes the word of a client for its name."""
+
+    async def authenticate(
+        self, method: str, data: bytes, peer: str, tls: PeerCertificate | None
+    ) -> Principal:
+        return Principal("alice", "word")
+
+
+def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(Knows())
+    asked: dict[str, set[str]] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        """Notes for whom a method is called: a principal among what it is given."""
+        method = getattr(owner, name)
+
+        def watched(*given: Any, **named: Any) -> Any:
+            roles = {one.role for one in (*given, *named.values()) if isinstance(one, Principal)}
+            asked.setdefault(name, set()).update(roles or {"nobody"})
+            return method(*given, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    broker = brokers.broker
+    for name in ("topic", "check_lookup", "topic_names"):
+        watch(broker, name)
+    watch(broker.creation, "partitions_or_create")
+    watch(broker.creation, "existing_partitions")
+    watch(broker.topic_lists, "watch")
+    peer = brokers.publisher()
+    topic = broker.topics[TOPIC]
+    watch(topic, "subscribe")
+    peer.connection.data_received(subscribe_frame(2, "s", 0))
+    for create in (True, False):
+        peer.send(
+            BaseCommand.PARTITIONED_METADATA,
+            "partitionMetadata",
+            topic=TOPIC,
+            request_id=3,
+            metadata_auto_creation_enabled=create,
+        )
+    peer.send(BaseCommand.LOOKUP, "lookupTopic", topic=TOPIC, request_id=4)
+    space = "public/default"
+    peer.send(BaseCommand.GET_TOPICS_OF_NAMESPACE, "getTopicsOfNamespace", namespace=space, request_id=5)
+    peer.send(
+        BaseCommand.WATCH_TOPIC_LIST,
+        "watchTopicList",
+        namespace=space,
+        topics_pattern=f"persistent://{space}/.*",
+        watcher_id=1,
+        request_id=6,
+    )
+    brokers.until(lambda: peer.count(BaseCommand.WATCH_TOPIC_LIST_SUCCESS))
+    names = ("topic", "check_lookup", "topic_names", "watch", "subscribe")
+    names += ("partitions_or_create", "existing_partitions")
+    assert asked == {name: {"alice"} for name in names}
+    (producer,) = topic.producers.values()
+    (consumer,) = topic.subscriptions["s"].consumers
+    assert (producer.principal, consumer.principal) == (Principal("alice", "word"),) * 2

@@ -14,6 +14,7 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
+from magnetar.security.principal import ANONYMOUS, Principal
 
 
 class ConsumerConnection(Protocol):
@@ -104,6 +105,7 @@ class Consumer(Generic[S]):
         "pending",
         "permits",
         "permits_while_blocked",
+        "principal",
         "priority",
         "rate_out",
         "redelivered",
@@ -124,7 +126,9 @@ class Consumer(Generic[S]):
         metadata: Mapping[str, str],
         connected_ms: int,
         partition: int,
+        principal: Principal = ANONYMOUS,
     ) -> None:
+        """:param principal: for whom it receives"""
         self.subscription = subscription
         self.connection = connection
         self.consumer_id = consumer_id
@@ -136,6 +140,7 @@ class Consumer(Generic[S]):
         self.address = connection.address
         self.client_version = connection.client_version
         self.partition = partition
+        self.principal = principal
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
         self.permits = 0

@@ -14,6 +14,7 @@ from magnetar.errors import AlreadyExists, NotAllowed, TopicNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.principal import ANONYMOUS, Principal
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +58,10 @@ class TopicCreation:
         live = (topic.name for topic in self._live.values())
         return [name for name in live if not name.persistent and name.namespace_name == namespace]
 
-    async def partitions_or_create(self, name: TopicName) -> int:
+    async def partitions_or_create(self, name: TopicName, principal: Principal = ANONYMOUS) -> int:
         """The number of partitions; a topic that is missing is made with partitions where policies say so.
 
+        :param principal: who asks
         :raises TopicNotFound: it is missing and topics are not made on use
         :raises NotAllowed: the namespace has as many topics as it may
         """
@@ -82,9 +84,10 @@ class TopicCreation:
             return await self._namespaces.partitions(name)
         return rule.partitions
 
-    async def existing_partitions(self, name: TopicName) -> int:
+    async def existing_partitions(self, name: TopicName, principal: Principal) -> int:
         """The number of partitions of a topic that is there; 0 when it has none.
 
+        :param principal: who asks
         :raises TopicNotFound: it is missing
         """
         await self._namespaces.check(name.namespace_name)

@@ -25,6 +25,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.protocol.wire_ids import unsigned
+from magnetar.security.principal import ANONYMOUS, Principal
 
 log = logging.getLogger(__name__)
 
@@ -148,12 +149,18 @@ class TopicLists:
         return compile_pattern(pattern)
 
     async def watch(
-        self, connection: WatchingConnection, watcher_id: int, namespace: NamespaceName, pattern: str
+        self,
+        connection: WatchingConnection,
+        watcher_id: int,
+        namespace: NamespaceName,
+        pattern: str,
+        principal: Principal = ANONYMOUS,
     ) -> TopicList | None:
         """The list of a new watcher, who hears of all that happens to it from now on.
 
         None when the connection or the watcher was closed meanwhile. An id that is taken keeps its list.
 
+        :param principal: who asks
         :raises NotAllowed: the broker does not watch topics, or not by such a pattern
         :raises TooManyRequests: too much is watched already
         """

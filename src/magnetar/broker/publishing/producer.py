@@ -12,6 +12,7 @@ from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.publishing.admission import Admission
 from magnetar.errors import BrokerError
+from magnetar.security.principal import ANONYMOUS, Principal
 
 
 class AccessMode(IntEnum):
@@ -158,6 +159,7 @@ class Producer:
         "name",
         "partial_producer",
         "pending",
+        "principal",
         "producer_id",
         "rate_in",
         "schema_version",
@@ -181,7 +183,9 @@ class Producer:
         metadata: Mapping[str, str],
         connected_ms: int,
         schema_version: bytes = b"",
+        principal: Principal = ANONYMOUS,
     ) -> None:
+        """:param principal: for whom it publishes"""
         self.topic = topic
         self.connection = connection
         self.producer_id = producer_id
@@ -193,6 +197,7 @@ class Producer:
         self.metadata = dict(metadata)
         self.connected_ms = connected_ms
         self.schema_version = schema_version
+        self.principal = principal
         self.address = connection.address
         self.client_version = connection.client_version
         self.partial_producer = connection.supports_partial_producer

@@ -28,6 +28,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.principal import ANONYMOUS, Principal
 
 S = TypeVar("S", bound=BaseSubscription)
 
@@ -275,11 +276,19 @@ class BaseTopic(ABC, Generic[S]):
     # Subscriptions
 
     async def subscribe(
-        self, name: str, start: Position, properties: Mapping[str, str], *, durable: bool, create: bool
+        self,
+        name: str,
+        start: Position,
+        properties: Mapping[str, str],
+        *,
+        durable: bool,
+        create: bool,
+        principal: Principal = ANONYMOUS,
     ) -> S:
         """The subscription of that name, made when missing.
 
         :param start: first position to deliver of a new one
+        :param principal: who asks
         :raises SubscriptionNotFound: it is missing and ``create`` is false
         :raises errors.InvalidName: it is missing, and none may have such a name
         :raises NotAllowed: durable and non-durable do not match, or a cap is reached

@@ -81,11 +81,11 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
 
 
 async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
-    broker = connection.broker
+    broker, principal = connection.broker, connection.session.principal
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
     schema = from_wire(request.schema) if request.HasField("schema") else None
-    topic = await broker.topic(name, create=request.force_topic_creation)
+    topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
     cap = topic.policies.max_consumers
     if cap and topic.consumer_count() >= cap:
@@ -105,6 +105,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         properties,
         durable=request.durable,
         create=_may_create(topic, request),
+        principal=principal,
     )
     topic.check_open()
     if request.replicate_subscription_state and isinstance(subscription, Subscription):
@@ -150,6 +151,7 @@ def _make_consumer(
     partition: int,
 ) -> Consumer[BaseSubscription]:
     of_all: dict[str, Any] = {
+        "principal": connection.session.principal,
         "priority": request.priority_level,
         "epoch": _epoch(request, kind),
         "metadata": {pair.key: pair.value for pair in request.metadata},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.namespaces.lists import TopicList
-from magnetar.broker.service import BrokerService
 from magnetar.errors import NamespaceNotFound
 from magnetar.io.slices import each
 from magnetar.naming.hashes import topic_list_hash
@@ -27,13 +26,13 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
     response = answer.partitionMetadataResponse
     response.request_id = request.request_id
     try:
-        broker = connection.broker
+        broker, principal = connection.broker, connection.session.principal
         with broker.lookup_in_progress():
             name = broker.parse_topic(request.topic)
             if request.metadata_auto_creation_enabled:
-                response.partitions = await broker.creation.partitions_or_create(name)
+                response.partitions = await broker.creation.partitions_or_create(name, principal)
             else:
-                response.partitions = await broker.creation.existing_partitions(name)
+                response.partitions = await broker.creation.existing_partitions(name, principal)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
         told = connection.broker.told(error)
@@ -51,7 +50,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
     broker = connection.broker
     try:
         name = broker.parse_topic(request.topic)
-        await broker.check_lookup(name)
+        await broker.check_lookup(name, connection.session.principal)
         response.brokerServiceUrl = broker.service_url
         response.response = CommandLookupTopicResponse.Connect
         response.authoritative = True
@@ -69,13 +68,14 @@ async def topics_of_namespace(connection: Connection, request: CommandGetTopicsO
     with connection.broker.lookup_in_progress():
         async with connection.requests.large_answer():
             if not connection.closed:
-                connection.send(await _topics_answer(connection.broker, request))
+                connection.send(await _topics_answer(connection, request))
 
 
-async def _topics_answer(broker: BrokerService, request: CommandGetTopicsOfNamespace) -> BaseCommand:
+async def _topics_answer(connection: Connection, request: CommandGetTopicsOfNamespace) -> BaseCommand:
+    broker, principal = connection.broker, connection.session.principal
     mode = CommandGetTopicsOfNamespace.Mode.Name(request.mode)
     try:
-        names = await broker.topic_names(request.namespace, mode=mode)
+        names = await broker.topic_names(request.namespace, mode=mode, principal=principal)
     except NamespaceNotFound:
         # Patterns may name what is made later.
         names = []
@@ -110,7 +110,9 @@ async def watch_topic_list(connection: Connection, request: CommandWatchTopicLis
     watcher_id = signed(request.watcher_id)
     namespace = broker.parse_namespace(request.namespace)
     async with connection.requests.large_answer():
-        watched = await broker.topic_lists.watch(connection, watcher_id, namespace, request.topics_pattern)
+        watched = await broker.topic_lists.watch(
+            connection, watcher_id, namespace, request.topics_pattern, connection.session.principal
+        )
         if watched is not None:
             connection.send(_watch_answer(request, watched))
 

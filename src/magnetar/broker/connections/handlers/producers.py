@@ -43,14 +43,14 @@ def _is_wanted(connection: Connection, producer_id: int, opening: Opening) -> bo
 
 
 async def _open(connection: Connection, request: CommandProducer, opening: Opening) -> None:
-    broker = connection.broker
+    broker, principal = connection.broker, connection.session.principal
     producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
     if request.txn_enabled:
         raise NotAllowed("Transactions are not supported by this broker yet")
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
-    topic = await broker.topic(name, create=True)
+    topic = await broker.topic(name, create=True, principal=principal)
     if topic.policies.encryption_required and not request.encrypted:
         raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
     broker.storage_gate.check_producer(topic)
@@ -64,6 +64,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
             {},
             durable=True,
             create=topic.policies.auto_subscriptions,
+            principal=principal,
         )
     if not _is_wanted(connection, producer_id, opening):
         return
@@ -79,6 +80,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         metadata={pair.key: pair.value for pair in request.metadata},
         connected_ms=broker.io.clock.wall_ms(),
         schema_version=schema_version,
+        principal=principal,
     )
     turn = await topic.add_producer(producer)
     if turn is not None:

@@ -41,7 +41,8 @@ async def get_or_create_schema(connection: Connection, request: CommandGetOrCrea
     response.request_id = request.request_id
     broker = connection.broker
     try:
-        topic = await broker.topic(broker.parse_topic(request.topic), create=False)
+        name = broker.parse_topic(request.topic)
+        topic = await broker.topic(name, create=False, principal=connection.session.principal)
         schema = from_wire(request.schema)
         declared = schema if schema.type is not SchemaType.NONE else None
         response.schema_version = await for_producer(broker.schemas, topic, declared)
