@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
+from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.filters import EntryFilters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
@@ -55,6 +56,7 @@ class SubscribedTopic(AnySubscribedTopic, Protocol):
     managed_ledger: ManagedLedger
     batch_index_acks: bool
     unacked_limit: UnackedLimit | None
+    early: EarlyDeliveries
 
     def forget_subscription(self, subscription: Subscription) -> None: ...
     def keep_for_return(self, subscription: Subscription) -> None: ...
