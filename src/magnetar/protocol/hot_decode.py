@@ -12,7 +12,7 @@ from array import array
 from crc32c import crc32c
 
 from magnetar.protocol.errors import FrameError, FrameTooLarge
-from magnetar.protocol.repeats import is_no_batch, repeat_acks, repeat_sends
+from magnetar.protocol.repeats import is_plain, repeat_acks, repeat_sends
 
 _SEND = 6
 _ACK = 10
@@ -33,6 +33,9 @@ _CHECKSUM_MISMATCH = 1
 _NOT_PLAIN = 2
 _ENTRY_MALFORMED = 3
 _OTHER_PRODUCER = 4
+
+# The tag of ``deliver_at_time`` in the metadata of an entry: field 19, a number.
+_DELIVER_AT = 0x98
 
 
 class SendRun:
@@ -480,25 +483,63 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
     return default
 
 
+def _batch_size(buffer: bytes, start: int, end: int) -> int:
+    """The number of messages in an entry, 1 when it cannot be read; negative behind a delivery time."""
+    position = _metadata_at(buffer, start, end)
+    if position < 0:
+        return 1
+    sign = 1
+    end = position + 4 + _size_at(buffer, position)
+    position += 4
+    while position < end:
+        tag = buffer[position]
+        after = position + 1
+        if tag > 127:
+            after = _varint_end(buffer, position, end)
+            if after < 0:
+                return sign
+            tag = _varint(buffer, position, after)
+            if tag == _DELIVER_AT:
+                sign = -1
+        position = after
+        if tag == 0x58:
+            after = _varint_end(buffer, position, end)
+            size = _varint(buffer, position, after) if after > 0 else 1
+            return sign if size < 1 or size > 0x7FFFFFFF else sign * size
+        position = _skip(buffer, position, end, tag)
+        if position < 0:
+            return sign
+    return sign
+
+
 def batch_sizes(
     buffer: bytes, starts: array[int], ends: array[int], first: int, count: int, out: array[int]
-) -> None:
+) -> int:
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
-    1 for what is no batch, and for an entry whose metadata cannot be read.
+    1 for what is no batch, and for an entry whose metadata cannot be read. Answers how many have a delivery
+    time; not counted are those that have it behind the number of messages, which clients make of none.
     """
     index = 0
+    timed = 0
     while index < count:
         start = starts[first + index]
         end = ends[first + index]
-        if _INTERPRETED and is_no_batch(buffer, start, end):
+        if _INTERPRETED and is_plain(buffer, start, end):
             size = 1
         else:
-            size = _metadata_number(buffer, start, end, 0x58, 1)
-        if size < 1 or size > 0x7FFFFFFF:
-            size = 1
+            size = _batch_size(buffer, start, end)
+            if size < 0:
+                size = -size
+                timed += 1
         out[index] = size
         index += 1
+    return timed
+
+
+def deliver_at(buffer: bytes, start: int, end: int) -> int:
+    """The delivery time in the metadata of the entry ``buffer[start:end]``, ms since 1970; 0: at once."""
+    return _metadata_number(buffer, start, end, _DELIVER_AT, 0)
 
 
 def publish_time(buffer: bytes, start: int, end: int) -> int:

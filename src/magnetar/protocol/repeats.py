@@ -124,12 +124,17 @@ def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Ac
     return count
 
 
-def is_no_batch(buffer: bytes, start: int, end: int) -> bool:
-    """Whether an entry's metadata certainly has no ``num_messages_in_batch``: no byte of it is that tag."""
+def is_plain(buffer: bytes, start: int, end: int) -> bool:
+    """Whether an entry's metadata certainly has neither ``num_messages_in_batch`` nor ``deliver_at_time``.
+
+    No byte of it is the tag of one, and none the tag of the other.
+    """
     if end - start < 11 or not buffer.startswith(_MAGIC, start):
         return False
     behind = start + 10 + int.from_bytes(buffer[start + 6 : start + 10], "big")
-    return behind <= end and buffer.find(b"\x58", start + 10, behind) < 0
+    if behind > end or buffer.find(b"\x58", start + 10, behind) >= 0:
+        return False
+    return buffer.find(b"\x98\x01", start + 10, behind) < 0
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:

@@ -31,6 +31,8 @@ def entries(draw: st.DrawFn, checked: bool | None = None) -> bytes:
         metadata.num_messages_in_batch = draw(st.integers(1, 2**31 - 1))
     if draw(st.booleans()):
         metadata.schema_version = draw(st.binary(max_size=8))
+    if draw(st.booleans()):
+        metadata.deliver_at_time = draw(st.integers(-(1 << 63), (1 << 63) - 1))
     raw = metadata.SerializeToString()
     body = len(raw).to_bytes(4, "big") + raw + draw(st.binary(max_size=40))
     if draw(st.booleans()) if checked is None else checked:

@@ -240,9 +240,12 @@ def test_what_the_metadata_says(codec: SimpleNamespace, chosen: list[bytes], bro
         starts.append(ends[-1] if ends else 0)
         ends.append(starts[-1] + len(entry))
     sizes = array("i", bytes(4 * len(stored)))
-    codec.batch_sizes(buffer, starts, ends, 0, len(stored), sizes)
-    for index, entry in enumerate(chosen):
-        metadata = parse_entry(entry).metadata
+    timed = codec.batch_sizes(buffer, starts, ends, 0, len(stored), sizes)
+    found = [parse_entry(entry).metadata for entry in chosen]
+    alone = [m for m in found if m.HasField("deliver_at_time") and not m.HasField("num_messages_in_batch")]
+    assert timed == len(alone)
+    for index, metadata in enumerate(found):
+        assert codec.deliver_at(buffer, starts[index], ends[index]) == metadata.deliver_at_time
         assert sizes[index] == metadata.num_messages_in_batch
         assert codec.publish_time(buffer, starts[index], ends[index]) == signed(metadata.publish_time)
 

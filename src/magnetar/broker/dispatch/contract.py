@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
 from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.unacked_limit import UnackedLimit
@@ -83,6 +84,7 @@ class DispatchTopic(Protocol):
     managed_ledger: ManagedLedger
     turn: LoopTurn
     unacked_limit: UnackedLimit | None
+    early: EarlyDeliveries
 
 
 class DispatchedSubscription(Protocol):

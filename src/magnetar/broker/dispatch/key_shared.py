@@ -203,7 +203,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         routing = self._routing
         if routing.capacity < count:
             routing = self._routing = KeyRouting(count)
-        batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes)
+        if batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes):
+            self._subscription.topic.early.look(run, first, end)
         division = self.division
         key_slots(run.buffer, run.starts, run.ends, first, count, division.modulo, routing.slots)
         bounds = division.bounds

@@ -102,9 +102,11 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         if len(self._sizes) < count:
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
-        batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
+        timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
         end = first + count
+        if timed:
+            self._subscription.topic.early.look(run, first, end)
         if self._filters is not None:
             self._filter(consumer, run, range(first, end), sizes[:count], ())
         if not self.redelivery_counts and self._is_untouched(run, first) and 0 not in sizes[:count]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from magnetar.broker.consumers.consumer import MAX_BATCH
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
+from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.filters import EntryFilters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
@@ -53,6 +54,7 @@ class SubscribedTopic(AnySubscribedTopic, Protocol):
     managed_ledger: ManagedLedger
     batch_index_acks: bool
     unacked_limit: UnackedLimit | None
+    early: EarlyDeliveries
 
     def forget_subscription(self, subscription: Subscription) -> None: ...
     def keep_for_return(self, subscription: Subscription) -> None: ...

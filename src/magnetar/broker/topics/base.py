@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.flow.loop_turn import LoopTurn
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -79,6 +80,7 @@ class BaseTopic(ABC, Generic[S]):
         self.fenced = False
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
+        self.early = EarlyDeliveries(self.full_name, io.clock)
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
