@@ -19,6 +19,8 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
 from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.faulty import FaultyMetadataStore
+from magnetar.metadata.resolving import ResolvingStore
 
 T = TypeVar("T")
 
@@ -78,7 +80,9 @@ class World:
         self.store = await EmbeddedLedgerStore.open_store(io, "ledgers", self._store_settings)
         used: LedgerStore = self._wrap(self.store, io.loop) if self._wrap is not None else self.store
         io.disk.make_directory("metadata")
-        self.metadata = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
+        embedded = await EmbeddedMetadataStore.open_store(io, "metadata/metadata.sqlite")
+        self.faulty_metadata = FaultyMetadataStore(embedded, io.loop)
+        self.metadata = ResolvingStore(self.faulty_metadata, io.loop)
         wheel = TimerWheel(io.loop)
         self.managed = ManagedLedgers(io, wheel, used, self.metadata, self._settings, self._cache)
         schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums())

@@ -19,6 +19,8 @@ from magnetar.io.simulated import (
     simulated_io,
 )
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.metadata.faulty import FaultyMetadataStore
+from magnetar.metadata.interface import MetadataStore
 from magnetar.server.broker_process import Place
 from magnetar.server.standalone import StandaloneBroker
 from simulation.limits import Limits
@@ -28,6 +30,19 @@ HOST = "broker"
 _STOP_SECONDS = 120.0
 _TOLD_OF_FULL_DISK = ("are free on the disk of the ledgers", "no room for the metadata")
 """What an operator is told when the disk is full; nothing is damaged then."""
+
+
+class FaultyBroker(StandaloneBroker):
+    """Its metadata go wrong when a fault says so."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._loop = place.io.loop
+        self.faulty_metadata: FaultyMetadataStore | None = None
+
+    async def open_metadata(self) -> MetadataStore:
+        self.faulty_metadata = FaultyMetadataStore(await super().open_metadata(), self._loop)
+        return self.faulty_metadata
 
 
 @dataclass
@@ -61,7 +76,7 @@ class BrokerProcess:
         self.disk = SimulatedDisk(random.getrandbits(64))
         self.disk.cached_fraction = limits.at_hand
         self.simulation: Simulation | None = None
-        self.broker: StandaloneBroker | None = None
+        self.broker: FaultyBroker | None = None
         self.serving = False
         self.lives = 0
         self.start_error: BaseException | None = None
@@ -77,6 +92,11 @@ class BrokerProcess:
         return self.broker._broker if self.broker is not None and self.serving else None
 
     @property
+    def metadata(self) -> FaultyMetadataStore | None:
+        """While it serves."""
+        return self.broker.faulty_metadata if self.broker is not None and self.serving else None
+
+    @property
     def store(self) -> EmbeddedLedgerStore | None:
         return self.broker._store if self.broker is not None else None
 
@@ -88,7 +108,7 @@ class BrokerProcess:
         self.lives += 1
         self._trace.note("broker: starts, life", self.lives)
         place = Place(self._with_disk_of(simulation.io), self._limits.settings, {}, HOST, 8080)
-        self.broker = StandaloneBroker(place)
+        self.broker = FaultyBroker(place)
         self._run(self.broker.start())
         await self._outcome()
         self.serving = self.simulation is simulation and self.start_error is None

@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from magnetar.io.space_reserve import SpaceExhausted
+from magnetar.metadata.faulty import Fault as MetadataFault
 from magnetar.metadata.interface import MetadataUnavailable
 from simulation.client import Client
 
@@ -124,6 +125,46 @@ async def unload(fate: Fate) -> None:
             unloading.add_done_callback(lambda _done: known.doubt_all())
 
 
+async def lose_metadata_answers(fate: Fate) -> None:
+    """Of some operations on the metadata nobody hears whether they happened."""
+    metadata = fate.world.broker.metadata
+    if metadata is None:
+        return
+    share = fate.random.random() * 0.5
+
+    def draw(_call: str) -> MetadataFault | None:
+        return fate.random.choice(list(MetadataFault)) if fate.random.random() < share else None
+
+    metadata.draw = draw
+    await fate.world.sleep(fate.random.random() * 5)
+    metadata.draw = lambda _call: None
+
+
+async def late_metadata_events(fate: Fate) -> None:
+    """Changes of the metadata are told after they are answered, from now on."""
+    metadata = fate.world.broker.metadata
+    if metadata is not None:
+        metadata.event_delay = fate.random.random()
+
+
+async def lose_metadata(fate: Fate) -> None:
+    """The metadata store is away for a while; perhaps for so long that the session ends."""
+    metadata = fate.world.broker.metadata
+    if metadata is None:
+        return
+    metadata.disconnect()
+    await fate.world.sleep(fate.random.random() * 5)
+    if fate.world.broker.metadata is not metadata:
+        return
+    if fate.random.random() < 0.5:
+        for topic in fate.world.model.topics.values():
+            topic.doubt_all()
+        losing = fate.world.spawn(metadata.lose_session())
+        await fate.world.finished(losing)
+    if fate.world.broker.metadata is metadata:
+        metadata.reconnect()
+
+
 async def cut_client(fate: Fate) -> None:
     """A client's process dies."""
     fate.random.choice(fate.clients).cut()
@@ -142,6 +183,9 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "clock": (jump_clock, 1),
     "client": (cut_client, 2),
     "unload": (unload, 2),
+    "answers": (lose_metadata_answers, 1),
+    "events": (late_metadata_events, 1),
+    "metadata": (lose_metadata, 1),
 }
 """Every fault, and how often it is drawn beside the others."""
 

@@ -52,7 +52,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -109,7 +109,7 @@ class BrokerService:
             self.namespaces, self.policies, managed_ledgers, self.topics, TopicCounts(metadata)
         )
         if settings.topic_policies:
-            self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell)
+            self.policies.topics = SystemTopicPolicies(self, settings.cluster, self.policies.tell, metadata)
         self.max_message_size = settings.max_message_size
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
@@ -135,6 +135,10 @@ class BrokerService:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
         self.metadata = metadata
+        self._owns = True
+        """False from the loss of the metadata's session until there is another one."""
+        self._sessions_lost = 0
+        metadata.listen_session(self._session_changed)
         self._instance = 0
         self._producer_names = 0
         self._stopping = False
@@ -196,6 +200,29 @@ class BrokerService:
             except (LedgerError, ManagedLedgerError, MetadataError) as error:
                 # What was acknowledged is durable all the same: the next start recovers the topic.
                 log.error("topic did not close", extra={"topic": topic.full_name, "error": str(error)})
+
+    # What the broker owns lasts as long as its session
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._lose_all()
+        elif event in (SessionEvent.CONNECTED, SessionEvent.RECONNECTED):
+            self._owns = True
+
+    def _lose_all(self) -> None:
+        """Somebody else may own the topics by now: they are closed, and nothing of them is written."""
+        self._owns = False
+        self._sessions_lost += 1
+        lost = list(self.topics.values())
+        log.warning("the session is lost: topics are closed", extra={"topics": len(lost)})
+        for topic in lost:
+            topic.disown()
+        for _ in range(min(_UNLOADS, len(lost))):
+            self.io.loop.create_task(self._unload_each(lost))
+
+    def _check_owns(self) -> None:
+        if not self._owns:
+            raise ServiceNotReady("The broker has lost its session with the metadata store")
 
     @property
     def loading_count(self) -> int:
@@ -265,6 +292,7 @@ class BrokerService:
             with self.lookup_in_progress():
                 if self._stopping:
                     raise ServiceNotReady("The broker is stopping")
+                self._check_owns()
                 self.check_served(name)
                 await self.namespaces.check(name.namespace_name)
         except BrokerError:
@@ -344,6 +372,7 @@ class BrokerService:
                 return found
             if self._stopping:
                 raise ServiceNotReady("The broker is stopping")
+            self._check_owns()
             if full_name in self._unloading:
                 raise ServiceNotReady("Topic is temporarily unavailable")
             loading = self._loading.get(full_name)
@@ -390,6 +419,7 @@ class BrokerService:
 
     async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
         started = self.io.clock.monotonic()
+        sessions_lost = self._sessions_lost
         self.check_served(name)
         await self.namespaces.check(name.namespace_name)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
@@ -407,6 +437,11 @@ class BrokerService:
             await topic.prepare()
         else:
             raise TopicNotFound(f"Topic {name} not found")
+        if sessions_lost != self._sessions_lost:
+            # It was opened by a right that has ended.
+            topic.disown()
+            await topic.close()
+            raise ServiceNotReady("The broker has lost its session with the metadata store")
         self.topics[topic.full_name] = topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)
@@ -455,13 +490,13 @@ class BrokerService:
             name, self.io, self.wheel, self.settings.topic, self.turn, policies, self.housekeeping.mark_busy
         )
 
-    async def _policies_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+    async def _policies_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
         """Live topics go by what counts now."""
         affected: list[AnyTopic] = []
 
         def take(live: AnyTopic) -> None:
             name = live.name
-            if name.namespace_name == namespace and topic in (None, name.base):
+            if namespace in (None, name.namespace_name) and topic in (None, name.base):
                 affected.append(live)
 
         await each(self.io, "policies", list(self.topics.values()), take)
@@ -474,7 +509,7 @@ class BrokerService:
                 await live.prepare()
             except NamespaceNotFound:
                 # It is being deleted, and its topics with it.
-                return
+                continue
             if running.is_over():
                 running.end()
                 await let_others(self.io.loop)

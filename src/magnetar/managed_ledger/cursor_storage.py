@@ -26,7 +26,7 @@ from magnetar.managed_ledger.records import (
     encode_position,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
-from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing, may_have_happened
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class CursorStorage:
         self.cursor_properties: dict[str, str] = {}
         self._ledger: CursorLedger | None = None
         self._ledger_id = _NO_LEDGER
+        self._perhaps_named: set[int] = set()
+        """Ledgers that the record may name: a write of it was not answered."""
         self._timer: Cancellable | None = None
         self._last_write = -1e9
         self._switch: Any = None
@@ -208,13 +210,21 @@ class CursorStorage:
         ledger = CursorLedger(self._io.loop, writer, self._io.clock.wall_ms(), self._ledger_failed)
         try:
             await ledger.append_durably(self._encode())
-            old = self._ledger_id
+            self._perhaps_named |= {self._ledger_id, ledger.ledger_id}
             await self._put(ledger.ledger_id)
-        except (LedgerError, ManagedLedgerFenced):
-            await self._let_go(ledger.ledger_id)
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            if not may_have_happened(error):
+                self._perhaps_named.discard(ledger.ledger_id)
+                await self._let_go(ledger.ledger_id)
             raise
         self._ledger = ledger
-        await self._let_go(old)
+        await self._let_go_of_others(ledger.ledger_id)
+
+    async def _let_go_of_others(self, named: int) -> None:
+        """Deletes what the record may have named before it was written for certain."""
+        others, self._perhaps_named = self._perhaps_named - {named, _NO_LEDGER}, set()
+        for ledger_id in sorted(others):
+            await self._let_go(ledger_id)
 
     async def _let_go(self, ledger_id: int) -> None:
         """Deletes a ledger that the record does not name; if that fails, the scan for orphans does it."""
@@ -231,6 +241,7 @@ class CursorStorage:
     def abandon(self) -> None:
         """Writes nothing any more: the cursor belongs to somebody else."""
         self._closed = self._abandoned = True
+        self._record.abandon()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -291,10 +302,11 @@ class CursorStorage:
             self._timer = None
         await self._settle()
         self._closed = True
-        ledger, ledger_id = self._ledger, self._ledger_id
+        ledger = self._ledger
         if self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata:
+            self._perhaps_named.add(self._ledger_id)
             await self._put(_NO_LEDGER)
-            await self._let_go(ledger_id)
+            await self._let_go_of_others(_NO_LEDGER)
         else:
             await self._write_last(ledger)
         self._ledger = None
@@ -316,14 +328,22 @@ class CursorStorage:
         """Removes record and ledger."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         # At once: its managed ledger may be closing, and would write what is going.
-        self._closed = True
+        was_closed, self._closed = self._closed, True
         await self._settle()
+        self._perhaps_named.add(self._ledger_id)
         try:
-            await self._metadata.delete(self._path)
+            await self._record.delete()
         except NodeMissing:
             log.info("cursor record was gone already", extra={"path": self._path})
-        await self._let_go(self._ledger_id)
+        except (ManagedLedgerError, MetadataError):
+            # It is still there, or may be: what is acknowledged is written on.
+            self._closed = was_closed
+            if not was_closed:
+                self.changed()
+            raise
+        await self._let_go_of_others(_NO_LEDGER)
 
     def use(self, state: AcknowledgedState) -> None:
         """The live state that is written from now on."""

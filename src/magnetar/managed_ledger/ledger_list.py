@@ -41,6 +41,11 @@ class LedgerList:
         self._ids.append(summary.ledger_id)
         self._by_id[summary.ledger_id] = summary
 
+    def put_back(self, summaries: Iterable[LedgerSummary]) -> None:
+        """Lists ledgers again that were taken out."""
+        self._by_id.update((summary.ledger_id, summary) for summary in summaries)
+        self._ids = sorted(self._by_id)
+
     def remove(self, ledger_id: int) -> None:
         del self._by_id[ledger_id]
         self._ids.remove(ledger_id)

@@ -43,7 +43,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.trimming import Trimmer
-from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore, may_have_happened
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ class ManagedLedger:
         self._appended_bytes = 0
         self._pending: deque[Append] = deque()
         self._waiting: deque[Append] = deque()
+        self._perhaps_named: list[LedgerSummary] = []
+        """Ledgers made in vain, which the record may name: its write was not answered."""
         self._roll: Any = None
         self.trimmer = Trimmer(self, io)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
@@ -324,7 +326,12 @@ class ManagedLedger:
             await self.put_record()
         except (ManagedLedgerError, MetadataError) as error:
             self.ledgers.remove(summary.ledger_id)
-            if isinstance(error, ManagedLedgerFenced):
+            if gone is not None and not self.lost:
+                self.ledgers.add(gone)
+            if may_have_happened(error):
+                # The record may name it: it goes when one has been written for certain that does not.
+                self._perhaps_named.append(summary)
+            else:
                 await self.let_go(summary)
             raise
         if gone is not None:
@@ -405,7 +412,17 @@ class ManagedLedger:
         if self.lost:
             return
         log.error("lost to another owner", extra={"managed_ledger": self.name})
+        self._disown()
+
+    def disown(self) -> None:
+        """The right to it has ended, with the session that had it: nothing is written any more."""
+        self._fail_waiting(ManagedLedgerFenced(f"{self.name} is not owned any more"))
+        if not self.lost:
+            self._disown()
+
+    def _disown(self) -> None:
         self.state = State.FENCED
+        self._record.abandon()
         for cursor in self._cursors.values():
             if cursor.storage is not None:
                 cursor.storage.abandon()
@@ -422,6 +439,9 @@ class ManagedLedger:
                 ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties)
             )
         )
+        in_vain, self._perhaps_named = self._perhaps_named, []
+        for summary in in_vain:
+            await self.let_go(summary)
 
     async def set_properties(self, changes: Mapping[str, str | None]) -> None:
         """Merges properties into the record, None removes one; durable when this returns."""
@@ -532,8 +552,9 @@ class ManagedLedger:
     async def _end(self) -> None:
         """No append is under way when this returns, and none begins."""
         await self._settle()
+        owned = not self.lost
         self.state = State.CLOSED
-        if self._writer is not None:
+        if self._writer is not None and owned:
             try:
                 await self._writer.close()
             except LedgerError as error:

@@ -8,11 +8,22 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.turns import Turns
 from magnetar.io.waiting import finished
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    MetadataRefused,
+    MetadataStore,
+    MetadataUnavailable,
+)
+
+Written = Callable[[], None] | None
 
 
 class OwnedRecord:
     """Writes one record, one write at a time, each on top of the last.
+
+    A write that is not answered is looked for before the next one: whether it happened decides on top of
+    what that goes.
 
     :param version: what was read; somebody else's write since then is found out at the next put
     """
@@ -23,8 +34,14 @@ class OwnedRecord:
         self._loop = loop
         self._metadata = metadata
         self._turns = Turns(loop)
+        self._unknown: tuple[bytes, Written] | None = None
+        self._abandoned = False
 
-    async def put(self, encode: Callable[[], bytes], written: Callable[[], None] | None = None) -> None:
+    def abandon(self) -> None:
+        """From now on nothing is written: the record belongs to somebody else."""
+        self._abandoned = True
+
+    async def put(self, encode: Callable[[], bytes], written: Written = None) -> None:
         """Durable when this returns.
 
         :param encode: gives the record as it is when its turn has come
@@ -32,20 +49,88 @@ class OwnedRecord:
 
         :raises BadVersion: it was to be made and exists
         :raises ManagedLedgerFenced: somebody else wrote it
+        :raises MetadataUnavailable: it may have been written; the next put finds out
         """
         # A task of its own: a caller that is cancelled must not leave the version behind the store's.
         task = self._loop.create_task(self._put(encode, written))
         await finished(self._loop, task)
         task.result()
 
-    async def _put(self, encode: Callable[[], bytes], written: Callable[[], None] | None) -> None:
+    async def delete(self) -> None:
+        """Removes the record, unless somebody else wrote it.
+
+        :raises ManagedLedgerFenced: somebody else did
+        :raises NodeMissing: it was gone already
+        """
+        task = self._loop.create_task(self._delete())
+        await finished(self._loop, task)
+        task.result()
+
+    async def still_owned(self) -> bool:
+        """Whether the record is as it was last written here.
+
+        :raises MetadataUnavailable: the store does not say
+        """
         async with self._turns:
             try:
-                node = await self._metadata.put(self.path, encode(), self.version)
+                await self._find_out()
+            except (BadVersion, ManagedLedgerFenced):
+                return False
+            node = await self._metadata.get(self.path)
+        return not self._abandoned and node is not None and node.version == self.version
+
+    async def _put(self, encode: Callable[[], bytes], written: Written) -> None:
+        async with self._turns:
+            await self._find_out()
+            self._check_owned()
+            value = encode()
+            try:
+                node = await self._metadata.put(self.path, value, self.version)
             except BadVersion as error:
                 if self.version == MUST_NOT_EXIST:
                     raise
-                raise ManagedLedgerFenced(f"{self.path} was changed by somebody else") from error
-            self.version = node.version
-            if written is not None:
-                written()
+                raise self._fenced() from error
+            except MetadataRefused:
+                raise
+            except MetadataUnavailable:
+                self._unknown = value, written
+                raise
+            self._wrote(node.version, written)
+
+    async def _delete(self) -> None:
+        async with self._turns:
+            await self._find_out()
+            self._check_owned()
+            try:
+                await self._metadata.delete(self.path, self.version)
+            except BadVersion as error:
+                raise self._fenced() from error
+
+    async def _find_out(self) -> None:
+        """What became of a write that was not answered."""
+        if self._unknown is None:
+            return
+        value, written = self._unknown
+        node = await self._metadata.get(self.path)
+        self._unknown = None
+        found = MUST_NOT_EXIST if node is None else node.version
+        if found == self.version:
+            return
+        if node is not None and found == self.version + 1 and node.value == value:
+            self._wrote(found, written)
+            return
+        if self.version == MUST_NOT_EXIST:
+            raise BadVersion(f"{self.path} was made by somebody else")
+        raise self._fenced()
+
+    def _wrote(self, version: int, written: Written) -> None:
+        self.version = version
+        if written is not None:
+            written()
+
+    def _check_owned(self) -> None:
+        if self._abandoned:
+            raise ManagedLedgerFenced(f"{self.path} is not written any more")
+
+    def _fenced(self) -> ManagedLedgerFenced:
+        return ManagedLedgerFenced(f"{self.path} was changed by somebody else")

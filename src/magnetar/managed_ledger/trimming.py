@@ -149,7 +149,12 @@ class Trimmer:
             if not cursor.durable:
                 cursor.skip_trimmed()
         # The new list first: a ledger that is listed exists.
-        await self._owner.put_record()
+        try:
+            await self._owner.put_record()
+        except (ManagedLedgerError, MetadataError):
+            # They may still be listed: whoever trims next tries again.
+            self._owner.ledgers.put_back(going)
+            raise
         for summary in going:
             await self._owner.let_go(summary)
 

@@ -13,11 +13,13 @@ from magnetar.io.space_reserve import SpaceReserve
 from magnetar.metadata.interface import (
     Change,
     MetadataError,
+    MetadataRefused,
     MetadataUnavailable,
     Node,
     SessionEvent,
     check_path,
     check_value,
+    lies_in,
 )
 from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
 
@@ -61,7 +63,7 @@ class EmbeddedMetadataStore:
         self._closed = False
         self._idle: Any = None
         self._stopped: Any = None
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[tuple[str, Callable[[Change], None]]] = []
         self._session_listeners: list[Callable[[SessionEvent], None]] = []
         self._reserve: SpaceReserve
         self._connection: SqlConnection
@@ -117,8 +119,9 @@ class EmbeddedMetadataStore:
         check_path(path)
         return await self._do(lambda nodes: nodes.children(path))
 
-    def listen(self, listener: Callable[[Change], None]) -> None:
-        self._listeners.append(listener)
+    def listen(self, root: str, listener: Callable[[Change], None]) -> None:
+        check_path(root)
+        self._listeners.append((root, listener))
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
         """Tells of the session at once: it lasts as long as the store is open."""
@@ -146,7 +149,7 @@ class EmbeddedMetadataStore:
 
     async def _do(self, operation: Callable[[SqliteNodes], T]) -> T:
         if self._closed:
-            raise MetadataUnavailable("the metadata store is closed")
+            raise MetadataRefused("the metadata store is closed")
         future = self._io.loop.create_future()
         self._waiting.append((operation, future))
         if not self._in_flight and not self._scheduled:
@@ -181,7 +184,9 @@ class EmbeddedMetadataStore:
             self._idle.set_result(None)
             self._idle = None
         for change in changes:
-            for listener in self._listeners:
+            for root, listener in self._listeners:
+                if not lies_in(root, change.path):
+                    continue
                 try:
                     listener(change)
                 except Exception:
@@ -225,8 +230,8 @@ class EmbeddedMetadataStore:
         if reserve.size and reserve.make_room(reserve.size // _PARTS_OF_RESERVE) and not reserve.whole:
             reserve.fill()
 
-    def _without_room(self, error: SqlFull) -> MetadataUnavailable:
-        return MetadataUnavailable(f"no room for the metadata in {self._path!r}: {error}")
+    def _without_room(self, error: SqlFull) -> MetadataRefused:
+        return MetadataRefused(f"no room for the metadata in {self._path!r}: {error}")
 
     def _prepare(self) -> None:
         self._nodes = SqliteNodes(self._connection)

@@ -3,6 +3,10 @@
 Paths are ``/``-separated, absolute and without a trailing slash. A node has a value and a version, 0 when
 made, one more with every put. Parents are made when missing. A put or delete is answered only when durable.
 No piece of a path is empty, ``.`` or ``..``; every operation raises ValueError for what is no path.
+
+What is kept in memory of nodes is told of changes by :meth:`MetadataStore.listen`, before or after whoever
+made a change has its answer: nobody may rely on the order. Between DISCONNECTED and RECONNECTED changes are
+not told; on RECONNECTED everything may have changed. :class:`magnetar.metadata.cache.MetadataCache` does so.
 """
 
 from __future__ import annotations
@@ -30,7 +34,20 @@ class NodeNotEmpty(MetadataError):
 
 
 class MetadataUnavailable(MetadataError):
-    """The store cannot answer now, or is closed; the operation may or may not have happened."""
+    """The store cannot answer now; the operation may or may not have happened.
+
+    When the store answers again it either has happened or never will. Who writes through
+    :class:`magnetar.metadata.resolving.ResolvingStore` gets this only when nothing could be found out.
+    """
+
+
+class MetadataRefused(MetadataUnavailable):
+    """The store is closed, or has no room: the operation has certainly not happened."""
+
+
+def may_have_happened(error: BaseException) -> bool:
+    """Whether a change that ended in ``error`` may have been made all the same."""
+    return isinstance(error, MetadataUnavailable) and not isinstance(error, MetadataRefused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +58,8 @@ class Node:
     created_ms: int
     modified_ms: int
     ephemeral: bool
+    own: bool = False
+    """Ephemeral, and made by the session that asks: it goes with this session and no other."""
 
 
 class ChangeKind(Enum):
@@ -68,8 +87,9 @@ class SessionEvent(Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     RECONNECTED = "reconnected"
+    """Of the same session, or of a new one after LOST. Everything may have changed meanwhile."""
     LOST = "lost"
-    """Ephemeral nodes of this session are gone."""
+    """Ephemeral nodes of this session are gone, and with them all that it owned."""
 
 
 MUST_NOT_EXIST = -1
@@ -97,6 +117,11 @@ def check_value(path: str, value: bytes) -> None:
     """:raises NodeTooLarge: it is more than :data:`MAX_VALUE_BYTES`"""
     if len(value) > MAX_VALUE_BYTES:
         raise NodeTooLarge(f"{path}: {len(value)} bytes, at most {MAX_VALUE_BYTES} are allowed in a node")
+
+
+def lies_in(root: str, path: str) -> bool:
+    """Whether ``path`` is ``root`` or below it."""
+    return path.startswith(root) and (len(path) == len(root) or root == "/" or path[len(root)] == "/")
 
 
 class MetadataStore(Protocol):
@@ -134,14 +159,17 @@ class MetadataStore(Protocol):
         """Names (not paths) of the direct children, sorted; empty when there is no such node."""
         ...
 
-    def listen(self, listener: Callable[[Change], None]) -> None:
-        """Calls ``listener`` in the loop after each change, also those made here.
+    def listen(self, root: str, listener: Callable[[Change], None]) -> None:
+        """Calls ``listener`` in the loop after each change of ``root`` or below it, also those made here.
 
-        What it raises is logged, and keeps nobody else from hearing.
+        A change may be told before its own operation is answered, or after. What the listener raises is
+        logged, and keeps nobody else from hearing.
         """
         ...
 
-    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None: ...
+    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Calls ``listener`` in the loop with what happens to the session; at first with what it is."""
+        ...
 
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes go. Idempotent."""

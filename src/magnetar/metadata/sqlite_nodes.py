@@ -75,7 +75,8 @@ class SqliteNodes:
         if not isinstance(value, bytes) or not all(isinstance(number, int) for number in numbers):
             raise NodeDamaged(f"{path}: its row has values of other types")
         version, created_ms, modified_ms, ephemeral = numbers
-        return Node(path, value, version, created_ms, modified_ms, bool(ephemeral))
+        # Those of an earlier session are removed when the store is opened: what is left is this one's.
+        return Node(path, value, version, created_ms, modified_ms, bool(ephemeral), bool(ephemeral))
 
     def exists(self, path: str) -> bool:
         return bool(self._connection.execute("SELECT 1 FROM nodes WHERE path = ?", (path,)))
@@ -95,11 +96,11 @@ class SqliteNodes:
         if old is None:
             if expected is not None and expected != MUST_NOT_EXIST:
                 raise BadVersion(f"{path}: expected version {expected}, there is no such node")
-            return self._insert(Node(path, value, 0, now_ms, now_ms, ephemeral))
+            return self._insert(Node(path, value, 0, now_ms, now_ms, ephemeral, ephemeral))
         if expected is not None and expected != old.version:
             wanted = "no node" if expected == MUST_NOT_EXIST else f"version {expected}"
             raise BadVersion(f"{path}: expected {wanted}, found version {old.version}")
-        node = Node(path, value, old.version + 1, old.created_ms, now_ms, old.ephemeral)
+        node = Node(path, value, old.version + 1, old.created_ms, now_ms, old.ephemeral, old.own)
         self._connection.execute(
             "UPDATE nodes SET value = ?, version = ?, modified_ms = ? WHERE path = ?",
             (value, node.version, now_ms, path),

@@ -24,7 +24,8 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.interface import MetadataError
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.collector import Collector
 from magnetar.server.health import HealthCheck
@@ -55,7 +56,7 @@ class StandaloneBroker:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._store: EmbeddedLedgerStore | None = None
-        self._metadata: EmbeddedMetadataStore | None = None
+        self._metadata: MetadataStore | None = None
         self._broker: BrokerService | None = None
         self._admin: Admin | None = None
         self._process: Process | None = None
@@ -88,12 +89,7 @@ class StandaloneBroker:
         store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
-        metadata = await EmbeddedMetadataStore.open_store(
-            io,
-            _METADATA_FILE,
-            reserve_bytes=settings.min_usable_size_for_high_priority_writes // 4,
-        )
-        self._metadata = metadata
+        metadata = self._metadata = ResolvingStore(await self.open_metadata(), io.loop)
         wheel = TimerWheel(io.loop)
         ledgers = ManagedLedgers(
             io,
@@ -107,6 +103,11 @@ class StandaloneBroker:
         broker = await self._serve(ledgers, metadata, wheel)
         self._watch_disk(broker, store)
         self._orphan_scan = io.loop.create_task(self._remove_orphans(broker, ledgers, leftovers))
+
+    async def open_metadata(self) -> MetadataStore:
+        """The store that the metadata is in."""
+        reserve = self._place.settings.min_usable_size_for_high_priority_writes // 4
+        return await EmbeddedMetadataStore.open_store(self._place.io, _METADATA_FILE, reserve_bytes=reserve)
 
     def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
         """Ends publishing before the device is full, and fetches space back when it is short."""
@@ -137,7 +138,7 @@ class StandaloneBroker:
             log.error("leftover ledgers are not removed", extra={"error": str(error)})
 
     async def _serve(
-        self, ledgers: ManagedLedgers, metadata: EmbeddedMetadataStore, wheel: TimerWheel
+        self, ledgers: ManagedLedgers, metadata: MetadataStore, wheel: TimerWheel
     ) -> BrokerService:
         """With a free port, what clients are told is known only once the broker listens."""
         place, settings = self._place, self._place.settings
@@ -165,7 +166,7 @@ class StandaloneBroker:
         self._collector.start()
         return broker
 
-    async def _bootstrap(self, metadata: EmbeddedMetadataStore, known: BrokerSettings) -> None:
+    async def _bootstrap(self, metadata: MetadataStore, known: BrokerSettings) -> None:
         bundles = self._place.settings.default_number_of_namespace_bundles
         await bootstrap(metadata, known.cluster, known.http_url, known.service_url, bundles)
 

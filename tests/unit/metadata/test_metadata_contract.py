@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from magnetar.io.real import real_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.faulty import Fault, FaultyMetadataStore
 from magnetar.metadata.interface import (
     MAX_VALUE_BYTES,
     MUST_NOT_EXIST,
@@ -23,6 +25,7 @@ from magnetar.metadata.interface import (
     NodeTooLarge,
     SessionEvent,
 )
+from magnetar.metadata.resolving import ResolvingStore
 
 
 async def _embedded(directory: Path) -> MetadataStore:
@@ -30,8 +33,35 @@ async def _embedded(directory: Path) -> MetadataStore:
     return await EmbeddedMetadataStore.open_store(io, "metadata.db")
 
 
+async def _faulty(directory: Path) -> MetadataStore:
+    """Without a fault it is what stands behind it, but tells of changes when they are answered already."""
+    store = FaultyMetadataStore(await _embedded(directory), asyncio.get_running_loop())
+    store.event_delay = 0.01
+    return store
+
+
+async def _resolving(directory: Path) -> MetadataStore:
+    """All answers to the first try of a change are lost."""
+    faulty = FaultyMetadataStore(await _embedded(directory), asyncio.get_running_loop())
+    tries: Counter[str] = Counter()
+
+    def draw(call: str) -> Fault | None:
+        tries[call] += 1
+        # A sequential node is not asked for again.
+        return Fault.AFTER if call == "put" and tries[call] % 7 == 3 else None
+
+    faulty.draw = draw
+    return ResolvingStore(faulty, asyncio.get_running_loop())
+
+
 Opener = Callable[[Path], Awaitable[MetadataStore]]
-STORES: dict[str, Opener] = {"embedded": _embedded}
+STORES: dict[str, Opener] = {"embedded": _embedded, "faulty": _faulty, "resolving": _resolving}
+
+
+async def until(heard: Callable[[], bool]) -> None:
+    """Stores may tell of changes later than they answer."""
+    while not heard():  # noqa: ASYNC110 - listeners are plain functions of the test
+        await asyncio.sleep(0.001)
 
 
 @pytest.fixture(params=list(STORES))
@@ -168,17 +198,33 @@ def test_ephemeral_nodes_end_with_the_session(run: Callable[..., None]) -> None:
 def test_changes_are_told_after_they_happened(run: Callable[..., None]) -> None:
     async def life(store: MetadataStore) -> None:
         seen: list[Change] = []
-        store.listen(seen.append)
+        store.listen("/", seen.append)
         await store.put("/a/b", b"")
         await store.put("/a/b", b"1")
         with pytest.raises(BadVersion):
             await store.put("/a/b", b"", 9)
         await store.delete("/a/b")
         await store.exists("/a")
+        end = [Change(ChangeKind.DELETED, "/a/b"), Change(ChangeKind.CHILDREN, "/a")]
+        await until(lambda: seen[-2:] == end)
         told = [(change.kind, change.path) for change in seen]
         assert told.index((ChangeKind.CREATED, "/a/b")) < told.index((ChangeKind.CHANGED, "/a/b"))
         assert told[-2:] == [(ChangeKind.DELETED, "/a/b"), (ChangeKind.CHILDREN, "/a")]
         assert told.count((ChangeKind.CHANGED, "/a/b")) == 1
+
+    run(life)
+
+
+def test_who_listens_to_a_node_hears_of_what_is_below_and_of_nothing_else(run: Callable[..., None]) -> None:
+    async def life(store: MetadataStore) -> None:
+        seen: list[str] = []
+        store.listen("/a/b", lambda change: seen.append(change.path))
+        for path in ("/a/b", "/a/bc", "/a/b/c/d", "/a", "/x", "/a/b/e"):
+            await store.put(path, b"")
+        await until(lambda: "/a/b/e" in seen)
+        assert set(seen) == {"/a/b", "/a/b/c", "/a/b/c/d", "/a/b/e"}
+        with pytest.raises(ValueError, match="not a path"):
+            store.listen("/a/", lambda change: None)
 
     run(life)
 
@@ -232,10 +278,11 @@ def test_a_listener_that_fails_keeps_nobody_from_hearing(run: Callable[..., None
         def fail(_change: Change) -> None:
             raise KeyError("a defect")
 
-        store.listen(fail)
-        store.listen(heard.append)
+        store.listen("/", fail)
+        store.listen("/", heard.append)
         await asyncio.gather(store.put("/a", b""), store.put("/b", b""))
         await store.put("/c", b"")
+        await until(lambda: any(change.path == "/c" for change in heard))
         made = [change.path for change in heard if change.kind is ChangeKind.CREATED]
         assert made[-3:] == ["/a", "/b", "/c"]
 

@@ -21,7 +21,7 @@ class TopicCounts:
         self._early: dict[str, list[Change]] = {}
         """What happened to namespaces that are being listed."""
         self._held = 0
-        metadata.listen(self._changed)
+        metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
     async def persistent(self, namespace: NamespaceName) -> int:
@@ -52,6 +52,7 @@ class TopicCounts:
 
     def _forget(self) -> None:
         self._known.clear()
+        self._early.clear()
         self._held = 0
 
     def _changed(self, change: Change) -> None:

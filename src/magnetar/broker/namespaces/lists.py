@@ -13,12 +13,13 @@ from typing import Any, Protocol
 
 from magnetar.broker.namespaces.patterns import Matches, compile_pattern
 from magnetar.broker.namespaces.registry import Namespaces
-from magnetar.errors import NamespaceNotFound, NotAllowed, TooManyRequests
+from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
+from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.opening import ROOT
-from magnetar.metadata.interface import Change, ChangeKind, MetadataStore
+from magnetar.metadata.interface import Change, ChangeKind, MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import sorted_topic_list_hash
 from magnetar.naming.namespace_name import NamespaceName
@@ -37,6 +38,9 @@ MAX_HELD = 4_000_000
 """Names in all lists together. What a list and a watcher cost besides is counted as so many names:"""
 _LIST_PRICE = 100
 _WATCHER_PRICE = 30
+
+_RETRY_SECONDS = 1.0
+"""Until a list is tried again that could not be made anew."""
 
 
 class WatchingConnection(Protocol):
@@ -67,6 +71,8 @@ class TopicList:
         self.early: list[tuple[str, bool]] | None = []
         """What happened while the list is being made."""
         self.loading: Any = None
+        self.renewing: Any = None
+        """Comparing it with what there is, for changes may not have been told."""
         self.flushing: Any = None
         self._new: dict[str, None] = {}
         self._deleted: dict[str, None] = {}
@@ -140,7 +146,8 @@ class TopicLists:
         self._by_path: dict[str, dict[TopicList, None]] = {}
         self.held = 0
         """Names in all lists, with what lists and watchers cost besides."""
-        metadata.listen(self._changed)
+        metadata.listen(ROOT, self._changed)
+        metadata.listen_session(self._session_changed)
 
     def matcher(self, pattern: str) -> Matches | None:
         """None when the client is to filter by itself: too long a pattern, or not of the broker's kind."""
@@ -174,7 +181,9 @@ class TopicLists:
             connection.topic_watchers[watcher_id] = found
         try:
             if found.loading is not None:
-                await self._loaded(found)
+                loading = found.loading
+                await finished(self._io.loop, loading)
+                loading.result()
         except BaseException:
             if connection.topic_watchers.get(watcher_id) is found:
                 self.close(connection, watcher_id)
@@ -212,24 +221,22 @@ class TopicLists:
         found.loading = self._io.loop.create_task(self._load(found))
         return found
 
-    async def _loaded(self, found: TopicList) -> None:
-        waiter = self._io.loop.create_future()
-        found.loading.add_done_callback(lambda _done: waiter.done() or waiter.set_result(None))
-        await waiter
-        if found.loading is not None and found.loading.exception() is not None:
-            raise found.loading.exception()
-
-    async def _load(self, found: TopicList) -> None:
+    async def _matching(self, found: TopicList) -> list[str]:
         try:
             names: Sequence[str] = await self._namespaces.persistent_topics(found.namespace)
         except NamespaceNotFound:
             names = ()
+        matching: list[str] = []
 
         def take(name: str) -> None:
             if found.matches(name) and not TopicName.parse(name).reserved:
-                found.names.append(name)
+                matching.append(name)
 
         await each(self._io, "listing", names, take)
+        return matching
+
+    async def _load(self, found: TopicList) -> None:
+        found.names = await self._matching(found)
         early, found.early = found.early or (), None
         for name, exists in early:
             found.change(name, exists)
@@ -259,6 +266,8 @@ class TopicLists:
             self.held -= len(found.names)
         if found.flushing is not None:
             found.flushing.cancel()
+        if found.renewing is not None:
+            found.renewing.cancel()
 
     def close_all(self, connection: WatchingConnection) -> None:
         """The connection is gone."""
@@ -266,6 +275,43 @@ class TopicLists:
             self.close(connection, watcher_id)
 
     # What happens to topics
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is not SessionEvent.RECONNECTED:
+            return
+        for found in self._lists.values():
+            before = found.renewing
+            if before is not None:
+                before.cancel()
+            found.renewing = self._io.loop.create_task(self._renew(found))
+
+    async def _renew(self, found: TopicList) -> None:
+        """Tells watchers of what came and went while nobody told of it."""
+        try:
+            if found.loading is not None:
+                await finished(self._io.loop, found.loading)
+            # What happens from here on is told after the comparison.
+            early: list[tuple[str, bool]] = []
+            found.early = early
+            try:
+                there = set(await self._matching(found))
+            finally:
+                if found.early is early:
+                    found.early = None
+            for name, exists in early:
+                there.add(name) if exists else there.discard(name)
+            for name in sorted(there.symmetric_difference(found.names)):
+                self._tell(found, name, name in there)
+            found.renewing = None
+        except (MetadataError, MetadataFailure) as error:
+            log.warning(
+                "watched topics are not listed, trying again",
+                extra={"namespace": str(found.namespace), "error": str(error)},
+            )
+            found.renewing = self._wheel.schedule(_RETRY_SECONDS, self._renew_again, found)
+
+    def _renew_again(self, found: TopicList) -> None:
+        found.renewing = self._io.loop.create_task(self._renew(found))
 
     def _changed(self, change: Change) -> None:
         if not self._by_path or change.kind not in (ChangeKind.CREATED, ChangeKind.DELETED):

@@ -11,7 +11,8 @@ from magnetar.errors import AlreadyExists, MetadataFailure, NamespaceNotFound, T
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
 from magnetar.managed_ledger.opening import ROOT as MANAGED_LEDGERS
-from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, Change, MetadataStore, NodeMissing
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeMissing
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
@@ -27,51 +28,32 @@ class Namespaces:
     def __init__(self, io: Io, metadata: MetadataStore) -> None:
         self._io = io
         self._metadata = metadata
-        self._known: set[str] = set()
-        self._partitions: dict[str, int] = {}
-        self._drops = 0
-        """How often something known was dropped: what was being read then is not to be remembered."""
-        metadata.listen(self._changed)
-
-    def _changed(self, change: Change) -> None:
-        if change.path.startswith(_POLICIES):
-            self._drops += 1
-            self._known.clear()
-        elif change.path.startswith(_PARTITIONED):
-            self._drops += 1
-            self._partitions.clear()
+        self._existing = MetadataCache(metadata, _POLICIES, self._check, most=_MAX_KNOWN)
+        # Clients may ask for any name: what is remembered of them is bounded.
+        self._partitions = MetadataCache(metadata, _PARTITIONED, self._count, most=_MAX_KNOWN)
 
     async def check(self, namespace: NamespaceName) -> None:
         """:raises NamespaceNotFound: there is no such namespace"""
-        path = namespace.path
-        if path in self._known:
-            return
-        drops = self._drops
-        if not await self._metadata.exists(f"{_POLICIES}/{path}"):
+        await self._existing.get(f"{_POLICIES}/{namespace.path}")
+
+    async def _check(self, path: str) -> bool:
+        if not await self._metadata.exists(path):
             raise NamespaceNotFound("Namespace not found")
-        if drops == self._drops:
-            self._known.add(path)
+        return True
 
     # Partitioned topics
 
     async def partitions(self, topic: TopicName) -> int:
         """How many partitions a topic has; 0 for one without, or none."""
-        path = f"{_PARTITIONED}/{topic.path}"
-        known = self._partitions.get(path)
-        if known is not None:
-            return known
-        drops = self._drops
+        return await self._partitions.get(f"{_PARTITIONED}/{topic.path}")
+
+    async def _count(self, path: str) -> int:
         node = await self._metadata.get(path)
-        count = 0
-        if node is not None:
-            count = decode(node).get("partitions", 0)
-            if type(count) is not int or not 0 <= count < 2**31:
-                raise MetadataFailure(f"{path}: partitions is {count!r}")
-        if len(self._partitions) >= _MAX_KNOWN:
-            # Clients may ask for any name: what is remembered of them is bounded.
-            self._partitions.clear()
-        if drops == self._drops:
-            self._partitions[path] = count
+        if node is None:
+            return 0
+        count = decode(node).get("partitions", 0)
+        if type(count) is not int or not 0 <= count < 2**31:
+            raise MetadataFailure(f"{path}: partitions is {count!r}")
         return count
 
     async def create_partitioned(
@@ -87,7 +69,7 @@ class Namespaces:
             )
         except BadVersion as error:
             raise AlreadyExists("This topic already exists") from error
-        self._partitions.clear()
+        self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
 
     async def partitioned(self, topic: TopicName) -> dict[str, Any]:
         """``PartitionedTopicMetadata`` as stored; empty when there is none."""
@@ -115,7 +97,7 @@ class Namespaces:
 
         missing = TopicNotFound(f"Partitioned topic {topic} not found")
         await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
-        self._partitions.clear()
+        self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
 
     async def mark_deleted(self, topic: TopicName, *, deleted: bool) -> None:
         """Says in the record of a partitioned topic that it is being deleted, or that it is not after all.
@@ -139,7 +121,7 @@ class Namespaces:
             await self._metadata.delete(f"{_PARTITIONED}/{topic.path}")
         except NodeMissing:
             return False
-        self._partitions.clear()
+        self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
         return True
 
     async def partitioned_topics(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -15,18 +16,28 @@ from magnetar.broker.policies.effective import (
 from magnetar.broker.policies.namespaces import NamespaceRecords, missing
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.tenants import Tenants
+from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
-from magnetar.metadata.interface import Change, MetadataStore
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
-_POLICIES = "/admin/policies/"
+log = logging.getLogger(__name__)
+
+_POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
 """Namespaces whose policies are remembered."""
 
-Listener = Callable[[NamespaceName, TopicName | None], Awaitable[None]]
-"""Told of a namespace whose policies changed; with a topic when only its own did (its partitions' too)."""
+_RETRY_SECONDS = 1.0
+"""Until listeners are told again of a change that they could not read."""
+
+Listener = Callable[[NamespaceName | None, TopicName | None], Awaitable[None]]
+"""Told of a namespace whose policies changed; with a topic when only its own did (its partitions' too).
+Without a namespace those of any may have changed. May be told of one change more than once."""
 
 
 class TopicPolicies(Protocol):
@@ -72,11 +83,11 @@ class PolicyStore:
         self.namespaces = NamespaceRecords(metadata)
         self.topics: TopicPolicies | None = None
         """None: topics have none of their own."""
-        self._known: dict[NamespaceName, EffectivePolicies] = {}
-        self._drops = 0
-        self._changing: dict[NamespaceName, int] = {}
         self._listeners: list[Listener] = []
-        metadata.listen(self._metadata_changed)
+        # Before the listeners here: what they read is read anew.
+        self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
+        metadata.listen(_POLICIES, self._metadata_changed)
+        metadata.listen_session(self._session_changed)
 
     def listen(self, listener: Listener) -> None:
         """``listener`` is awaited before a change is answered."""
@@ -90,21 +101,13 @@ class PolicyStore:
         :raises NamespaceNotFound: there is no such namespace
         :raises MetadataFailure: what is stored is not what a broker writes
         """
-        known = self._known.get(name)
-        if known is None:
-            drops = self._drops
-            record = await self.namespaces.get(name)
-            if record.get("deleted"):
-                raise missing()
-            known = of_namespace(self.defaults, record, self._cluster)
-            if drops == self._drops:
-                self._remember(name, known)
-        return known
+        return await self._known.get(f"{_POLICIES}/{name.path}")
 
-    def _remember(self, name: NamespaceName, policies: EffectivePolicies) -> None:
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known[name] = policies
+    async def _read(self, path: str) -> EffectivePolicies:
+        record = await self.namespaces.get(_namespace(path))
+        if record.get("deleted"):
+            raise missing()
+        return of_namespace(self.defaults, record, self._cluster)
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
         """What counts for a topic, which need not exist; partitions share what is set for their topic.
@@ -136,33 +139,42 @@ class PolicyStore:
             work(record)
             of_namespace(self.defaults, record, self._cluster)
 
-        self._changing[name] = self._changing.get(name, 0) + 1
-        try:
-            await self.namespaces.change(name, checked)
-        finally:
-            self._changing[name] -= 1
-            if not self._changing[name]:
-                del self._changing[name]
-        self._forget(name)
+        await self.namespaces.change(name, checked)
+        self._known.forget(f"{_POLICIES}/{name.path}")
         await self.tell(name, None)
 
-    async def tell(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+    async def tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
         """Tells all listeners of a change."""
         for listener in self._listeners:
             await listener(namespace, topic)
 
-    def _forget(self, name: NamespaceName) -> None:
-        self._drops += 1
-        self._known.pop(name, None)
-
     def _metadata_changed(self, change: Change) -> None:
-        if not change.path.startswith(_POLICIES):
-            return
         try:
-            name = NamespaceName.parse(change.path[len(_POLICIES) :])
+            name = _namespace(change.path)
         except InvalidName:
             # That of a tenant, or nothing that a broker writes.
             return
-        self._forget(name)
-        if name not in self._changing:
-            self._io.loop.create_task(self.tell(name, None))
+        self._tell_soon(name)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._tell_soon(None)
+
+    def _tell_soon(self, name: NamespaceName | None) -> None:
+        """Of what somebody else changed, or this broker: who is told twice reads what is remembered."""
+        self._io.loop.create_task(self._tell(name))
+
+    async def _tell(self, name: NamespaceName | None) -> None:
+        try:
+            await self.tell(name, None)
+        except (BrokerError, MetadataError, LedgerError, ManagedLedgerError) as error:
+            log.warning(
+                "changed policies are not read, trying again",
+                extra={"namespace": str(name or "all"), "error": str(error)},
+            )
+            self._io.loop.call_later(_RETRY_SECONDS, self._tell_soon, name)
+
+
+def _namespace(path: str) -> NamespaceName:
+    """:raises InvalidName: it is no namespace's node"""
+    return NamespaceName.parse(path[len(_POLICIES) + 1 :])

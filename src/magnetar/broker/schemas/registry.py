@@ -16,7 +16,8 @@ from magnetar.errors import IncompatibleSchema, ServiceNotReady
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.turns import Turns
-from magnetar.metadata.interface import BadVersion, Change, MetadataStore
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import BadVersion, MetadataStore
 
 T = TypeVar("T")
 
@@ -32,12 +33,9 @@ class SchemaRegistry:
         self._io = io
         self.storage = storage
         self._worker: Worker | None = None
-        self._known: dict[str, tuple[StoredSchema, ...]] = {}
-        self._known_bytes = 0
-        self._drops = 0
+        self._known = MetadataCache(metadata, ROOT, self._read, most=_MAX_KNOWN_BYTES, weigh=_size)
         self._turns: dict[str, Turns] = {}
         self._users: dict[str, int] = {}
-        metadata.listen(self._metadata_changed)
 
     def close(self) -> None:
         """Ends its thread."""
@@ -63,27 +61,11 @@ class SchemaRegistry:
 
         :raises LedgerError: one cannot be read
         """
-        known = self._known.get(schema_id)
-        if known is None:
-            drops = self._drops
-            index, _record = await self.storage.index(schema_id)
-            known = tuple([await self.storage.read(entry) for entry in index])
-            if drops == self._drops:
-                self._remember(schema_id, known)
-        return known
+        return await self._known.get(f"{ROOT}/{schema_id}")
 
-    def _remember(self, schema_id: str, known: tuple[StoredSchema, ...]) -> None:
-        size = sum(len(each.data.data) for each in known) + 1000
-        if self._known_bytes + size > _MAX_KNOWN_BYTES:
-            self._known.clear()
-            self._known_bytes = 0
-        self._known[schema_id] = known
-        self._known_bytes += size
-
-    def _metadata_changed(self, change: Change) -> None:
-        if change.path.startswith(ROOT):
-            self._drops += 1
-            self._known.pop(change.path[len(ROOT) + 1 :], None)
+    async def _read(self, path: str) -> tuple[StoredSchema, ...]:
+        index, _record = await self.storage.index(path[len(ROOT) + 1 :])
+        return tuple([await self.storage.read(entry) for entry in index])
 
     async def versions(self, schema_id: str) -> tuple[StoredSchema, ...]:
         """The versions since the schema was last deleted, the oldest first."""
@@ -159,8 +141,7 @@ class SchemaRegistry:
         return version
 
     def _forget(self, schema_id: str) -> None:
-        self._drops += 1
-        self._known.pop(schema_id, None)
+        self._known.forget(f"{ROOT}/{schema_id}")
 
     # What is asked
 
@@ -234,6 +215,10 @@ class _Alone:
         if not users[self._id]:
             del users[self._id]
             del self._registry._turns[self._id]
+
+
+def _size(versions: Sequence[StoredSchema]) -> int:
+    return sum(len(each.data.data) for each in versions) + 1000
 
 
 def _find(versions: Sequence[StoredSchema], schema: SchemaData) -> StoredSchema | None:

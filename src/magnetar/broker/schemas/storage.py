@@ -16,7 +16,13 @@ from magnetar.broker.schemas.records import (
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import LedgerError, LedgerMetadata, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.single_entry import append_one
-from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore, NodeMissing
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    MetadataError,
+    MetadataStore,
+    NodeMissing,
+    may_have_happened,
+)
 
 ROOT = "/schemas"
 
@@ -89,8 +95,10 @@ class SchemaStorage:
             entry_id = await self._write(writer, encode_schema(schema_id, schema, index))
             entry = IndexEntry(schema.version, writer.ledger_id, entry_id, schema.data.hash)
             await self._metadata.put(f"{ROOT}/{schema_id}", encode_locator([*index, entry]), record)
-        except (LedgerError, MetadataError):
-            await self._store.delete(writer.ledger_id)
+        except (LedgerError, MetadataError) as error:
+            # A ledger that the record may name stays.
+            if not may_have_happened(error):
+                await self._store.delete(writer.ledger_id)
             raise
 
     async def _write(self, writer: LedgerWriter, entry: bytes) -> int:

@@ -18,8 +18,10 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.turns import Turns
-from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.managed_ledger.opening import ROOT, ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
@@ -33,6 +35,7 @@ COMPACTION = "__compaction"
 
 _READ_ENTRIES = 100
 _READ_BYTES = 1 << 20
+_MAX_KNOWN = 100_000
 
 
 def _codec() -> ModuleType:
@@ -127,13 +130,15 @@ class SystemTopicPolicies:
         topics: Topics,
         cluster: str,
         tell: Callable[[NamespaceName, TopicName], Any],
+        metadata: MetadataStore,
     ) -> None:
         """:param tell: awaited with each topic whose policies somebody else changed"""
         self._topics = topics
         self._cluster = cluster
         self._tell = tell
         self._known: dict[NamespaceName, _Namespace] = {}
-        self._absent: set[NamespaceName] = set()
+        # Of namespaces, not of topics: it grows with them.
+        self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     # Asking
 
@@ -159,12 +164,9 @@ class SystemTopicPolicies:
         state = self._known.get(namespace)
         if state is not None and state.topic is not None and not state.topic.closing:
             return state
-        if namespace in self._absent:
-            return None
         name = change_events_of(namespace)
-        if not await self._topics.managed_ledgers.exists(name.path):
+        if not await self._stored.get(f"{ROOT}/{name.path}"):
             self._known.pop(namespace, None)
-            self._absent.add(namespace)
             return None
         state = self._state(namespace)
         async with state.turns:
@@ -202,12 +204,12 @@ class SystemTopicPolicies:
 
     def appeared(self, namespace: NamespaceName) -> None:
         """Somebody made the topic of a namespace that had none."""
-        self._absent.discard(namespace)
+        self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
 
     def forget(self, namespace: NamespaceName) -> None:
         """The namespace is gone."""
         self._known.pop(namespace, None)
-        self._absent.discard(namespace)
+        self.appeared(namespace)
 
     def _follow(self, state: _Namespace) -> None:
         if state.following is None:
@@ -241,7 +243,7 @@ class SystemTopicPolicies:
         state = self._state(namespace)
         async with state.turns:
             events = persistent(await self._topics.create_topic(change_events_of(namespace)))
-            self._absent.discard(namespace)
+            self.appeared(namespace)
             await self._open(state, events)
             known = state.policies.get(_codec().key_of(topic, everywhere=everywhere))
             record = copy.deepcopy(known) if known is not None else _new()

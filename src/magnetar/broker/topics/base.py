@@ -361,6 +361,10 @@ class BaseTopic(ABC, Generic[S]):
 
     # Ending
 
+    def disown(self) -> None:
+        """It may belong to another broker by now: from here on nothing of it is stored."""
+        self.fenced = True
+
     @abstractmethod
     async def close(self) -> None:
         """Disconnects everybody."""

@@ -344,6 +344,10 @@ class Topic(BaseTopic[Subscription]):
 
     # Ending
 
+    def disown(self) -> None:
+        super().disown()
+        self.managed_ledger.disown()
+
     async def terminate(self) -> Position:
         """Ends the topic for ever; returns the last position."""
         self.check_open()

@@ -1,0 +1,89 @@
+"""What is known of nodes, kept in memory until they change: one form for all who remember metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
+
+V = TypeVar("V")
+
+
+class MetadataCache(Generic[V]):
+    """Values made of nodes below ``root``, by the node's path.
+
+    A change of a node drops what is known of it; a reconnected or lost session drops everything. What was
+    being read while anything was dropped is answered and not remembered: it may be what was there before.
+
+    :param read: makes the value of a path; what it raises is passed on and not remembered
+    :param most: of what ``weigh`` adds up to; one value more and all are forgotten
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        root: str,
+        read: Callable[[str], Awaitable[V]],
+        *,
+        most: int,
+        weigh: Callable[[V], int] = lambda _value: 1,
+    ) -> None:
+        self._read = read
+        self._most = most
+        self._weigh = weigh
+        self._known: dict[str, V] = {}
+        self._weight = 0
+        self._drops = 0
+        metadata.listen(root, self._changed)
+        metadata.listen_session(self._session_changed)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self, path: str) -> V | None:
+        """None when nothing is remembered."""
+        return self._known.get(path)
+
+    async def get(self, path: str) -> V:
+        """The value of a path, read if it is not known."""
+        known = self._known.get(path)
+        if known is not None:
+            return known
+        drops = self._drops
+        value = await self._read(path)
+        if drops == self._drops:
+            self._remember(path, value)
+        return value
+
+    def _remember(self, path: str, value: V) -> None:
+        self._take_out(path)
+        weight = self._weigh(value)
+        if self._weight + weight > self._most:
+            self._known.clear()
+            self._weight = 0
+        if weight <= self._most:
+            self._known[path] = value
+            self._weight += weight
+
+    def _take_out(self, path: str) -> None:
+        known = self._known.pop(path, None)
+        if known is not None:
+            self._weight -= self._weigh(known)
+
+    def forget(self, path: str) -> None:
+        """Whoever changed a node says so: the store may tell of it later than it answers."""
+        self._drops += 1
+        self._take_out(path)
+
+    def forget_all(self) -> None:
+        self._drops += 1
+        self._known.clear()
+        self._weight = 0
+
+    def _changed(self, change: Change) -> None:
+        self.forget(change.path)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.RECONNECTED, SessionEvent.LOST):
+            self.forget_all()

@@ -1,0 +1,138 @@
+"""A metadata store that goes wrong on demand, in front of one that does not, for tests of what is above."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import TypeVar
+
+from magnetar.io.interfaces import Loop
+from magnetar.metadata.interface import (
+    Change,
+    MetadataStore,
+    MetadataUnavailable,
+    Node,
+    NodeMissing,
+    SessionEvent,
+)
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """When the answer of an operation is lost."""
+
+    BEFORE = "before it happened"
+    AFTER = "after it happened"
+
+
+class FaultyMetadataStore:
+    """A ``MetadataStore`` in front of ``inner``. Without a fault asked for it adds nothing."""
+
+    def __init__(self, inner: MetadataStore, loop: Loop) -> None:
+        self.inner = inner
+        self._loop = loop
+        self.draw: Callable[[str], Fault | None] = lambda _call: None
+        """Asked with each operation: ``get``, ``put``, ``delete``, ``exists`` or ``children``."""
+        self.event_delay = 0.0
+        """Seconds by which changes are told later than they are answered."""
+        self.connected = True
+        self.failed = 0
+        """Operations whose answer was lost."""
+        self._failing: dict[str, list[Fault]] = {}
+        self._ephemeral: set[str] = set()
+        self._session_listeners: list[Callable[[SessionEvent], None]] = []
+
+    def fail_next(self, call: str, fault: Fault) -> None:
+        """The next operation of that name that has no failure waiting loses its answer."""
+        self._failing.setdefault(call, []).append(fault)
+
+    def disconnect(self) -> None:
+        """From now on nothing is answered, and no change told."""
+        self.connected = False
+        self._tell(SessionEvent.DISCONNECTED)
+
+    def reconnect(self) -> None:
+        """Answers again; what changed meanwhile is not told."""
+        self.connected = True
+        self._tell(SessionEvent.RECONNECTED)
+
+    async def lose_session(self) -> None:
+        """Removes what the session made for itself; nothing is answered until :meth:`reconnect`."""
+        self.connected = False
+        for path in sorted(self._ephemeral, reverse=True):
+            try:
+                await self.inner.delete(path)
+            except NodeMissing:
+                # Deleted by its maker already.
+                continue
+        self._ephemeral.clear()
+        self._tell(SessionEvent.LOST)
+
+    def _tell(self, event: SessionEvent) -> None:
+        for listener in self._session_listeners:
+            listener(event)
+
+    async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
+        waiting = self._failing.get(call)
+        fault = waiting.pop(0) if waiting else self.draw(call)
+        if not self.connected or fault is Fault.BEFORE:
+            self.failed += 1
+            raise MetadataUnavailable(f"no answer to {call}")
+        answer = await work()
+        if fault is Fault.AFTER or not self.connected:
+            self.failed += 1
+            raise MetadataUnavailable(f"the answer to {call} was lost")
+        return answer
+
+    async def get(self, path: str) -> Node | None:
+        return await self._do("get", lambda: self.inner.get(path))
+
+    async def exists(self, path: str) -> bool:
+        return await self._do("exists", lambda: self.inner.exists(path))
+
+    async def children(self, path: str) -> Sequence[str]:
+        return await self._do("children", lambda: self.inner.children(path))
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        expected_version: int | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Node:
+        async def work() -> Node:
+            node = await self.inner.put(
+                path, value, expected_version, ephemeral=ephemeral, sequential=sequential
+            )
+            if node.ephemeral:
+                self._ephemeral.add(node.path)
+            return node
+
+        return await self._do("put", work)
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        await self._do("delete", lambda: self.inner.delete(path, expected_version))
+        self._ephemeral.discard(path)
+
+    def listen(self, root: str, listener: Callable[[Change], None]) -> None:
+        def pass_on(change: Change) -> None:
+            if self.connected:
+                listener(change)
+
+        def changed(change: Change) -> None:
+            if self.event_delay:
+                self._loop.call_later(self.event_delay, pass_on, change)
+            else:
+                pass_on(change)
+
+        self.inner.listen(root, changed)
+
+    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
+        self._session_listeners.append(listener)
+        self.inner.listen_session(listener)
+
+    async def close(self) -> None:
+        await self.inner.close()

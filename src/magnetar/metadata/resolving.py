@@ -1,0 +1,149 @@
+"""Finds out what became of changes whose answer was lost, so that nobody above takes them for undone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import finished
+from magnetar.metadata.interface import (
+    Change,
+    MetadataRefused,
+    MetadataStore,
+    MetadataUnavailable,
+    Node,
+    NodeMissing,
+    SessionEvent,
+)
+
+T = TypeVar("T")
+
+_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds before each look at what became of a change."""
+
+
+class ResolvingStore:
+    """A ``MetadataStore`` in front of ``inner`` that answers puts and deletions for certain.
+
+    A change without an answer is looked for: value and version tell whether it happened; when it did not it
+    is made again, under the same condition. MetadataUnavailable is left for a store that stays away: then
+    the change may have happened. Sequential puts are not repeated, for each takes a number.
+    """
+
+    def __init__(self, inner: MetadataStore, loop: Loop) -> None:
+        self._inner = inner
+        self._loop = loop
+        self._changing = 0
+        """Changes that are not answered yet."""
+        self._idle: Any = None
+
+    async def get(self, path: str) -> Node | None:
+        return await self._inner.get(path)
+
+    async def exists(self, path: str) -> bool:
+        return await self._inner.exists(path)
+
+    async def children(self, path: str) -> Sequence[str]:
+        return await self._inner.children(path)
+
+    def listen(self, root: str, listener: Callable[[Change], None]) -> None:
+        self._inner.listen(root, listener)
+
+    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
+        self._inner.listen_session(listener)
+
+    async def close(self) -> None:
+        """Changes that were asked for are answered first."""
+        while self._changing:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await finished(self._loop, self._idle)
+        await self._inner.close()
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        expected_version: int | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Node:
+        async def put() -> Node:
+            return await self._inner.put(
+                path, value, expected_version, ephemeral=ephemeral, sequential=sequential
+            )
+
+        async def look() -> Node:
+            node = await self._inner.get(path)
+            if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
+                return node
+            return await put()
+
+        return await self._certainly(put, None if sequential else look)
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        async def delete() -> None:
+            await self._inner.delete(path, expected_version)
+
+        async def look() -> None:
+            try:
+                await delete()
+            except NodeMissing:
+                # By the deletion whose answer was lost, or somebody else's: it is gone.
+                return
+
+        await self._certainly(delete, look)
+
+    async def _certainly(
+        self, change: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T]] | None
+    ) -> T:
+        """:param look: what is done when the answer to ``change`` is lost, until it is answered"""
+        self._changing += 1
+        try:
+            try:
+                return await change()
+            except MetadataRefused:
+                raise
+            except MetadataUnavailable as error:
+                if look is None:
+                    raise
+                unknown = error
+            for pause in _PAUSES:
+                await self._pass(pause)
+                try:
+                    return await look()
+                except MetadataRefused as error:
+                    raise _still(error) from error
+                except MetadataUnavailable as error:
+                    unknown = _still(error)
+            raise unknown
+        finally:
+            self._changing -= 1
+            if not self._changing and self._idle is not None:
+                self._idle.set_result(None)
+                self._idle = None
+
+    async def _pass(self, seconds: float) -> None:
+        passed = self._loop.create_future()
+        self._loop.call_later(seconds, _wake, passed)
+        await passed
+
+
+def _wake(passed: Any) -> None:
+    if not passed.done():
+        passed.set_result(None)
+
+
+def _still(error: MetadataUnavailable) -> MetadataUnavailable:
+    """What a store says that refuses the second try says nothing of the first one."""
+    return MetadataUnavailable(f"what became of it is unknown: {error}")
+
+
+def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:
+    """Whether a node is what a put of ``value`` left. Where it is somebody else's, the next put says so."""
+    if expected is None:
+        # Nobody else's write in between is lost: the put was to win in any case.
+        return node.value == value
+    return node.version == expected + 1 and node.value == value and (not ephemeral or node.own)

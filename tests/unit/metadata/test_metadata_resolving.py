@@ -1,0 +1,98 @@
+"""Changes whose answer was lost: what became of them is found out."""
+
+from __future__ import annotations
+
+import pytest
+from world import World
+
+from magnetar.metadata.faulty import Fault
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    MetadataRefused,
+    MetadataUnavailable,
+    NodeMissing,
+)
+
+BOTH = pytest.mark.parametrize("fault", list(Fault))
+
+
+@BOTH
+@pytest.mark.parametrize("expected", [None, MUST_NOT_EXIST])
+def test_a_node_is_made_once(fault: Fault, expected: int | None) -> None:
+    world = World()
+    world.faulty_metadata.fail_next("put", fault)
+    node = world.run(world.metadata.put("/x", b"1", expected))
+    assert (node.value, node.version) == (b"1", 0)
+    assert world.run(world.metadata.get("/x")) == node
+
+
+@BOTH
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_version_is_replaced_once(fault: Fault, more: int) -> None:
+    world = World()
+    world.run(world.metadata.put("/x", b"1"))
+    for _ in range(1 + more):
+        world.faulty_metadata.fail_next("put", fault)
+    world.faulty_metadata.fail_next("get", fault)
+    assert world.run(world.metadata.put("/x", b"2", 0)).version == 1
+
+
+@BOTH
+def test_what_somebody_else_wrote_is_left(fault: Fault) -> None:
+    world = World()
+    world.run(world.metadata.put("/x", b"1"))
+    world.run(world.metadata.put("/x", b"theirs", 0))
+    world.faulty_metadata.fail_next("put", fault)
+    with pytest.raises(BadVersion):
+        world.run(world.metadata.put("/x", b"mine", 0))
+    world.faulty_metadata.fail_next("put", fault)
+    with pytest.raises(BadVersion):
+        world.run(world.metadata.put("/x", b"mine", MUST_NOT_EXIST))
+
+
+@BOTH
+def test_a_deletion_is_found_done(fault: Fault) -> None:
+    world = World()
+    world.run(world.metadata.put("/x", b"1"))
+    world.faulty_metadata.fail_next("delete", fault)
+    world.run(world.metadata.delete("/x", 0))
+    assert not world.run(world.metadata.exists("/x"))
+    with pytest.raises(NodeMissing):
+        world.run(world.metadata.delete("/x"))
+
+
+def test_a_store_that_stays_away_leaves_it_unknown() -> None:
+    world = World()
+    world.faulty_metadata.disconnect()
+    with pytest.raises(MetadataUnavailable):
+        world.run(world.metadata.put("/x", b"1"))
+    with pytest.raises(MetadataUnavailable):
+        world.run(world.metadata.delete("/x"))
+
+
+def test_sequential_nodes_are_not_made_twice() -> None:
+    world = World()
+    world.faulty_metadata.fail_next("put", Fault.AFTER)
+    with pytest.raises(MetadataUnavailable):
+        world.run(world.metadata.put("/n/-", b"", sequential=True))
+    assert world.run(world.metadata.children("/n")) == ["-0000000000"]
+
+
+def test_a_closed_store_refuses_for_certain() -> None:
+    world = World()
+    world.run(world.metadata.close())
+    with pytest.raises(MetadataRefused):
+        world.run(world.metadata.put("/x", b"1"))
+
+
+def test_only_the_session_that_made_an_ephemeral_node_owns_it() -> None:
+    world = World()
+    assert world.run(world.metadata.put("/mine", b"", ephemeral=True)).own
+    assert not world.run(world.metadata.put("/stays", b"")).own
+    found = world.run(world.metadata.get("/mine"))
+    assert found is not None
+    assert found.own
+    world.run(world.faulty_metadata.lose_session())
+    world.faulty_metadata.reconnect()
+    assert world.run(world.metadata.children("/")) == ["stays"]
