@@ -83,6 +83,15 @@ class ServiceNotReady(BrokerError):
     """This broker does not serve the topic now; the client looks it up again."""
 
 
+class ServedElsewhere(ServiceNotReady):
+    """Another broker serves the topic: clients look it up again, administration goes there."""
+
+    def __init__(self, reason: str, http_url: str | None) -> None:
+        """:param http_url: of that broker; None: it has no address for HTTP"""
+        super().__init__(reason)
+        self.http_url = http_url
+
+
 class QuotaExceededHold(BrokerError):
     """The backlog quota is exceeded and producers are to wait."""
 
@@ -247,6 +256,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     AuthorizationFailure: Translation(ServerErrorCode.AUTHORIZATION, 403),
     ConsumerBusy: Translation(ServerErrorCode.CONSUMER_BUSY, 409),
     ServiceNotReady: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
+    ServedElsewhere: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     QuotaExceededHold: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR, 409),
     QuotaExceeded: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION, 409),
     EncryptionRequired: Translation(ServerErrorCode.METADATA, 412),

@@ -21,6 +21,9 @@ from magnetar.broker.namespaces.creation import TopicCreation
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.ownership.bundles import NamespaceBundles
+from magnetar.broker.ownership.contract import Addresses, Bundle, Owner, Ownership
+from magnetar.broker.ownership.only_broker import OnlyBroker
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -41,6 +44,7 @@ from magnetar.errors import (
     InvalidTopicName,
     NamespaceNotFound,
     NotAllowed,
+    ServedElsewhere,
     ServiceNotReady,
     TooManyRequests,
     TopicNotFound,
@@ -52,7 +56,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.metadata.interface import MetadataError, MetadataStore, SessionEvent
+from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -81,8 +85,12 @@ class BrokerService:
         managed_ledgers: ManagedLedgers,
         settings: BrokerSettings,
         authenticator: Authenticator | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
-        """:param authenticator: asked who the clients of the binary door are; None: nobody is"""
+        """:param authenticator: asked who the clients of the binary door are; None: nobody is
+
+        :param ownership: knows which broker serves what; None: this one serves everything
+        """
         self.io = io
         self.wheel = wheel
         self.settings = settings
@@ -115,7 +123,6 @@ class BrokerService:
         self.max_pending_publishes = settings.max_pending_publishes
         self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
         self.key_shared_enabled = settings.key_shared_enabled
-        self.service_url = settings.service_url
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)
@@ -135,10 +142,9 @@ class BrokerService:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
         self.metadata = metadata
-        self._owns = True
-        """False from the loss of the metadata's session until there is another one."""
-        self._sessions_lost = 0
-        metadata.listen_session(self._session_changed)
+        self.bundles = NamespaceBundles(metadata, self.policies.namespaces.get)
+        self.ownership: Ownership = ownership or OnlyBroker(metadata, self._as_owner)
+        self.ownership.listen(self._lost)
         self._instance = 0
         self._producer_names = 0
         self._stopping = False
@@ -201,28 +207,28 @@ class BrokerService:
                 # What was acknowledged is durable all the same: the next start recovers the topic.
                 log.error("topic did not close", extra={"topic": topic.full_name, "error": str(error)})
 
-    # What the broker owns lasts as long as its session
+    # What the broker owns
 
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.LOST:
-            self._lose_all()
-        elif event in (SessionEvent.CONNECTED, SessionEvent.RECONNECTED):
-            self._owns = True
+    def _as_owner(self, generation: int) -> Owner:
+        own = self.settings
+        return Owner(own.broker_id, Addresses(own.service_url, http=own.http_url), True, generation)
 
-    def _lose_all(self) -> None:
+    async def owner_of(self, name: TopicName) -> Owner:
+        """The broker that serves a topic, which need not exist.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises ServiceNotReady: it is not known now
+        """
+        return await self.ownership.owner_of(await self.bundles.of_topic(name))
+
+    def _lost(self, bundle: Bundle | None) -> None:
         """Somebody else may own the topics by now: they are closed, and nothing of them is written."""
-        self._owns = False
-        self._sessions_lost += 1
-        lost = list(self.topics.values())
-        log.warning("the session is lost: topics are closed", extra={"topics": len(lost)})
+        lost = [topic for topic in self.topics.values() if bundle is None or topic.name in bundle]
+        log.warning("topics are not owned any more", extra={"bundle": bundle or "all", "topics": len(lost)})
         for topic in lost:
             topic.disown()
         for _ in range(min(_UNLOADS, len(lost))):
             self.io.loop.create_task(self._unload_each(lost))
-
-    def _check_owns(self) -> None:
-        if not self._owns:
-            raise ServiceNotReady("The broker has lost its session with the metadata store")
 
     @property
     def loading_count(self) -> int:
@@ -278,8 +284,8 @@ class BrokerService:
         finally:
             self.lookups_pending -= 1
 
-    async def check_lookup(self, name: TopicName, principal: Principal = ANONYMOUS) -> None:
-        """Whether a topic is to be found here.
+    async def look_up(self, name: TopicName, principal: Principal = ANONYMOUS) -> Owner:
+        """The broker that serves a topic, which need not exist.
 
         :param principal: who asks
         :raises NamespaceNotFound: no such namespace
@@ -292,13 +298,15 @@ class BrokerService:
             with self.lookup_in_progress():
                 if self._stopping:
                     raise ServiceNotReady("The broker is stopping")
-                self._check_owns()
+                self.ownership.check_serving()
                 self.check_served(name)
                 await self.namespaces.check(name.namespace_name)
+                owner = await self.owner_of(name)
         except BrokerError:
             self.lookup_failures += 1
             raise
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
+        return owner
 
     async def topic_names(
         self,
@@ -372,7 +380,7 @@ class BrokerService:
                 return found
             if self._stopping:
                 raise ServiceNotReady("The broker is stopping")
-            self._check_owns()
+            self.ownership.check_serving()
             if full_name in self._unloading:
                 raise ServiceNotReady("Topic is temporarily unavailable")
             loading = self._loading.get(full_name)
@@ -419,9 +427,12 @@ class BrokerService:
 
     async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
         started = self.io.clock.monotonic()
-        sessions_lost = self._sessions_lost
         self.check_served(name)
         await self.namespaces.check(name.namespace_name)
+        bundle = await self.bundles.of_topic(name)
+        owner = await self.ownership.owner_of(bundle)
+        if not owner.here:
+            raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", owner.addresses.http)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)
@@ -437,11 +448,11 @@ class BrokerService:
             await topic.prepare()
         else:
             raise TopicNotFound(f"Topic {name} not found")
-        if sessions_lost != self._sessions_lost:
+        if not self.ownership.is_current(bundle, owner):
             # It was opened by a right that has ended.
             topic.disown()
             await topic.close()
-            raise ServiceNotReady("The broker has lost its session with the metadata store")
+            raise ServiceNotReady(f"{bundle} is not served by this broker any more")
         self.topics[topic.full_name] = topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)

@@ -11,7 +11,7 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.security.operations import Operation, Resource
+from magnetar.security.operations import Operation, Resource, TopicOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,12 @@ class Endpoint:
     def changes(self) -> bool:
         """Whether something may be different afterwards."""
         return self.method != "GET" and not self.asks
+
+    @property
+    def asked_of_owner(self) -> bool:
+        """Whether only the broker that serves the topic can do it."""
+        anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
+        return self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION) and self.operation not in anybody
 
     @property
     def resource(self) -> Resource:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlencode
 
-from magnetar.errors import BrokerError, NotSupported
+from magnetar.errors import BrokerError, NotSupported, ServedElsewhere
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.connection import HttpConnection, HttpLimits
@@ -16,6 +17,7 @@ from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
 from magnetar.http.routing import Application, Found, Handler, Router
+from magnetar.http.shapes.names import topic_of
 from magnetar.io.interfaces import Io, Listener, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.turns import Turns
@@ -112,6 +114,8 @@ class HttpServer:
         asked = replace(application, admin=application.admin.asked_by(who))
         try:
             prepared = replace(request, variables=found.variables)
+            if endpoint.asked_of_owner:
+                await asked.admin.brokers.check_here(topic_of(found.variables))
             if len(request.body) <= LARGE_BYTES:
                 answer = await endpoint.handler(asked, prepared)
             else:
@@ -119,6 +123,8 @@ class HttpServer:
             if endpoint.changes:
                 asked.admin.changed(endpoint.operation, found.variables)
             return answer
+        except ServedElsewhere as elsewhere:
+            return _redirected(request, elsewhere)
         except BrokerError as error:
             if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
                 log.warning("request failed", extra=_named(request), exc_info=error)
@@ -141,6 +147,14 @@ class HttpServer:
             else:
                 parse = partial(_give, value)
             return await handler(application, replace(request, parse=parse))
+
+
+def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
+    if elsewhere.http_url is None:
+        return refusal(elsewhere)
+    query = urlencode({**request.query, "authoritative": "true"})
+    location = f"{elsewhere.http_url}{request.path}?{query}"
+    return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
 
 
 def _raise(error: Exception, _body: object) -> Any:

@@ -156,7 +156,6 @@ class StandaloneBroker:
         if port == 0:
             known = replace(known, service_url=f"pulsar://{place.advertised_host}:{listener.port}")
             self._broker.settings = known
-            self._broker.service_url = known.service_url
             await self._bootstrap(metadata, known)
         assert self._store is not None
         assert self._guard is not None

@@ -10,6 +10,7 @@ from world import World
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.ownership.contract import Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
@@ -30,7 +31,11 @@ class Lived:
     """:param policies: what counts for all topics"""
 
     def __init__(
-        self, policies: EffectivePolicies, ledgers: ManagedLedgerSettings = ROLLING, **settings: Any
+        self,
+        policies: EffectivePolicies,
+        ledgers: ManagedLedgerSettings = ROLLING,
+        ownership: Ownership | None = None,
+        **settings: Any,
     ) -> None:
         self.world = World(settings=ledgers)
         io = self.world.simulation.io
@@ -39,7 +44,9 @@ class Lived:
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
         topic = TopicSettings(DispatchSettings(), batch_index_acks=True)
         known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies, **settings)
-        self.broker = BrokerService(io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known)
+        self.broker = BrokerService(
+            io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known, ownership=ownership
+        )
         self.broker.housekeeping.start()
 
     def topic(self, name: TopicName = NAME) -> Topic:

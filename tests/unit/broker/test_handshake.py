@@ -190,7 +190,7 @@ def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: 
         monkeypatch.setattr(owner, name, watched)
 
     broker = brokers.broker
-    for name in ("topic", "check_lookup", "topic_names"):
+    for name in ("topic", "look_up", "topic_names"):
         watch(broker, name)
     watch(broker.creation, "partitions_or_create")
     watch(broker.creation, "existing_partitions")
@@ -219,7 +219,7 @@ def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: 
         request_id=6,
     )
     brokers.until(lambda: peer.count(BaseCommand.WATCH_TOPIC_LIST_SUCCESS))
-    names = ("topic", "check_lookup", "topic_names", "watch", "subscribe")
+    names = ("topic", "look_up", "topic_names", "watch", "subscribe")
     names += ("partitions_or_create", "existing_partitions")
     assert asked == {name: {"alice"} for name in names}
     (producer,) = topic.producers.values()

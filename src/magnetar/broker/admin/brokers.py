@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from magnetar.broker.service import BrokerService
-from magnetar.naming.bundles import Bundles
+from magnetar.errors import ServedElsewhere, TopicNotFound
 
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
     """Where a topic is served."""
 
-    broker_url: str
-    http_url: str
+    broker_url: str | None
+    http_url: str | None
     broker_url_tls: str | None = None
     http_url_tls: str | None = None
     redirect: bool = False
@@ -45,10 +45,32 @@ class BrokerAdmin:
             "ledgersRootPath": "/ledgers",
         }
 
-    async def lookup(self, topic: str) -> LookupAnswer:
-        """Who serves a topic; it need not exist. :raises NamespaceNotFound: no such namespace"""
-        await self._broker.check_lookup(self._broker.parse_topic(topic))
-        return LookupAnswer(self._broker.settings.service_url, self._broker.settings.http_url)
+    async def lookup(self, topic: str, listener: str | None = None) -> LookupAnswer:
+        """Who serves a topic; it need not exist.
+
+        :param listener: the name of the listener whose addresses are wanted
+        :raises NamespaceNotFound: no such namespace
+        """
+        owner = await self._broker.look_up(self._broker.parse_topic(topic))
+        told = owner.addresses_of(listener)
+        return LookupAnswer(told.binary, told.http, told.binary_tls, told.http_tls, redirect=not owner.here)
+
+    async def check_here(self, topic: str) -> None:
+        """What is asked of a topic is asked of its broker.
+
+        :raises ServedElsewhere: that is another one
+        """
+        name = self._broker.parse_topic(topic)
+        if await self._broker.namespaces.partitions(name):
+            # It is a name: its partitions are served, each by its own broker.
+            return
+        try:
+            owner = await self._broker.owner_of(name)
+        except TopicNotFound:
+            # Whoever handles the request says in its own words that there is no such namespace.
+            return
+        if not owner.here:
+            raise ServedElsewhere(f"{name} is served by {owner.broker_id}", owner.addresses.http)
 
     async def bundle(self, topic: str) -> str:
         """The bundle in which a topic lies, ``0xSTART_0xEND``; it need not exist.
@@ -56,5 +78,4 @@ class BrokerAdmin:
         :raises NamespaceNotFound: no such namespace
         """
         name = self._broker.parse_topic(topic)
-        division = (await self._broker.policies.namespaces.get(name.namespace_name))["bundles"]
-        return str(Bundles.parse(division["boundaries"]).of_topic(str(name)))
+        return str((await self._broker.bundles.of_topic(name)).range)

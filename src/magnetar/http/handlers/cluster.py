@@ -81,7 +81,8 @@ async def get_tenant(application: Application, request: Request) -> Response:
 
 
 async def lookup(application: Application, request: Request) -> Response:
-    found = await application.admin.brokers.lookup(topic_of(request.variables))
+    listener = request.query.get("listenerName") or request.headers.get("x-pulsar-listenername")
+    found = await application.admin.brokers.lookup(topic_of(request.variables), listener)
     if found.redirect:
         query = f"?authoritative={'true' if request.flag('authoritative') else 'false'}"
         location = f"{found.http_url}{request.path}{query}"

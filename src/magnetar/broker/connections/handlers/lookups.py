@@ -50,16 +50,24 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
     broker = connection.broker
     try:
         name = broker.parse_topic(request.topic)
-        await broker.check_lookup(name, connection.session.principal)
-        response.brokerServiceUrl = broker.service_url
-        response.response = CommandLookupTopicResponse.Connect
+        owner = await broker.look_up(name, connection.session.principal)
+        told = owner.addresses_of(request.advertised_listener_name)
+        if told.binary is not None:
+            response.brokerServiceUrl = told.binary
+        if told.binary_tls is not None:
+            response.brokerServiceUrlTls = told.binary_tls
+        if owner.here:
+            response.response = CommandLookupTopicResponse.Connect
+        else:
+            # The other one is asked once more, and says the last word.
+            response.response = CommandLookupTopicResponse.Redirect
         response.authoritative = True
-        response.proxy_through_service_url = True
+        response.proxy_through_service_url = owner.here
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        told = broker.told(error)
+        failure = broker.told(error)
         response.response = CommandLookupTopicResponse.Failed
-        response.error = int(told.code)  # type: ignore[assignment]
-        response.message = str(told)
+        response.error = int(failure.code)  # type: ignore[assignment]
+        response.message = str(failure)
     connection.send(answer)
 
 

@@ -1,0 +1,45 @@
+"""Ownership where there is one broker: everything is its own as long as its session lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magnetar.broker.ownership.contract import Bundle, Lost, Owner
+from magnetar.errors import ServiceNotReady
+from magnetar.metadata.interface import MetadataStore, SessionEvent
+
+
+class OnlyBroker:
+    """See :class:`magnetar.broker.ownership.contract.Ownership`."""
+
+    def __init__(self, metadata: MetadataStore, own: Callable[[int], Owner]) -> None:
+        """:param own: this broker, as the owner of a generation"""
+        self._own = own
+        self._generation = 1
+        self._lasts = True
+        """False from the loss of the session until there is another one."""
+        self._listeners: list[Lost] = []
+        metadata.listen_session(self._session_changed)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._lasts = False
+            self._generation += 1
+            for lost in self._listeners:
+                lost(None)
+        elif event in (SessionEvent.CONNECTED, SessionEvent.RECONNECTED):
+            self._lasts = True
+
+    def check_serving(self) -> None:
+        if not self._lasts:
+            raise ServiceNotReady("The broker has lost its session with the metadata store")
+
+    async def owner_of(self, bundle: Bundle) -> Owner:
+        self.check_serving()
+        return self._own(self._generation)
+
+    def is_current(self, bundle: Bundle, owner: Owner) -> bool:
+        return self._lasts and owner.generation == self._generation
+
+    def listen(self, lost: Lost) -> None:
+        self._listeners.append(lost)

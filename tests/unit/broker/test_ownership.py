@@ -1,0 +1,126 @@
+"""Topics are served by the broker that owns their bundle, and by no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lived import NAME, Lived
+
+from magnetar.broker.admin.all import Admin
+from magnetar.broker.ownership.contract import Addresses, Bundle, Lost, Owner
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.errors import InvalidRequest, NamespaceNotFound, ServedElsewhere, ServiceNotReady
+from magnetar.naming.topic_name import TopicName
+
+OTHER = Addresses("pulsar://other:6650", "pulsar+ssl://other:6651", "http://other:8080")
+
+
+class Two:
+    """Two brokers; this one owns everything until told otherwise."""
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.here = True
+        self.asked: list[str] = []
+        self.lost: list[Lost] = []
+        self.moves_when_asked = False
+
+    def check_serving(self) -> None:
+        """It always can."""
+
+    async def owner_of(self, bundle: Bundle) -> Owner:
+        self.asked.append(str(bundle))
+        outside = {"external": Addresses("pulsar://outside:6650")}
+        owner = Owner("one" if self.here else "other:8080", OTHER, self.here, self.generation, outside)
+        if self.moves_when_asked:
+            self.moves_when_asked = False
+            self.generation += 1
+        return owner
+
+    def is_current(self, bundle: Bundle, owner: Owner) -> bool:
+        return owner.generation == self.generation
+
+    def listen(self, lost: Lost) -> None:
+        self.lost.append(lost)
+
+
+@pytest.fixture
+def two() -> Two:
+    return Two()
+
+
+@pytest.fixture
+def lived(two: Two) -> Lived:
+    return Lived(EffectivePolicies(), ownership=two)
+
+
+def test_lookup_loading_and_administration_ask_for_the_owner_of_the_bundle(lived: Lived, two: Two) -> None:
+    two.here = False
+    admin = Admin(lived.broker)
+    found = lived.world.run(admin.brokers.lookup(str(NAME)))
+    assert (found.redirect, found.broker_url, found.http_url) == (True, OTHER.binary, OTHER.http)
+    with pytest.raises(ServedElsewhere, match="other:8080") as elsewhere:
+        lived.topic()
+    assert elsewhere.value.http_url == OTHER.http
+    with pytest.raises(ServedElsewhere):
+        lived.world.run(admin.brokers.check_here(str(NAME)))
+    bundle = lived.world.run(admin.brokers.bundle(str(NAME)))
+    assert two.asked == [f"public/default/{bundle}"] * 3
+    assert not lived.broker.topics
+
+
+@pytest.mark.parametrize("local", ["__change_events", "healthcheck", "t-partition-3"])
+def test_system_topics_and_partitions_lie_in_bundles_like_all_others(lived: Lived, local: str) -> None:
+    name = TopicName.parse(f"persistent://public/default/{local}")
+    bundle = lived.world.run(lived.broker.bundles.of_topic(name))
+    assert name in bundle
+    with pytest.raises(NamespaceNotFound):
+        lived.world.run(lived.broker.bundles.of_topic(TopicName.parse(f"persistent://public/none/{local}")))
+
+
+def test_a_namespace_that_was_divided_anew_is_seen(lived: Lived) -> None:
+    before = lived.world.run(lived.broker.bundles.of_topic(NAME))
+
+    def halve(record: dict[str, Any]) -> None:
+        record["bundles"] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
+
+    lived.world.run(lived.broker.policies.namespaces.change(NAME.namespace_name, halve))
+    after = lived.world.run(lived.broker.bundles.of_topic(NAME))
+    assert before != after
+    assert NAME in after
+
+
+def test_a_load_that_outlives_its_right_is_given_up(lived: Lived, two: Two) -> None:
+    two.moves_when_asked = True
+    with pytest.raises(ServiceNotReady, match="any more"):
+        lived.topic()
+    assert not lived.broker.topics
+    topic = lived.topic()
+    assert not topic.fenced
+
+
+def test_topics_of_a_bundle_that_was_lost_are_closed_and_others_stay(lived: Lived, two: Two) -> None:
+    names = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(20)]
+    topics = {name: lived.topic(name) for name in names}
+    bundle = lived.world.run(lived.broker.bundles.of_topic(names[0]))
+    lost = [name for name in names if name in bundle]
+    assert 0 < len(lost) < len(names)
+    for tell in two.lost:
+        tell(bundle)
+    lived.world.wait(1)
+    assert all(topics[name].fenced or topics[name].closing for name in lost)
+    assert set(lived.broker.topics) == {str(name) for name in names if name not in lost}
+
+
+def test_clients_may_ask_for_the_addresses_of_a_listener(lived: Lived, two: Two) -> None:
+    brokers = Admin(lived.broker).brokers
+    assert lived.world.run(brokers.lookup(str(NAME), "external")).broker_url == "pulsar://outside:6650"
+    with pytest.raises(InvalidRequest, match="no listener named 'none'"):
+        lived.world.run(brokers.lookup(str(NAME), "none"))
+
+
+def test_a_lone_broker_owns_everything_and_takes_any_listener() -> None:
+    lived = Lived(EffectivePolicies())
+    found = lived.world.run(Admin(lived.broker).brokers.lookup(str(NAME), "external"))
+    assert (found.redirect, found.broker_url) == (False, "pulsar://127.0.0.1:6650")
