@@ -145,7 +145,7 @@ class Connection:
             self.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self.session.ended:
+        if self.session.state is not _OPEN and self.session.ended:
             return
         self.keep_alive.heard()
         reader = self._reader
@@ -161,17 +161,25 @@ class Connection:
 
     def _take_apart(self) -> None:
         """Does what the client has sent, until it is to wait, or nothing whole is left."""
-        reader = self._reader
+        reader, publishing, session = self._reader, self.publishing, self.session
         unasked = _FRAMES_UNASKED
         try:
-            while reader.position < reader.limit and not self._halted and self._take_next():
+            while reader.position < reader.limit and not self._halted:
+                room = self.broker.max_pending_publishes - publishing.pending
+                found = reader.next(room if room > 0 else 1)
+                if found == SENDS and session.state is _OPEN:
+                    publishing.publish(reader.buffer, reader.sends)
+                elif not self._take(found):
+                    break
                 unasked -= 1
                 if not unasked:
                     unasked = _FRAMES_UNASKED
                     self.broker.turn.spend(FRAMES_PRICE)
                     if reader.position < reader.limit and not self._halted:
                         self._wait_for_turn()
-            reader.let_go()
+            if reader.position >= reader.limit:
+                # Entries keep what they need of it.
+                reader.buffer = b""
         except FrameError as error:
             log.warning(
                 "closing a connection that breaks the protocol",
@@ -182,20 +190,15 @@ class Connection:
             log.exception("closing a connection after an internal error", extra={"peer": self.address})
             self.close()
 
-    def _take_next(self) -> bool:
-        """Handles the next run of frames; False when there is none, it waits, or the connection ended."""
-        session, reader, publishing = self.session, self._reader, self.publishing
-        room = self.broker.max_pending_publishes - publishing.pending
-        found = reader.next(room if room > 0 else 1)
+    def _take(self, found: int) -> bool:
+        """Handles what is no run of SENDs of a client that may send; False when it has to wait for more."""
+        session, reader = self.session, self._reader
         if found == NOTHING:
-            if reader.partial:
-                self.broker.partial_frames.grew(self, reader.partial)
+            self.broker.partial_frames.grew(self, reader.partial)
             return False
         if session.state is not _OPEN and reader.kind != BaseCommand.CONNECT:
             raise FrameError(f"the first command is {reader.kind}, not CONNECT")
-        if found == SENDS:
-            publishing.publish(reader.buffer, reader.sends)
-        elif found == ACKS:
+        if found == ACKS:
             consumer = session.consumers.get(reader.acks.consumer_id)
             if consumer is not None:
                 consumer.subscription.acknowledge_run(consumer, reader.acks)
@@ -205,12 +208,12 @@ class Connection:
             if consumer is not None:
                 consumer.subscription.flow(consumer, permits)
         elif found == BAD_SEND:
-            publishing.refuse_damaged(reader.sends)
+            self.publishing.refuse_damaged(reader.sends)
         elif self._wait_for_turn():
             return False
         else:
             self._take_command()
-        return session.state is _OPEN
+        return True
 
     def _take_command(self) -> None:
         self.broker.turn.spend(REQUEST_PRICE)

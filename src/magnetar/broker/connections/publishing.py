@@ -64,8 +64,8 @@ class Publishing:
             if parts is not None:
                 self._publish_parts(producer, parts, buffer, sends, now)
                 return
-        publish = Publish(producer, ids, highest, sum(sends.num_messages[:count]), now)
-        self._submit(producer, publish, buffer, starts, ends)
+        messages = sends.num_messages[0] if count == 1 else sum(sends.num_messages[:count])
+        self._submit(producer, Publish(producer, ids, highest, messages, now), buffer, starts, ends)
 
     def _publish_parts(
         self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
@@ -90,7 +90,7 @@ class Publishing:
     ) -> None:
         """Hands entries to the topic; what it refuses is told to the client."""
         count = len(starts)
-        size = sum(ends) - sum(starts)
+        size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:
             producer.topic.publish(publish, buffer, starts, ends, size)
         except ServiceNotReady:

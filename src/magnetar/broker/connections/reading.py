@@ -86,12 +86,12 @@ class Reader:
     def next(self, most: int) -> int:
         """Takes the next run of frames of one kind, but for a COMMAND: :meth:`command` takes that.
 
+        Asked only while ``position`` is below ``limit``; NOTHING: what is left is the beginning of a frame.
+
         :param most: SENDs in a run, above 0
         :raises FrameError: what comes next is no frame
         """
         position, limit, buffer = self.position, self.limit, self.buffer
-        if position >= limit:
-            return NOTHING
         kind = self.kind = next_frame(buffer, position, limit, self._max_frame)
         if kind == _SEND:
             sends = self.sends
@@ -135,15 +135,9 @@ class Reader:
         self.buffer = b""
         self.position = self.limit = 0
 
-    def let_go(self) -> None:
-        """Keeps nothing of a buffer that was taken apart to its end: entries keep what they need of it."""
-        if self.position >= self.limit:
-            self.buffer = b""
-            self.position = self.limit = 0
-
     def drop(self) -> None:
         """Forgets all that was not taken."""
-        self.position = self.limit
-        self.let_go()
+        self.buffer = b""
+        self.position = self.limit = 0
         self._pieces = []
         self.partial = 0
