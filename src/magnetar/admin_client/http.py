@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -13,6 +14,8 @@ from magnetar.admin_client.errors import AdminError, CannotConnect, refusal
 TIMEOUT_SECONDS = 60.0
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
+_WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
+"""What a header of warnings says, each in quotes."""
 _ERRORS = 400
 """Statuses from here on are refusals."""
 
@@ -20,12 +23,17 @@ _ERRORS = 400
 class AdminHttp:
     """Asks one broker, and whom it sends us to."""
 
-    def __init__(self, admin_url: str, *, token: str | None = None) -> None:
+    def __init__(
+        self, admin_url: str, *, token: str | None = None, warn: Callable[[str], None] | None = None
+    ) -> None:
         """:param token: sent as a bearer token
+
+        :param warn: hears what the broker accepted and does not honour
 
         :raises AdminError: it is no HTTP address
         """
         self._url = _checked(admin_url)
+        self._warn = warn
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -59,6 +67,9 @@ class AdminHttp:
         url = self._url + path + (f"?{urlencode(query)}" if query else "")
         for _ in range(_MAX_REDIRECTS):
             status, headers, data = _exchange(method, url, body, self._headers)
+            if self._warn is not None:
+                for sentence in _WARNING.findall(headers.get("warning", "")):
+                    self._warn(sentence)
             if status not in _REDIRECTS:
                 return status, headers, data
             url = _checked(headers.get("location", ""))
@@ -84,6 +95,8 @@ def _exchange(
         connection.request(method, target, body, headers)
         response = connection.getresponse()
         found = {name.lower(): value for name, value in response.headers.items()}
+        if warnings := response.headers.get_all("Warning"):
+            found["warning"] = ", ".join(warnings)
         return response.status, found, response.read()
     except (OSError, HTTPException) as error:
         raise CannotConnect(f"cannot ask {parts.scheme}://{parts.netloc}: {error}") from error

@@ -33,12 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(command.usage())
             return 0
         action = _action(command.name)
-        answer = action(Call(AdminHttp(url), command.parse(rest)))
+        answer = action(Call(AdminHttp(url, warn=_warn), command.parse(rest)))
     except (AdminError, InvalidName, UsageError) as error:
         sys.stderr.write(f"pulsar-admin: {error}\n")
         return 1
     _print(answer)
     return 0
+
+
+def _warn(sentence: str) -> None:
+    sys.stderr.write(f"pulsar-admin: warning: {sentence}\n")
 
 
 def _root(words: list[str]) -> tuple[str, list[str]]:

@@ -77,6 +77,8 @@ class Endpoint:
     """What else may be answered, and why, besides :data:`ALWAYS`."""
     constants: Mapping[str, str] = field(default_factory=dict)
     """Variables that the path does not have and the handler wants."""
+    sets: str = ""
+    """The field that it sets, of the policies of a namespace or topic (``broker.policies.honoured``)."""
     asks: bool = False
     """It changes nothing, although its method is not GET."""
 

@@ -16,8 +16,9 @@ from magnetar.http.engine.connection import HttpConnection, HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
-from magnetar.http.routing import Application, Found, Handler, Router
+from magnetar.http.routing import Application, Endpoint, Found, Router
 from magnetar.http.shapes.names import topic_of
+from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io, Listener, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.turns import Turns
@@ -117,12 +118,8 @@ class HttpServer:
             if endpoint.asked_of_owner:
                 await asked.admin.brokers.check_here(topic_of(found.variables))
             if len(request.body) <= LARGE_BYTES:
-                answer = await endpoint.handler(asked, prepared)
-            else:
-                answer = await self._answer_large(asked, endpoint.handler, prepared)
-            if endpoint.changes:
-                asked.admin.changed(endpoint.operation, found.variables)
-            return answer
+                return await _carry_out(asked, endpoint, prepared)
+            return await self._answer_large(asked, endpoint, prepared)
         except ServedElsewhere as elsewhere:
             return _redirected(request, elsewhere)
         except BrokerError as error:
@@ -135,7 +132,7 @@ class HttpServer:
                 HTTPStatus.INTERNAL_SERVER_ERROR, "An internal error; the log of the broker has the details"
             )
 
-    async def _answer_large(self, application: Application, handler: Handler, request: Request) -> Response:
+    async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
         """One after another: what a large body is parsed to may be many times its size."""
         async with self._large:
             if self._parser is None:
@@ -146,7 +143,19 @@ class HttpServer:
                 parse = partial(_raise, error)
             else:
                 parse = partial(_give, value)
-            return await handler(application, replace(request, parse=parse))
+            return await _carry_out(application, endpoint, replace(request, parse=parse))
+
+
+async def _carry_out(application: Application, endpoint: Endpoint, request: Request) -> Response:
+    """Runs the handler; what was changed is logged, and what has no effect is told."""
+    answer = await endpoint.handler(application, request)
+    if not endpoint.changes:
+        return answer
+    application.admin.changed(endpoint.operation, request.variables)
+    sentences = without_effect(endpoint, request)
+    for sentence in sentences:
+        log.warning(sentence, extra=_named(request))
+    return warned(answer, sentences)
 
 
 def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:

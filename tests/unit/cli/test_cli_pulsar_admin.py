@@ -33,6 +33,7 @@ ANSWERS: dict[tuple[str, str], tuple[int, str]] = {
     ("PUT", "/admin/v2/persistent/public/default/t/unload"): (204, ""),
     ("PUT", "/admin/v2/persistent/public/default/t"): (204, ""),
     ("DELETE", "/admin/v2/persistent/public/default/t"): (204, ""),
+    ("PUT", "/admin/v2/namespaces/public/default/compactionThreshold"): (204, ""),
     ("DELETE", "/admin/v2/persistent/public/default/t/partitions"): (204, ""),
     ("POST", "/admin/persistent/sample/standalone/ns1/a%2Fb%20c/terminate"): (
         200,
@@ -65,6 +66,9 @@ class Questions(BaseHTTPRequestHandler):
         if status == 307:
             self.send_header("Location", server.url + text)
             text = ""
+        if path.endswith("/compactionThreshold"):
+            self.send_header("Warning", '299 magnetar "it has no effect, yet"')
+            self.send_header("Warning", '299 magnetar "nor has this"')
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
@@ -213,3 +217,13 @@ def test_every_command_of_the_table_can_tell_how_it_is_used(capsys: pytest.Captu
 def test_a_group_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics", "--help"]) == 0
     assert "create-subscription" in capsys.readouterr().err
+
+
+def test_what_the_broker_does_not_honour_is_told_and_the_command_succeeds(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["namespaces", "set-compaction-threshold", "public/default", "-t", "1M"]
+    assert main(["--admin-url", broker.url, *command]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "pulsar-admin: warning: it has no effect, yet\npulsar-admin: warning: nor has this\n"

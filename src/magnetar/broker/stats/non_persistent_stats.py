@@ -6,6 +6,7 @@ from typing import Any
 
 from magnetar.broker.dispatch.non_persistent import KeySharedPassing
 from magnetar.broker.publishing.producer import Producer
+from magnetar.broker.stats.taken import of_non_persistent_subscription
 from magnetar.broker.stats.topic_stats import SUBSCRIPTION_ZEROES, TOPIC_ZEROES, consumer_stats, traffic_stats
 from magnetar.broker.stats.topic_stats import publisher_stats as stored_publisher_stats
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -46,20 +47,21 @@ def publisher_stats(producer: Producer) -> Json:
 
 def subscription_stats(subscription: NonPersistentSubscription, *, consumers: bool) -> Json:
     dispatcher = subscription.dispatcher
+    now = of_non_persistent_subscription(subscription)
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
         **_NOTHING_WAITS,
-        "msgRateOut": subscription.rate_out.per_second,
-        "msgThroughputOut": subscription.rate_out.bytes_per_second,
-        "bytesOutCounter": subscription.rate_out.bytes,
-        "msgOutCounter": subscription.rate_out.messages,
-        "messageAckRate": subscription.acks.per_second,
-        "lastConsumedFlowTimestamp": subscription.last_consumed_flow_ms,
-        "lastConsumedTimestamp": subscription.last_consumed_ms,
-        "lastAckedTimestamp": subscription.last_acked_ms,
+        "msgRateOut": now.rate_out,
+        "msgThroughputOut": now.throughput_out,
+        "bytesOutCounter": now.bytes_out,
+        "msgOutCounter": now.messages_out,
+        "messageAckRate": now.ack_rate,
+        "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
+        "lastConsumedTimestamp": now.last_consumed_ms,
+        "lastAckedTimestamp": now.last_acked_ms,
         "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
         "subscriptionProperties": subscription.properties,
-        "msgDropRate": subscription.drops.per_second,
+        "msgDropRate": now.drop_rate,
     }
     if isinstance(dispatcher, KeySharedPassing):
         stats["allowOutOfOrderDelivery"] = dispatcher.division.policy.allow_out_of_order

@@ -5,26 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.flow.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
-    ConsumerMetrics,
     Histogram,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
-    ProducerMetrics,
     QuotaMetrics,
     SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
 )
-from magnetar.broker.subscriptions.base import BaseSubscription
-from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
-from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.stats.taken import of_non_persistent_subscription, of_producer, of_subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
@@ -43,78 +38,6 @@ def _histogram(distribution: Distribution, scale: float) -> Histogram:
     return Histogram(list(distribution.counts), int(distribution.total * scale))
 
 
-def _consumers(subscription: BaseSubscription) -> list[ConsumerMetrics]:
-    return [
-        ConsumerMetrics(
-            name=c.name,
-            consumer_id=c.consumer_id,
-            rate_out=c.rate_out.per_second,
-            throughput_out=c.rate_out.bytes_per_second,
-            rate_redeliver=c.redelivered.per_second,
-            ack_rate=c.acks.per_second,
-            unacked_messages=c.unacked,
-            blocked_on_unacked=c.blocked,
-            available_permits=c.permits,
-            bytes_out=c.rate_out.bytes,
-            messages_out=c.rate_out.messages,
-        )
-        for c in subscription.consumers
-    ]
-
-
-def _subscription(subscription: Subscription) -> SubscriptionMetrics:
-    dispatcher = subscription.dispatcher
-    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
-    backlog = subscription.backlog()
-    consumers = _consumers(subscription)
-    filters = subscription.filters
-    return SubscriptionMetrics(
-        name=subscription.name,
-        filter_processed=filters.processed if filters is not None else 0,
-        filter_accepted=filters.accepted if filters is not None else 0,
-        filter_rejected=filters.rejected if filters is not None else 0,
-        filter_rescheduled=filters.rescheduled if filters is not None else 0,
-        backlog=backlog,
-        backlog_no_delayed=backlog,
-        in_replay=len(shared.replay) if shared is not None else 0,
-        rate_redeliver=sum(c.rate_redeliver for c in consumers),
-        ack_rate=subscription.acks.per_second,
-        unacked_messages=subscription.unacked_messages(),
-        blocked_on_unacked=shared.blocked if shared is not None else False,
-        rate_out=subscription.rate_out.per_second,
-        throughput_out=subscription.rate_out.bytes_per_second,
-        bytes_out=subscription.rate_out.bytes,
-        messages_out=subscription.rate_out.messages,
-        last_acked_ms=subscription.last_acked_ms,
-        last_consumed_flow_ms=subscription.last_consumed_flow_ms,
-        last_consumed_ms=subscription.last_consumed_ms,
-        last_mark_delete_advanced_ms=subscription.last_mark_delete_ms,
-        last_expire_ms=subscription.last_expire_ms,
-        rate_expired=subscription.expired.per_second,
-        total_expired=subscription.expired.messages,
-        consumer_count=len(consumers),
-        consumers=consumers,
-    )
-
-
-def _non_persistent_subscription(subscription: NonPersistentSubscription) -> SubscriptionMetrics:
-    consumers = _consumers(subscription)
-    return SubscriptionMetrics(
-        name=subscription.name,
-        ack_rate=subscription.acks.per_second,
-        rate_out=subscription.rate_out.per_second,
-        throughput_out=subscription.rate_out.bytes_per_second,
-        bytes_out=subscription.rate_out.bytes,
-        messages_out=subscription.rate_out.messages,
-        last_acked_ms=subscription.last_acked_ms,
-        last_consumed_flow_ms=subscription.last_consumed_flow_ms,
-        last_consumed_ms=subscription.last_consumed_ms,
-        drop_rate=subscription.drops.per_second,
-        consumer_count=len(consumers),
-        consumers=consumers,
-    )
-
-
 def _traffic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
     """What both kinds of topics have."""
     return TopicMetrics(
@@ -130,18 +53,18 @@ def _traffic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) ->
         average_message_size=topic.rate_in.average_size(),
         bytes_in=topic.rate_in.bytes,
         messages_in=topic.rate_in.messages,
-        producers=_producers(topic),
+        producers=[of_producer(p) for p in topic.producers.values()],
     )
 
 
 def _non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
-    return _traffic(topic, [_non_persistent_subscription(s) for s in topic.subscriptions.values()])
+    return _traffic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
 
 
 def _topic(topic: Topic, known: Evictions) -> TopicMetrics:
     ledger = topic.managed_ledger
     size = ledger.ledgers.total_size()
-    subscriptions = [_subscription(s) for s in topic.subscriptions.values()]
+    subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
     return replace(
         _traffic(topic, subscriptions),
@@ -162,19 +85,6 @@ def _topic(topic: Topic, known: Evictions) -> TopicMetrics:
         ledger_write_latency_ms=_histogram(topic.write_latency, 1000),
         entry_size_bytes=_histogram(topic.entry_sizes, 1),
     )
-
-
-def _producers(topic: BaseTopic[Any]) -> list[ProducerMetrics]:
-    return [
-        ProducerMetrics(
-            name=p.name,
-            producer_id=p.producer_id,
-            rate_in=p.rate_in.per_second,
-            throughput_in=p.rate_in.bytes_per_second,
-            average_message_size=p.rate_in.average_size(),
-        )
-        for p in topic.producers.values()
-    ]
 
 
 def _add_managed_ledger(topic: Topic, found: dict[str, ManagedLedgerMetrics]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
-from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.publishing.producer import Producer
+from magnetar.broker.stats.taken import of_consumer, of_producer, of_subscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.entries import iso_time
@@ -77,12 +77,12 @@ TOPIC_ZEROES: Json = {
 
 
 def publisher_stats(producer: Producer) -> Json:
-    rate = producer.rate_in
+    now = of_producer(producer)
     return {
         "accessMode": producer.access_mode.name,
-        "msgRateIn": rate.per_second,
-        "msgThroughputIn": rate.bytes_per_second,
-        "averageMsgSize": rate.average_size(),
+        "msgRateIn": now.rate_in,
+        "msgThroughputIn": now.throughput_in,
+        "averageMsgSize": now.average_message_size,
         "chunkedMessageRate": producer.chunks.per_second,
         "producerId": producer.producer_id,
         "supportsPartialProducer": producer.partial_producer,
@@ -129,19 +129,20 @@ def _key_shared_subscription(dispatcher: object) -> Json:
 
 
 def consumer_stats(consumer: AnyConsumer) -> Json:
+    now = of_consumer(consumer)
     return {
-        "msgRateOut": consumer.rate_out.per_second,
-        "msgThroughputOut": consumer.rate_out.bytes_per_second,
-        "bytesOutCounter": consumer.rate_out.bytes,
-        "msgOutCounter": consumer.rate_out.messages,
-        "msgRateRedeliver": consumer.redelivered.per_second,
-        "messageAckRate": consumer.acks.per_second,
+        "msgRateOut": now.rate_out,
+        "msgThroughputOut": now.throughput_out,
+        "bytesOutCounter": now.bytes_out,
+        "msgOutCounter": now.messages_out,
+        "msgRateRedeliver": now.rate_redeliver,
+        "messageAckRate": now.ack_rate,
         "chunkedMessageRate": 0.0,
         "consumerName": consumer.name,
-        "availablePermits": consumer.permits,
-        "unackedMessages": consumer.unacked,
+        "availablePermits": now.available_permits,
+        "unackedMessages": now.unacked_messages,
         "avgMessagesPerEntry": consumer.average_messages_per_entry(),
-        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        "blockedConsumerOnUnackedMsgs": now.blocked_on_unacked,
         **_key_shared_consumer(consumer),
         "address": f"/{consumer.address}",
         "connectedSince": iso_time(consumer.connected_ms),
@@ -155,46 +156,33 @@ def consumer_stats(consumer: AnyConsumer) -> Json:
     }
 
 
-def _filtered(subscription: Subscription) -> Json:
-    filters = subscription.filters
-    if filters is None:
-        return {}
-    return {
-        "filterProcessedMsgCount": filters.processed,
-        "filterAcceptedMsgCount": filters.accepted,
-        "filterRejectedMsgCount": filters.rejected,
-        "filterRescheduledMsgCount": filters.rescheduled,
-    }
-
-
 def subscription_stats(subscription: Subscription, *, backlog_size: bool, consumers: bool) -> Json:
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
-    backlog = cursor.backlog()
-    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
+    now = of_subscription(subscription)
     ranges = cursor.state.range_count()
     persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
-        "msgRateOut": subscription.rate_out.per_second,
-        "msgThroughputOut": subscription.rate_out.bytes_per_second,
-        "bytesOutCounter": subscription.rate_out.bytes,
-        "msgOutCounter": subscription.rate_out.messages,
-        "msgRateRedeliver": sum((c.redelivered.per_second for c in subscription.consumers), 0.0),
-        "messageAckRate": subscription.acks.per_second,
-        "msgBacklog": backlog,
+        "msgRateOut": now.rate_out,
+        "msgThroughputOut": now.throughput_out,
+        "bytesOutCounter": now.bytes_out,
+        "msgOutCounter": now.messages_out,
+        "msgRateRedeliver": float(now.rate_redeliver),
+        "messageAckRate": now.ack_rate,
+        "msgBacklog": now.backlog,
         "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
-        "msgBacklogNoDelayed": backlog,
-        "blockedSubscriptionOnUnackedMsgs": shared.blocked if shared is not None else False,
-        "msgInReplay": len(shared.replay) if shared is not None else 0,
-        "unackedMessages": subscription.unacked_messages(),
-        "lastConsumedFlowTimestamp": subscription.last_consumed_flow_ms,
-        "lastConsumedTimestamp": subscription.last_consumed_ms,
-        "lastAckedTimestamp": subscription.last_acked_ms,
-        "lastMarkDeleteAdvancedTimestamp": subscription.last_mark_delete_ms,
-        "msgRateExpired": subscription.expired.per_second,
-        "totalMsgExpired": subscription.expired.messages,
-        "lastExpireTimestamp": subscription.last_expire_ms,
+        "msgBacklogNoDelayed": now.backlog_no_delayed,
+        "blockedSubscriptionOnUnackedMsgs": now.blocked_on_unacked,
+        "msgInReplay": now.in_replay,
+        "unackedMessages": now.unacked_messages,
+        "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
+        "lastConsumedTimestamp": now.last_consumed_ms,
+        "lastAckedTimestamp": now.last_acked_ms,
+        "lastMarkDeleteAdvancedTimestamp": now.last_mark_delete_advanced_ms,
+        "msgRateExpired": now.rate_expired,
+        "totalMsgExpired": now.total_expired,
+        "lastExpireTimestamp": now.last_expire_ms,
         "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
@@ -203,7 +191,10 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "subscriptionProperties": subscription.properties,
         "isReplicated": subscription.replicated,
         "replicated": subscription.replicated,
-        **_filtered(subscription),
+        "filterProcessedMsgCount": now.filter_processed,
+        "filterAcceptedMsgCount": now.filter_accepted,
+        "filterRejectedMsgCount": now.filter_rejected,
+        "filterRescheduledMsgCount": now.filter_rescheduled,
         **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:

@@ -264,6 +264,7 @@ def _policy_endpoints() -> Sequence[Endpoint]:
                 writing,
                 body=kind.body,
                 refusals=NOT_THERE,
+                sets=policy.field,
             )
         )
         if policy.removable:
@@ -302,6 +303,7 @@ def _others() -> Sequence[Endpoint]:
             namespaces.set_quota,
             "set a backlog quota",
             writes(P.BACKLOG),
+            sets="backlog_quota_map",
             parameters=(QUOTA_TYPE,),
             body="BacklogQuota",
         ),
@@ -329,6 +331,7 @@ def _others() -> Sequence[Endpoint]:
             namespaces.set_replication,
             "set the clusters of a namespace",
             writes(P.REPLICATION),
+            sets="replication_clusters",
             body="array<string>",
             success=200,
         ),
@@ -345,6 +348,7 @@ def _others() -> Sequence[Endpoint]:
             namespaces.set_allowed_clusters,
             "set the clusters it may use",
             writes(P.ALLOWED_CLUSTERS),
+            sets="allowed_clusters",
             body="array<string>",
             success=200,
         ),
@@ -356,13 +360,19 @@ def _others() -> Sequence[Endpoint]:
             "add properties",
             N.UPDATE_METADATA,
             body="map<string,string>",
+            sets="properties",
         ),
         Endpoint(
             "DELETE", "/properties", namespaces.clear_properties, "remove all properties", N.DELETE_METADATA
         ),
         Endpoint("GET", "/property/{key}", namespaces.get_property, "a property", N.GET_METADATA),
         Endpoint(
-            "PUT", "/property/{key}/{value}", namespaces.set_property, "set a property", N.UPDATE_METADATA
+            "PUT",
+            "/property/{key}/{value}",
+            namespaces.set_property,
+            "set a property",
+            N.UPDATE_METADATA,
+            sets="properties",
         ),
         Endpoint(
             "DELETE",
@@ -380,6 +390,7 @@ def _others() -> Sequence[Endpoint]:
             "allow a role something",
             N.GRANT_PERMISSION,
             body="array<AuthAction>",
+            sets="auth_policies",
         ),
         Endpoint(
             "DELETE", "/permissions/{role}", namespaces.revoke, "allow a role nothing", N.REVOKE_PERMISSION
@@ -398,6 +409,7 @@ def _others() -> Sequence[Endpoint]:
             "allow roles a subscription",
             N.GRANT_PERMISSION,
             body="array<string>",
+            sets="auth_policies",
         ),
         Endpoint(
             "DELETE",

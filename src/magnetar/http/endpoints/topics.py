@@ -177,6 +177,7 @@ _ROWS: Sequence[Endpoint] = (
         "allow a role something",
         T.GRANT_PERMISSION,
         body="array<AuthAction>",
+        sets="permissions",
     ),
     Endpoint(
         "DELETE", "/{topic}/permissions/{role}", topics.revoke, "allow a role nothing", T.REVOKE_PERMISSION
@@ -337,6 +338,7 @@ _ROWS: Sequence[Endpoint] = (
         "have it replicated",
         T.SET_REPLICATED_SUBSCRIPTION_STATUS,
         body="bool",
+        sets="replicated",
     ),
 )
 """Paths are what follows the namespace."""

@@ -1,0 +1,211 @@
+"""What clients and operators may set, and whether it has an effect in this release: the one table of it.
+
+Documents, REST (``Warning``) and the command line say what is here. What is refused is not accepted at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class NotYet(NamedTuple):
+    """Something that is accepted and has no effect."""
+
+    what: str
+    instead: str
+
+
+_DISPATCH = NotYet("a dispatch rate", "messages are sent as fast as consumers take them")
+_SUBSCRIPTION_DISPATCH = NotYet("a subscription's dispatch rate", _DISPATCH.instead)
+_REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
+_SUBSCRIBE = NotYet("a subscribe rate", "consumers may subscribe as often as they like")
+_COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
+_DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
+_MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
+_REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
+_CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
+_PERMISSIONS = NotYet("a permission", "everybody may do everything")
+
+NAMESPACE: Mapping[str, NotYet | None] = {
+    "allowed_clusters": NotYet("a list of allowed clusters", "nothing is replicated"),
+    "auth_policies": _PERMISSIONS,
+    "autoSubscriptionCreationOverride": None,
+    "autoTopicCreationOverride": None,
+    "backlog_quota_map": None,
+    "bundles": None,
+    "clusterSubscribeRate": _SUBSCRIBE,
+    "compaction_threshold": _COMPACTION,
+    "deduplicationEnabled": None,
+    "deduplicationSnapshotIntervalSeconds": None,
+    "delayed_delivery_policies": _DELAYS,
+    "encryption_required": None,
+    "inactive_topic_policies": None,
+    "is_allow_auto_update_schema": None,
+    "max_consumers_per_subscription": None,
+    "max_consumers_per_topic": None,
+    "max_producers_per_topic": None,
+    "max_subscriptions_per_topic": None,
+    "max_topics_per_namespace": None,
+    "max_unacked_messages_per_consumer": None,
+    "max_unacked_messages_per_subscription": None,
+    "message_ttl_in_seconds": None,
+    "namespaceAntiAffinityGroup": NotYet("an anti-affinity group", "there is one broker"),
+    "persistence": _MARK_DELETE,
+    "properties": None,
+    "publishMaxMessageRate": None,
+    "replication_clusters": None,
+    "replicatorDispatchRate": _REPLICATOR,
+    "retention_policies": None,
+    "schema_auto_update_compatibility_strategy": None,
+    "schema_compatibility_strategy": None,
+    "schema_validation_enforced": None,
+    "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
+    "subscription_auth_mode": NotYet("a subscription's authorization mode", _PERMISSIONS.instead),
+    "subscription_expiration_time_minutes": NotYet(
+        "an expiration of subscriptions", "subscriptions stay until they are deleted"
+    ),
+    "subscription_types_enabled": None,
+    "topicDispatchRate": _DISPATCH,
+}
+"""Fields of ``Policies`` and ``LocalPolicies``; None: honoured."""
+
+TOPIC: Mapping[str, NotYet | None] = {
+    "autoSubscriptionCreationOverride": None,
+    "backLogQuotaMap": None,
+    "compactionThreshold": _COMPACTION,
+    "deduplicationEnabled": None,
+    "deduplicationSnapshotIntervalSeconds": None,
+    "delayedDeliveryEnabled": _DELAYS,
+    "dispatchRate": _DISPATCH,
+    "inactiveTopicPolicies": None,
+    "maxConsumerPerTopic": None,
+    "maxConsumersPerSubscription": None,
+    "maxMessageSize": None,
+    "maxProducerPerTopic": None,
+    "maxSubscriptionsPerTopic": None,
+    "maxUnackedMessagesOnConsumer": None,
+    "maxUnackedMessagesOnSubscription": None,
+    "messageTTLInSeconds": None,
+    "permissions": _PERMISSIONS,
+    "persistence": _MARK_DELETE,
+    "publishRate": None,
+    "replicatorDispatchRate": _REPLICATOR,
+    "replicationClusters": None,
+    "replicated": _REPLICATED,
+    "retentionPolicies": None,
+    "schemaCompatibilityStrategy": None,
+    "schemaValidationEnforced": None,
+    "subscribeRate": _SUBSCRIBE,
+    "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
+    "subscriptionPolicies": _SUBSCRIPTION_DISPATCH,
+    "subscriptionTypesEnabled": None,
+}
+"""Fields of ``TopicPolicies``, and what else may be set for topics and subscriptions; None: honoured."""
+
+REFUSED = frozenset(
+    (
+        "bookieAffinityGroup",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        "entryFilters",
+        "offloadPolicies",
+        "offload_deletion_lag_ms",
+        "offload_policies",
+        "offload_threshold",
+        "offload_threshold_in_seconds",
+        "resource_group_name",
+        "shadowTopics",
+    )
+)
+"""Fields of either kind of policies that nobody can set to what would have to be honoured."""
+
+MESSAGE: Mapping[str, NotYet | None] = {
+    **dict.fromkeys(
+        (
+            "chunk_id",
+            "compression",
+            "encryption_algo",
+            "encryption_keys",
+            "encryption_param",
+            "event_time",
+            "highest_sequence_id",
+            "marker_type",
+            "null_partition_key",
+            "null_value",
+            "num_chunks_from_msg",
+            "num_messages_in_batch",
+            "ordering_key",
+            "partition_key",
+            "partition_key_b64_encoded",
+            "producer_name",
+            "properties",
+            "publish_time",
+            "schema_version",
+            "sequence_id",
+            "total_chunk_msg_size",
+            "txnid_least_bits",
+            "txnid_most_bits",
+            "uncompressed_size",
+            "uuid",
+        )
+    ),
+    "deliver_at_time": _DELAYS,
+    "replicate_to": _CLUSTERS,
+    "replicated_from": _CLUSTERS,
+}
+"""Fields of ``MessageMetadata``; None: honoured, or meant for consumers, who get it as it was sent.
+
+Messages of transactions are refused by their SEND, and markers are the brokers' own.
+"""
+
+PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(
+    (
+        "encrypted",
+        "epoch",
+        "initial_subscription_name",
+        "metadata",
+        "producer_access_mode",
+        "producer_id",
+        "producer_name",
+        "request_id",
+        "schema",
+        "topic",
+        "topic_epoch",
+        "txn_enabled",
+        "user_provided_producer_name",
+    )
+)
+"""Fields of PRODUCER; None: honoured, or refused when it is sent (``txn_enabled``)."""
+
+CONSUMER: Mapping[str, NotYet | None] = {
+    **dict.fromkeys(
+        (
+            "consumer_epoch",
+            "consumer_id",
+            "consumer_name",
+            "durable",
+            "force_topic_creation",
+            "initialPosition",
+            "keySharedMeta",
+            "metadata",
+            "priority_level",
+            "read_compacted",
+            "request_id",
+            "schema",
+            "start_message_id",
+            "start_message_rollback_duration_sec",
+            "subType",
+            "subscription",
+            "subscription_properties",
+            "topic",
+        )
+    ),
+    "replicate_subscription_state": _REPLICATED,
+}
+"""Fields of SUBSCRIBE; None: honoured. ``read_compacted`` reads the whole topic: none is compacted."""
+
+
+def warnings(table: Mapping[str, NotYet | None], fields: Iterable[str]) -> list[str]:
+    """A sentence for each of these fields that is set and has no effect."""
+    found = dict.fromkeys(entry for field in fields if (entry := table.get(field)) is not None)
+    return [f"{what} has no effect yet: {instead}" for what, instead in found]

@@ -1,0 +1,30 @@
+"""What was accepted and has no effect: told in a header, as HTTP has it for what succeeds with a but."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from magnetar.broker.policies.honoured import NAMESPACE, TOPIC, warnings
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.routing import Endpoint
+from magnetar.security.operations import NamespaceOperation, Resource
+
+
+def without_effect(endpoint: Endpoint, request: Request) -> list[str]:
+    """A sentence for everything that a request set, and that has no effect in this release."""
+    if endpoint.operation is NamespaceOperation.CREATE_NAMESPACE:
+        given = request.json() if request.has_value else None
+        return warnings(NAMESPACE, _set(given) if isinstance(given, dict) else ())
+    table = NAMESPACE if endpoint.resource is Resource.NAMESPACE else TOPIC
+    return warnings(table, (endpoint.sets,))
+
+
+def _set(policies: dict[str, object]) -> Iterable[str]:
+    return (name for name, value in policies.items() if value is not None)
+
+
+def warned(response: Response, sentences: Iterable[str]) -> Response:
+    """The same answer, with a ``Warning`` header for each sentence."""
+    added = [("Warning", f'299 magnetar "{sentence}"') for sentence in sentences]
+    return replace(response, headers=[*response.headers, *added])

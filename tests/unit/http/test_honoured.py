@@ -1,0 +1,102 @@
+"""What is accepted and has no effect is in one table; the table is compared with what sets and reads it."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from pathlib import Path
+
+import pytest
+from served import Served
+
+import magnetar.broker
+from magnetar.broker.policies import honoured
+from magnetar.broker.policies.effective import _SOURCES
+from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.engine.message import Response
+from magnetar.protocol.pulsar_api_pb2 import CommandProducer, CommandSubscribe, MessageMetadata
+from magnetar.security.operations import PolicyOperation, Resource
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/t"
+RATE = '{"dispatchThrottlingRateInMsg":5,"ratePeriodInSecond":1}'
+
+
+def test_every_policy_that_can_be_set_is_in_the_table() -> None:
+    namespace: set[str] = set()
+    topic: set[str] = set()
+    for row in ENDPOINTS:
+        writes = isinstance(row.operation, PolicyOperation) and row.operation.write
+        assert not writes or row.method == "DELETE" or row.sets, row.path
+        if row.sets:
+            (namespace if row.resource is Resource.NAMESPACE else topic).add(row.sets)
+    assert namespace - honoured.REFUSED == honoured.NAMESPACE.keys() - {"bundles"}
+    assert topic - honoured.REFUSED == honoured.TOPIC.keys()
+    assert not honoured.REFUSED & (honoured.NAMESPACE.keys() | honoured.TOPIC.keys())
+
+
+def _read_by_the_broker() -> set[str]:
+    """Names of attributes that the broker reads somewhere else than where policies are made and checked."""
+    found: set[str] = set()
+    root = Path(magnetar.broker.__file__ or "").parent
+    for path in root.rglob("*.py"):
+        if path.parent.name != "policies":
+            tree = ast.parse(path.read_text())
+            found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return found
+
+
+def test_what_the_table_calls_honoured_is_read_by_the_broker_and_nothing_else_is() -> None:
+    read = _read_by_the_broker()
+    assert len(_SOURCES) > 30
+    for name, source in _SOURCES.items():
+        for field, table in ((source.namespace, honoured.NAMESPACE), (source.topic, honoured.TOPIC)):
+            if field is None or field in honoured.REFUSED:
+                continue
+            assert (table[field] is None) == (name in read), (name, field)
+
+
+def test_fields_of_messages_producers_and_consumers_are_in_the_table() -> None:
+    for table, message in (
+        (honoured.MESSAGE, MessageMetadata),
+        (honoured.PRODUCER, CommandProducer),
+        (honoured.CONSUMER, CommandSubscribe),
+    ):
+        assert sorted(table) == sorted(message.DESCRIPTOR.fields_by_name)
+
+
+def warned(response: Response) -> list[str]:
+    assert response.status in (200, 204), response.body
+    return [value for name, value in response.headers if name == "Warning"]
+
+
+def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    served = Served()
+    sentence = "a dispatch rate has no effect yet: messages are sent as fast as consumers take them"
+    assert warned(served.ask("POST", f"{NAMESPACE}/dispatchRate", RATE)) == [f'299 magnetar "{sentence}"']
+    assert [record.getMessage() for record in caplog.records].count(sentence) == 1
+    # It is stored and answered all the same, and what has an effect is not spoken of.
+    assert served.get(f"{NAMESPACE}/dispatchRate")["dispatchThrottlingRateInMsg"] == 5
+    assert warned(served.ask("GET", f"{NAMESPACE}/dispatchRate")) == []
+    assert warned(served.ask("POST", f"{NAMESPACE}/messageTTL", "60")) == []
+    assert warned(served.ask("DELETE", f"{NAMESPACE}/dispatchRate")) == []
+    assert len(warned(served.ask("POST", f"{TOPIC}/permissions/r", '["produce"]'))) == 1
+
+
+def test_a_new_namespace_is_told_of_all_it_is_given() -> None:
+    served = Served()
+    body = '{"compaction_threshold":1,"message_ttl_in_seconds":1,"subscription_auth_mode":"None"}'
+    told = warned(served.ask("PUT", "/admin/v2/namespaces/public/new", body))
+    assert [text.partition(" has no")[0] for text in told] == [
+        '299 magnetar "a compaction threshold',
+        "299 magnetar \"a subscription's authorization mode",
+    ]
+    assert warned(served.ask("PUT", "/admin/v2/namespaces/public/newer")) == []
+
+
+def test_the_documents_say_what_happens_instead() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "admin-rest.md").read_text()
+    for table in (honoured.NAMESPACE, honoured.TOPIC, honoured.MESSAGE, honoured.CONSUMER):
+        for entry in table.values():
+            assert entry is None or entry.instead in text, entry
