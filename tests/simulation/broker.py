@@ -28,8 +28,15 @@ from simulation.trace import Trace, Violation
 
 HOST = "broker"
 _STOP_SECONDS = 120.0
-_TOLD_OF_FULL_DISK = ("are free on the disk of the ledgers", "no room for the metadata")
-"""What an operator is told when the disk is full; nothing is damaged then."""
+_TOLD_OF_FAULTS = (
+    "are free on the disk of the ledgers",
+    "no room for the metadata",
+    "no answer to",
+    "the answer to",
+    "not owned any more",
+    "cannot be written now",
+)
+"""What an operator is told when the disk is full or the metadata store is away; nothing is damaged then."""
 
 
 class FaultyBroker(StandaloneBroker):
@@ -253,5 +260,5 @@ class LogWatch(logging.Handler):
         if record.exc_info:
             error = record.exc_info[1]
             self.unexpected.append(f"{text} ({error!r})")
-        elif record.levelno >= logging.ERROR and not any(told in text for told in _TOLD_OF_FULL_DISK):
+        elif record.levelno >= logging.ERROR and not any(told in text for told in _TOLD_OF_FAULTS):
             self.errors.append(text)
