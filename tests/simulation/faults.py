@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar.io.space_reserve import SpaceExhausted
 from magnetar.metadata.faulty import Fault as MetadataFault
+from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataUnavailable
 from simulation.client import Client
 
@@ -158,10 +159,17 @@ async def lose_metadata(fate: Fate) -> None:
     if fate.random.random() < 0.5:
         for topic in fate.world.model.topics.values():
             topic.doubt_all()
-        losing = fate.world.spawn(metadata.lose_session())
-        await fate.world.finished(losing)
-    if fate.world.broker.metadata is metadata:
+        # In the loop of its process.
+        process = fate.world.broker.simulation
+        assert process is not None
+        process.loop.create_task(_new_session(metadata))
+    else:
         metadata.reconnect()
+
+
+async def _new_session(metadata: FaultyMetadataStore) -> None:
+    await metadata.lose_session()
+    metadata.reconnect()
 
 
 async def cut_client(fate: Fate) -> None:
