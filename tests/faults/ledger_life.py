@@ -22,10 +22,10 @@ class Listener:
         self.last = -1
         self.failed: tuple[int, LedgerError] | None = None
 
-    def on_durable(self, last_entry_id: int) -> None:
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         self.last = last_entry_id
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, _ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         self.failed = (first_entry_id, reason)
 
 
@@ -62,7 +62,7 @@ class Life:
         async def read() -> list[bytes]:
             reader = await self.store.open(ledger_id, recover=True)
             found: list[bytes] = []
-            while len(found) <= reader.last_add_confirmed():
+            while len(found) <= (await reader.last_add_confirmed()):
                 for run in await reader.read(len(found), 1 << 40, 5000):
                     found += [run.entry(index) for index in range(run.count)]
             return found

@@ -73,13 +73,13 @@ class Known:
     failed: bool = False
     writer: LedgerWriter | None = None
 
-    def on_durable(self, last_entry_id: int) -> None:
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         assert not self.fenced, f"ledger {self.ledger_id}: {last_entry_id} acknowledged after fencing"
         assert not self.failed, f"ledger {self.ledger_id}: {last_entry_id} acknowledged after a failure"
         assert self.acknowledged < last_entry_id < len(self.entries)
         self.acknowledged = last_entry_id
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, _ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         assert first_entry_id == self.acknowledged + 1
         self.failed = True
 
@@ -132,7 +132,7 @@ class LedgerWorkload:
         self._seen_ids |= new
         for ledger_id in ids:
             reader = await self._store.open(ledger_id, recover=True)
-            assert reader.last_add_confirmed() == -1
+            assert (await reader.last_add_confirmed()) == -1
             await self._store.delete(ledger_id)
             self._orphans.discard(ledger_id)
 
@@ -142,7 +142,7 @@ class LedgerWorkload:
         metadata = reader.metadata
         last = metadata.last_entry_id
         assert dict(metadata.custom) == known.custom
-        assert last == reader.last_add_confirmed()
+        assert last == (await reader.last_add_confirmed())
         assert known.acknowledged <= last < len(known.entries), (
             f"ledger {known.ledger_id}: ends at {last}, acknowledged {known.acknowledged}, "
             f"appended {len(known.entries)}"
@@ -234,7 +234,7 @@ class LedgerWorkload:
     async def _read(self) -> None:
         known = self._pick()
         reader = await self._store.open(known.ledger_id, recover=False)
-        last = reader.last_add_confirmed()
+        last = await reader.last_add_confirmed()
         assert last >= known.acknowledged
         if last < 0:
             return

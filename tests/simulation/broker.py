@@ -31,6 +31,9 @@ _STOP_SECONDS = 120.0
 _TOLD_OF_FULL_DISK = ("are free on the disk of the ledgers", "no room for the metadata")
 """What an operator is told when the disk is full; nothing is damaged then."""
 
+_TOLD_OF_METADATA = ("no answer to", "the answer to", "not owned any more", "cannot be written now")
+"""What an operator is told when the metadata store is away; nothing is damaged then."""
+
 
 class FaultyBroker(StandaloneBroker):
     """Its metadata go wrong when a fault says so."""
@@ -249,14 +252,17 @@ class LogWatch(logging.Handler):
         self.errors: list[str] = []
         self.disk_was_full = False
         """Since the first time on, errors may tell of that: some come when there is room again."""
+        self.metadata_were_away = False
+        """The same of operations on the metadata that were not answered."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name}: {record.getMessage()} {record.__dict__.get('error', '')}"
         if record.exc_info:
             error = record.exc_info[1]
             self.unexpected.append(f"{text} ({error!r})")
-        elif record.levelno >= logging.ERROR and not self._tells_of_full_disk(text):
+        elif record.levelno >= logging.ERROR and not self._tells_of_faults(text):
             self.errors.append(text)
 
-    def _tells_of_full_disk(self, text: str) -> bool:
-        return self.disk_was_full and any(told in text for told in _TOLD_OF_FULL_DISK)
+    def _tells_of_faults(self, text: str) -> bool:
+        told = (*(_TOLD_OF_FULL_DISK * self.disk_was_full), *(_TOLD_OF_METADATA * self.metadata_were_away))
+        return any(each in text for each in told)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar.io.space_reserve import SpaceExhausted
 from magnetar.metadata.faulty import Fault as MetadataFault
+from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataUnavailable
 from simulation.client import Client
 
@@ -128,6 +129,7 @@ async def unload(fate: Fate) -> None:
 async def lose_metadata_answers(fate: Fate) -> None:
     """Of some operations on the metadata nobody hears whether they happened."""
     metadata = fate.world.broker.metadata
+    fate.world.log.metadata_were_away = True
     if metadata is None:
         return
     share = fate.random.random() * 0.5
@@ -150,6 +152,7 @@ async def late_metadata_events(fate: Fate) -> None:
 async def lose_metadata(fate: Fate) -> None:
     """The metadata store is away for a while; perhaps for so long that the session ends."""
     metadata = fate.world.broker.metadata
+    fate.world.log.metadata_were_away = True
     if metadata is None:
         return
     metadata.disconnect()
@@ -159,10 +162,17 @@ async def lose_metadata(fate: Fate) -> None:
     if fate.random.random() < 0.5:
         for topic in fate.world.model.topics.values():
             topic.doubt_all()
-        losing = fate.world.spawn(metadata.lose_session())
-        await fate.world.finished(losing)
-    if fate.world.broker.metadata is metadata:
+        # In the loop of its process.
+        process = fate.world.broker.simulation
+        assert process is not None
+        process.loop.create_task(_new_session(metadata))
+    else:
         metadata.reconnect()
+
+
+async def _new_session(metadata: FaultyMetadataStore) -> None:
+    await metadata.lose_session()
+    metadata.reconnect()
 
 
 async def cut_client(fate: Fate) -> None:

@@ -61,11 +61,11 @@ class FaultyWriter:
     def forget_before(self, entry_id: int) -> None:
         self._inner.forget_before(entry_id)
 
-    def on_durable(self, last_entry_id: int) -> None:
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         """Of the store behind."""
         self._tell_later(self._tell_durable, last_entry_id)
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, _ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         """Of the store behind."""
         self._tell_later(self._tell_failed, first_entry_id, reason)
 
@@ -90,11 +90,11 @@ class FaultyWriter:
         fault = self._store.failing_entry(self.ledger_id)
         if fault is None or fault > last_entry_id:
             self._last_told = last_entry_id
-            self._listener.on_durable(last_entry_id)
+            self._listener.on_durable(self.ledger_id, last_entry_id)
             return
         if fault - 1 > self._last_told:
             self._last_told = fault - 1
-            self._listener.on_durable(fault - 1)
+            self._listener.on_durable(self.ledger_id, fault - 1)
         self._store.used_up(self.ledger_id)
         self._tell_failed(
             self._last_told + 1, InjectedFault(f"entry {fault} of ledger {self.ledger_id} is to fail")
@@ -104,7 +104,7 @@ class FaultyWriter:
         if self._ended is None:
             self._ended = reason
             if self._listener is not None:
-                self._listener.on_failed(max(first_entry_id, self._last_told + 1), reason)
+                self._listener.on_failed(self.ledger_id, max(first_entry_id, self._last_told + 1), reason)
 
 
 class FaultyLedgerStore:

@@ -88,13 +88,16 @@ class LedgerMetadata:
 
 
 class LedgerListener(Protocol):
-    """The owner of a writer; called in the loop, in order."""
+    """The owner of a writer; called in the loop, in order.
 
-    def on_durable(self, last_entry_id: int) -> None:
+    Each call says of which ledger: that of a writer whose owner has gone on in another one may come late.
+    """
+
+    def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
         """All entries up to ``last_entry_id`` survive whatever the quorums promise. Once a commit."""
         ...
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         """Entries from ``first_entry_id`` on are not acknowledged and never will be; the writer has ended.
 
         Whether they are stored is unknown: the owner recovers the ledger, or closes it elsewhere.
@@ -122,6 +125,8 @@ class LedgerWriter(Protocol):
     async def close(self) -> tuple[int, int]:
         """Waits for the appends in flight and closes the ledger; returns (last entry id, length).
 
+        The listener has been told of all of them when this returns.
+
         :raises LedgerFenced: somebody recovered the ledger meanwhile
         """
         ...
@@ -146,8 +151,11 @@ class LedgerReader(Protocol):
         """
         ...
 
-    def last_add_confirmed(self) -> int:
-        """The last entry known durable; -1 for none."""
+    async def last_add_confirmed(self) -> int:
+        """The last entry known durable now; -1 for none. Of an open ledger the store is asked.
+
+        :raises NoSuchLedger: it was deleted meanwhile
+        """
         ...
 
     def close(self) -> None: ...

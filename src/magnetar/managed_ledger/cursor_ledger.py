@@ -44,13 +44,13 @@ class CursorLedger:
         self._waiting.append((self.append(state), future))
         await future
 
-    def on_durable(self, last_entry_id: int) -> None:
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         while self._waiting and self._waiting[0][0] <= last_entry_id:
             future = self._waiting.popleft()[1]
             if not future.done():
                 future.set_result(None)
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, _ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _entry_id, future in waiting:
             if not future.done():

@@ -121,7 +121,7 @@ class CursorStorage:
                 extra={"path": self._path, "ledger": ledger_id},
             )
             return
-        last = reader.last_add_confirmed()
+        last = await reader.last_add_confirmed()
         if last >= 0:
             runs = await reader.read(last, last, 1)
             self._state, self.properties = decode_position(

@@ -220,12 +220,12 @@ class ManagedLedger:
         if full:
             self._start_roll()
 
-    def on_durable(self, last_entry_id: int) -> None:
-        """From the current ledger's writer."""
+    def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
+        """From a ledger's writer; what a former one says late changes nothing."""
         pending = self._pending
         current = self._current
-        if current is None:
-            raise AssertionError("durable entries without a current ledger")
+        if current is None or current.ledger_id != ledger_id:
+            return
         done: list[Append] = []
         while pending:
             operation = pending[0]
@@ -258,8 +258,10 @@ class ManagedLedger:
         for operation in appends:
             self.cache.insert(operation.as_run())
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
-        """From the current ledger's writer: everything not durable is written again, to a new ledger."""
+    def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
+        """From a ledger's writer: everything not durable is written again, to a new ledger."""
+        if self._current is None or self._current.ledger_id != ledger_id:
+            return
         log.warning(
             "ledger failed, going on in a new one",
             extra={"managed_ledger": self.name, "first_entry": first_entry_id, "reason": str(reason)},
@@ -336,6 +338,9 @@ class ManagedLedger:
             raise
         if gone is not None:
             await self.let_go(gone)
+        # What the last one never told of is stored anew: its count says that it does not have it.
+        self._waiting.extendleft(reversed(self._pending))
+        self._pending.clear()
         writer.set_listener(self)
         self._writer, self._current = writer, summary
         self._appended_entries = self._appended_bytes = 0

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerStore
+from magnetar.ledger.interface import LedgerError, LedgerStore
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.entry_cache import EntryCache
-from magnetar.managed_ledger.errors import ManagedLedgerNotFound
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
@@ -23,7 +23,7 @@ from magnetar.managed_ledger.records import (
     encode_managed_ledger,
 )
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataStore
+from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,13 @@ class ManagedLedgers:
             await ledger.roll()
         if empty is not None:
             await self.store.delete(empty)
-        for child in await self._metadata.children(path):
-            await self._open_cursor(ledger, child)
+        try:
+            for child in await self._metadata.children(path):
+                await self._open_cursor(ledger, child)
+        except (LedgerError, ManagedLedgerError, MetadataError):
+            # Whoever opens it again recovers its new ledger.
+            ledger.disown()
+            raise
         ledger.trimmer.cursors_recovered()
         self.opened[name] = ledger
         return ledger

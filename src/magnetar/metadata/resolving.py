@@ -34,6 +34,8 @@ class ResolvingStore:
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
         self._inner = inner
         self._loop = loop
+        self._sessions_lost = 0
+        inner.listen_session(self._session_changed)
         self._changing = 0
         """Changes that are not answered yet."""
         self._idle: Any = None
@@ -101,6 +103,7 @@ class ResolvingStore:
     ) -> T:
         """:param look: what is done when the answer to ``change`` is lost, until it is answered"""
         self._changing += 1
+        sessions_lost = self._sessions_lost
         try:
             try:
                 return await change()
@@ -112,6 +115,9 @@ class ResolvingStore:
                 unknown = error
             for pause in _PAUSES:
                 await self._pass(pause)
+                if sessions_lost != self._sessions_lost:
+                    # Whoever asked may own nothing any more: it is not made by another session.
+                    break
                 try:
                     return await look()
                 except MetadataRefused as error:
@@ -124,6 +130,10 @@ class ResolvingStore:
             if not self._changing and self._idle is not None:
                 self._idle.set_result(None)
                 self._idle = None
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._sessions_lost += 1
 
     async def _pass(self, seconds: float) -> None:
         passed = self._loop.create_future()

@@ -24,7 +24,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
-from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.collector import Collector
@@ -42,12 +42,18 @@ log = logging.getLogger(__name__)
 
 _LEDGERS = "ledgers"
 _METADATA = "metadata"
+_RETRY_SECONDS = 5.0
 _METADATA_FILE = f"{_METADATA}/metadata.sqlite"
 
 
 def run_standalone(options: ProcessOptions) -> int:
     """Serves until SIGTERM or SIGINT; answers the exit code."""
     return run_process("standalone", options, StandaloneBroker)
+
+
+def _wake(waiter: Any) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class StandaloneBroker:
@@ -132,8 +138,16 @@ class StandaloneBroker:
     ) -> None:
         """While clients are served already: the scan grows with the topics, the start must not."""
         try:
-            schemas = await broker.schemas.storage.ledger_ids()
-            await ledgers.remove_orphans(candidates, schemas)
+            while True:
+                try:
+                    schemas = await broker.schemas.storage.ledger_ids()
+                    await ledgers.remove_orphans(candidates, schemas)
+                    return
+                except MetadataUnavailable as error:
+                    log.warning("leftover ledgers are looked for again later", extra={"error": str(error)})
+                later = broker.io.loop.create_future()
+                broker.io.loop.call_later(_RETRY_SECONDS, _wake, later)
+                await later
         except (ManagedLedgerError, LedgerError, MetadataError, MetadataFailure) as error:
             log.error("leftover ledgers are not removed", extra={"error": str(error)})
 

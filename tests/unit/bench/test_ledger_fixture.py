@@ -51,7 +51,7 @@ async def look(store: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore) -> N
         assert len(record.ledgers) == 20
         for summary in record.ledgers:
             reader = await store.open(summary.ledger_id, recover=False)
-            assert reader.last_add_confirmed() + 1 == summary.entries
+            assert (await reader.last_add_confirmed()) + 1 == summary.entries
             assert reader.metadata.length == summary.size
             named.append(summary.ledger_id)
         cursor = await metadata.get(f"{path}/{SUBSCRIPTION}")

@@ -61,7 +61,7 @@ class Listener:
         self.failed: tuple[int, LedgerError] | None = None
         self._progress = asyncio.Event()
 
-    def on_durable(self, last_entry_id: int) -> None:
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         assert self.failed is None
         assert not self.told or last_entry_id > self.told[-1]
         self.told.append(last_entry_id)
@@ -73,7 +73,7 @@ class Listener:
             self._progress.clear()
             await self._progress.wait()
 
-    def on_failed(self, first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, _ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         assert self.failed is None
         self.failed = (first_entry_id, reason)
 
@@ -99,7 +99,7 @@ def append(writer: LedgerWriter, *entries: bytes) -> int:
 
 async def all_entries(reader: LedgerReader, max_bytes: int = 1 << 20) -> list[bytes]:
     found: list[bytes] = []
-    while len(found) <= reader.last_add_confirmed():
+    while len(found) <= (await reader.last_add_confirmed()):
         for run in await reader.read(len(found), 1 << 60, max_bytes):
             assert run.first_entry_id == len(found)
             found += [run.entry(index) for index in range(run.count)]

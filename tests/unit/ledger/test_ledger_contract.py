@@ -119,13 +119,13 @@ def test_a_reader_sees_no_entry_before_it_is_durable(run: Run) -> None:
     async def life(store: LedgerStore) -> None:
         writer, listener = await _create(store)
         reader = await store.open(writer.ledger_id, recover=False)
-        assert reader.last_add_confirmed() == -1
+        assert (await reader.last_add_confirmed()) == -1
         with pytest.raises(NoSuchEntry):
             await reader.read(0, 0, 100)
         append(writer, b"one")
-        assert reader.last_add_confirmed() == -1
+        assert (await reader.last_add_confirmed()) == -1
         await _until(listener, 0)
-        assert reader.last_add_confirmed() == 0
+        assert (await reader.last_add_confirmed()) == 0
         append(writer, b"two")
         await _until(listener, 1)
         assert await all_entries(reader) == [b"one", b"two"]
@@ -257,7 +257,7 @@ def test_what_is_forgotten_may_go_and_the_rest_stays(run: Run) -> None:
     async def read(store: LedgerStore) -> None:
         (ledger_id,) = await store.ledger_ids()
         reader = await store.open(ledger_id, recover=True)
-        assert reader.last_add_confirmed() == 599
+        assert (await reader.last_add_confirmed()) == 599
         position = 400
         while position < 600:
             for run_found in await reader.read(position, 599, 4000):

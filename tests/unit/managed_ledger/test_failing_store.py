@@ -9,7 +9,7 @@ from world import SMALL, World, append
 
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
-from magnetar.ledger.interface import LedgerStore
+from magnetar.ledger.interface import LedgerFenced, LedgerStore
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.managed_ledger import State
 from magnetar.managed_ledger.position import EARLIEST
@@ -299,3 +299,17 @@ def test_a_cursor_ledger_that_fails_at_the_end_does_not_cost_the_last_state() ->
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()
     assert again.drain(ledger.cursors["s"]) == [listener.stored[0], listener.stored[2]]
+
+
+def test_what_a_former_writer_says_late_changes_nothing(faulty: Faulty) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 7)
+    former, current = [summary.ledger_id for summary in ledger.ledgers]
+    confirmed = ledger.last_confirmed
+    ledger.on_failed(former, 5, LedgerFenced("late"))
+    ledger.on_durable(former, 9)
+    assert ledger.last_confirmed == confirmed
+    world.publish(ledger, listener, 1)
+    assert ledger.last_confirmed == (current, 2)
+    assert not listener.fenced

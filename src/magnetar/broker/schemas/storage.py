@@ -33,11 +33,11 @@ class _Durable:
     def __init__(self, loop: Loop) -> None:
         self.done: Any = loop.create_future()
 
-    def on_durable(self, last_entry_id: int) -> None:
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         if last_entry_id >= 0 and not self.done.done():
             self.done.set_result(None)
 
-    def on_failed(self, _first_entry_id: int, reason: LedgerError) -> None:
+    def on_failed(self, _ledger_id: int, _first_entry_id: int, reason: LedgerError) -> None:
         if not self.done.done():
             self.done.set_exception(reason)
 

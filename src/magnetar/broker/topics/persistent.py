@@ -240,7 +240,8 @@ class Topic(BaseTopic[Subscription]):
         self.fenced = True
         self._wake_drained()
         self.disconnect_producers()
-        for subscription in self.subscriptions.values():
+        # Those of readers go with them.
+        for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all()
 
     # Subscriptions

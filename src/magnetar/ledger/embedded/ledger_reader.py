@@ -52,7 +52,7 @@ class EmbeddedReader:
         """As of now."""
         return self._row.metadata()
 
-    def last_add_confirmed(self) -> int:
+    async def last_add_confirmed(self) -> int:
         return self._row.last_entry_id
 
     def close(self) -> None:

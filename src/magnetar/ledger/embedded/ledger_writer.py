@@ -103,7 +103,8 @@ class EmbeddedWriter:
         self._queue.ended = True
         self._queue.parts.clear()
         if self._listener is not None:
-            self._context.loop.call_soon(self._listener.on_failed, self._acknowledged + 1, reason)
+            on_failed = self._listener.on_failed
+            self._context.loop.call_soon(on_failed, self.ledger_id, self._acknowledged + 1, reason)
 
     def refuse(self, reason: LedgerError) -> None:
         """Takes no more appends; those that were made are still committed and told."""
@@ -113,4 +114,4 @@ class EmbeddedWriter:
     def on_durable(self, last_entry_id: int) -> None:
         self._acknowledged = last_entry_id
         if self._listener is not None:
-            self._listener.on_durable(last_entry_id)
+            self._listener.on_durable(self.ledger_id, last_entry_id)
