@@ -82,7 +82,11 @@ def test_garbage_on_some_connections_disturbs_no_other(server: Server) -> None:
 
 def test_requests_that_are_none_disturb_nobody(server: Server) -> None:
     random = Random(11)
-    good = PlainClient(server.port, TOPIC)
+    # Some requests are whole and do what they say: nothing of theirs names this tenant.
+    tenant = '{"allowedClusters": ["standalone"]}'
+    assert server.ask("PUT", "/admin/v2/tenants/undisturbed", tenant)[0] == 204
+    assert server.ask("PUT", "/admin/v2/namespaces/undisturbed/n")[0] == 204
+    good = PlainClient(server.port, "persistent://undisturbed/n/good")
     host, port = server.http_url.removeprefix("http://").split(":")
     talker = HttpTalker(random)
     for number in range(1200):
