@@ -20,6 +20,7 @@ class StandInAdmin:
         self.clusters = Named("standalone")
         self.tenants = Named("public", "sample")
         self.partitions = Partitions()
+        self.brokers = Alone()
         self.snapshot = MetricsSnapshot(cluster="standalone", broker="127.0.0.1")
 
     def asked_by(self, _principal: Principal) -> StandInAdmin:
@@ -42,6 +43,11 @@ async def _nothing() -> None:
 
 async def _no_storage(_namespace: str | None) -> Mapping[str, Any]:
     return {}
+
+
+class Alone:
+    async def check_here(self, _topic: str) -> None:
+        """Everything is."""
 
 
 class Named:

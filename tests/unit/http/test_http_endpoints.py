@@ -221,7 +221,7 @@ def test_lookup_has_older_paths(served: Served) -> None:
 
 
 def test_lookup_may_send_elsewhere(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
-    async def elsewhere(_self: BrokerAdmin, _topic: str) -> LookupAnswer:
+    async def elsewhere(_self: BrokerAdmin, _topic: str, _listener: str | None) -> LookupAnswer:
         return LookupAnswer("pulsar://other:6650", "http://other:8080", redirect=True)
 
     monkeypatch.setattr(BrokerAdmin, "lookup", elsewhere)

@@ -228,7 +228,7 @@ ENDPOINTS: Sequence[Endpoint] = (
             "/lookup/v2/topic/{domain}/{tenant}/{cluster}/{namespace}/{topic}",
             "/lookup/v2/destination/{domain}/{tenant}/{cluster}/{namespace}/{topic}",
         ),
-        parameters=(Parameter("authoritative", "truth", "false"),),
+        parameters=(Parameter("authoritative", "truth", "false"), Parameter("listenerName", "text")),
         refusals={307: "another broker is to be asked"},
     ),
     Endpoint(
