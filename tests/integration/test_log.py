@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raw_client import Client
+import pytest
+from raw_client import Client, Refused
 from server import Server
 
 SHARED = 1
@@ -38,3 +39,17 @@ def test_topics_producers_consumers_and_subscriptions_have_a_line_each(start_ser
     assert len(told(server, "topic closed", where)) == 1
     assert server.ask("DELETE", "/admin/v2/persistent/public/default/told")[0] == 204
     assert len(told(server, "topic deleted", where)) == 1
+
+
+def test_refusals_have_a_line_with_the_reason(start_server) -> None:  # type: ignore[no-untyped-def]
+    server: Server = start_server()
+    client = Client(server.port)
+    with pytest.raises(Refused):
+        client.produce("persistent://public/nowhere/t")
+    assert (
+        len(told(server, "request refused", "request=producer", "peer=127.0.0.1:", "Namespace not found"))
+        == 1
+    )
+    status, _ = server.ask("PUT", "/admin/v2/tenants/told", '{"allowedClusters": ["standalone"]}')
+    assert status == 204
+    assert len([line for line in server.log.splitlines() if "create_tenant" in line]) == 1

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from magnetar.broker import events
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import consumers, lookups, producers, schemas, session
 from magnetar.broker.translation import to_broker_error
@@ -19,7 +20,9 @@ Handler = Callable[[Connection, BaseCommand], None]
 Request = Callable[[Connection, Any], Coroutine[Any, Any, None]]
 
 
-async def _answer(connection: Connection, work: Coroutine[Any, Any, None], request_id: int) -> None:
+async def _answer(
+    connection: Connection, name: str, work: Coroutine[Any, Any, None], request_id: int
+) -> None:
     """Runs a request to its end; whatever goes wrong is answered, none of it ends the connection."""
     try:
         await work
@@ -27,6 +30,8 @@ async def _answer(connection: Connection, work: Coroutine[Any, Any, None], reque
         told = to_broker_error(error)
         if isinstance(told, InternalError):
             log.exception("request failed", extra={"peer": connection.address, "request": request_id})
+        else:
+            events.refused(name, connection.address, str(told))
         connection.send_error(request_id, told)
 
 
@@ -41,7 +46,8 @@ def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]
 def _request(field: str, handler: Request) -> Handler:
     def handle_request(connection: Connection, command: BaseCommand) -> None:
         message = getattr(command, field)
-        _begin(connection, message, _answer(connection, handler(connection, message), message.request_id))
+        work = _answer(connection, field, handler(connection, message), message.request_id)
+        _begin(connection, message, work)
 
     return handle_request
 
@@ -59,7 +65,9 @@ def _own_form(field: str, handler: Request) -> Handler:
 def _refuse(field: str, what: str) -> Handler:
     def refuse(connection: Connection, command: BaseCommand) -> None:
         request_id = getattr(command, field).request_id
-        connection.send_error(request_id, NotAllowed(f"{what} are not supported by this broker yet"))
+        refusal = NotAllowed(f"{what} are not supported by this broker yet")
+        events.refused(field, connection.address, str(refusal))
+        connection.send_error(request_id, refusal)
 
     return refuse
 

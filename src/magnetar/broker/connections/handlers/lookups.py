@@ -35,7 +35,7 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
                 response.partitions = await broker.creation.existing_partitions(name, principal)
         response.response = CommandPartitionedTopicMetadataResponse.Success
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        told = connection.broker.told(error)
+        told = connection.told("partitionMetadata", error)
         response.response = CommandPartitionedTopicMetadataResponse.Failed
         response.error = int(told.code)  # type: ignore[assignment]
         response.message = str(told)
@@ -64,7 +64,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
         response.authoritative = True
         response.proxy_through_service_url = owner.here
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        failure = broker.told(error)
+        failure = connection.told("lookupTopic", error)
         response.response = CommandLookupTopicResponse.Failed
         response.error = int(failure.code)  # type: ignore[assignment]
         response.message = str(failure)

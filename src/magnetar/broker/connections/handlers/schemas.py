@@ -47,7 +47,7 @@ async def get_or_create_schema(connection: Connection, request: CommandGetOrCrea
         declared = schema if schema.type is not SchemaType.NONE else None
         response.schema_version = await for_producer(broker.schemas, topic, declared)
     except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        told = broker.told(error)
+        told = connection.told("getOrCreateSchema", error)
         response.error_code = int(told.code)  # type: ignore[assignment]
         response.error_message = str(told)
     connection.send(answer)
