@@ -10,7 +10,7 @@ from typing import Any
 from magnetar.broker import events
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
-from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.publish_rates import publish_limiter
 from magnetar.broker.flow.rates import Timings
@@ -129,7 +129,7 @@ class BrokerService:
         self.publish_limiter = publish_limiter(
             settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
         )
-        self.turn = LoopTurn(io.loop, io.clock)
+        self.budget = LoopBudget(io.loop, io.clock)
         self.readable = Readable(io.loop)
         self.unacked_limit = (
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
@@ -483,7 +483,7 @@ class BrokerService:
             self.io,
             self.wheel,
             self.settings.topic,
-            self.turn,
+            self.budget,
             policies,
             self.housekeeping.mark_busy,
             self.publish_latency.add,
@@ -498,7 +498,7 @@ class BrokerService:
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
         return NonPersistentTopic(
-            name, self.io, self.wheel, self.settings.topic, self.turn, policies, self.housekeeping.mark_busy
+            name, self.io, self.wheel, self.settings.topic, self.budget, policies, self.housekeeping.mark_busy
         )
 
     async def _policies_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:

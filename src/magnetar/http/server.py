@@ -21,7 +21,7 @@ from magnetar.http.shapes.names import topic_of
 from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io, Listener, Worker
 from magnetar.io.jobs import run_job
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.security.authorization import refusal as refusal_of
 
 log = logging.getLogger("magnetar.http")
@@ -36,7 +36,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.bodies = Bodies(self.limits.bodies_bytes)
         self._origins = origins or Origins()
-        self._large = Turns(io.loop)
+        self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None
         self._router = Router(ENDPOINTS)

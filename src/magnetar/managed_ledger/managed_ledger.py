@@ -16,7 +16,7 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Io
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import (
     LedgerClosed,
@@ -87,7 +87,7 @@ class ManagedLedger:
         self.terminated: Position | None = record.terminated
         self.properties = record.properties
         self._record = OwnedRecord(io.loop, metadata, path, version)
-        self._ending = Turns(io.loop)
+        self._ending = Mutex(io.loop)
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
         self._cursors: dict[str, Cursor] = {}

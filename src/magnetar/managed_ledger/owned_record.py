@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.metadata.interface import (
@@ -33,7 +33,7 @@ class OwnedRecord:
         self.version = version
         self._loop = loop
         self._metadata = metadata
-        self._turns = Turns(loop)
+        self._mutex = Mutex(loop)
         self._unknown: tuple[bytes, Written] | None = None
         self._abandoned = False
 
@@ -71,7 +71,7 @@ class OwnedRecord:
 
         :raises MetadataUnavailable: the store does not say
         """
-        async with self._turns:
+        async with self._mutex:
             try:
                 await self._find_out()
             except (BadVersion, ManagedLedgerFenced):
@@ -80,7 +80,7 @@ class OwnedRecord:
         return not self._abandoned and node is not None and node.version == self.version
 
     async def _put(self, encode: Callable[[], bytes], written: Written) -> None:
-        async with self._turns:
+        async with self._mutex:
             await self._find_out()
             self._check_owned()
             value = encode()
@@ -98,7 +98,7 @@ class OwnedRecord:
             self._wrote(node.version, written)
 
     async def _delete(self) -> None:
-        async with self._turns:
+        async with self._mutex:
             await self._find_out()
             self._check_owned()
             try:

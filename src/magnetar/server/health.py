@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.broker.service import BrokerService
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -25,7 +25,7 @@ class HealthCheck:
         self._broker = broker
         self._ledger: ManagedLedger | None = None
         self._waiting: Any = None
-        self._turns = Turns(broker.io.loop)
+        self._mutex = Mutex(broker.io.loop)
 
     async def run(self) -> None:
         """:raises PersistenceFailure: an entry cannot be stored, or is read as something else
@@ -43,7 +43,7 @@ class HealthCheck:
             raise MetadataFailure(f"Health check failed: {error}") from error
 
     async def _store_and_read(self) -> None:
-        async with self._turns:
+        async with self._mutex:
             if self._ledger is None:
                 name = _NAME.format(cluster=self._broker.settings.cluster)
                 self._ledger = await self._broker.managed_ledgers.open(name, create=True)

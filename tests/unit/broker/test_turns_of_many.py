@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from peers import PAYLOAD, TOPIC, Brokers, Peer, frame, send_frame, subscribe_frame
 
-from magnetar.broker.flow.loop_turn import REQUEST_PRICE, STEP_BYTES, TURN_BYTES
+from magnetar.broker.flow.loop_budget import REQUEST_PRICE, STEP_BYTES, TURN_BYTES
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 
@@ -15,7 +15,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 def brokers() -> Iterator[Brokers]:
     brokers = Brokers()
     yield brokers
-    assert brokers.broker.turn.waiting == 0
+    assert brokers.broker.budget.waiting == 0
 
 
 def positions(peer: Peer) -> list[tuple[int, int]]:
@@ -53,7 +53,7 @@ def test_nobody_has_everything_while_another_has_nothing(brokers: Brokers) -> No
     for consumer in consumers:
         consumer.forget()
         consumer.send(BaseCommand.FLOW, "flow", consumer_id=1, messagePermits=1000)
-    begun = brokers.broker.turn.waiting
+    begun = brokers.broker.budget.waiting
     assert begun > 50
     brokers.until(lambda: all(consumer.size for consumer in consumers))
     finished = sum(consumer.size >= 400 * len(PAYLOAD) for consumer in consumers)
@@ -141,9 +141,9 @@ def test_a_connection_that_goes_while_it_waits_is_forgotten(brokers: Brokers) ->
     brokers.publisher()
     flood = Peer(brokers)
     flood.connection.data_received(b"".join(subscribe_frame(n, f"s{n}", 0) for n in range(200)))
-    assert brokers.broker.turn.waiting
+    assert brokers.broker.budget.waiting
     flood.connection.connection_lost(None)
-    brokers.until(lambda: not brokers.broker.turn.waiting)
+    brokers.until(lambda: not brokers.broker.budget.waiting)
     brokers.world.wait(1)
     topic = brokers.broker.topics[TOPIC]
     assert topic.consumer_count() == 0

@@ -19,7 +19,7 @@ from magnetar.broker.connections.requests import Requests
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.flow.keep_alive import KeepAlive
-from magnetar.broker.flow.loop_turn import FRAMES_PRICE, REQUEST_PRICE
+from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
@@ -175,7 +175,7 @@ class Connection:
                 unasked -= 1
                 if not unasked:
                     unasked = _FRAMES_UNASKED
-                    self.broker.turn.spend(FRAMES_PRICE)
+                    self.broker.budget.spend(FRAMES_PRICE)
                     if reader.position < reader.limit and not self._halted:
                         self._wait_for_turn()
             if reader.position >= reader.limit:
@@ -217,7 +217,7 @@ class Connection:
         return True
 
     def _take_command(self) -> None:
-        self.broker.turn.spend(REQUEST_PRICE)
+        self.broker.budget.spend(REQUEST_PRICE)
         command = self._reader.command()
         if self.session.state is not _OPEN and command.type != BaseCommand.CONNECT:
             # Of two types in a command the last one counts.
@@ -226,7 +226,7 @@ class Connection:
 
     def _wait_for_turn(self) -> bool:
         """Whether the rest of what was read waits for another turn of the loop."""
-        if self.broker.turn.admits(self):
+        if self.broker.budget.admits(self):
             return False
         self.pause_reading()
         return True

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.io.interfaces import Loop
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 
 MOST = 256
 """Requests in progress beyond which a connection is not read; it is read on when half of them have ended."""
@@ -38,7 +38,7 @@ class Requests:
         self.bytes = 0
         self.paused = False
         """Whether the connection is not read because of them."""
-        self._large: Turns | None = None
+        self._large: Mutex | None = None
 
     def began(self, size: int) -> None:
         """:param size: bytes of the request"""
@@ -72,7 +72,7 @@ class Requests:
         The connection may be closed when the turn comes.
         """
         if self._large is None:
-            self._large = Turns(self._loop)
+            self._large = Mutex(self._loop)
         async with self._large:
             await self._connection.outgoing.taken()
             yield

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
-from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.io.interfaces import Loop
 from magnetar.io.wheel import TimerWheel
@@ -82,7 +82,7 @@ class DispatchTopic(Protocol):
     wheel: TimerWheel
     dispatch_settings: DispatchSettings
     managed_ledger: ManagedLedger
-    turn: LoopTurn
+    budget: LoopBudget
     unacked_limit: UnackedLimit | None
     early: EarlyDeliveries
 

@@ -31,7 +31,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         self.division = KeyDivision()
         self.draining = DrainingSlots()
         self._routing = KeyRouting()
-        self._turn = 0
+        self._next = 0
 
     # Consumers come and go
 
@@ -114,10 +114,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             return False
         count = len(self.consumers)
         for step in range(count):
-            consumer = self.consumers[(self._turn + step) % count]
+            consumer = self.consumers[(self._next + step) % count]
             if not consumer.ready or not self.replay.waits_for(consumer):
                 continue
-            self._turn = (self._turn + step + 1) % count
+            self._next = (self._next + step + 1) % count
             position = self.replay.front(consumer)
             assert position is not None
             last = self._subscription.topic.managed_ledger.max_read_position

@@ -15,7 +15,7 @@ from magnetar.broker.dispatch.contract import (
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
-from magnetar.broker.flow.loop_turn import FILTER_PRICE, READ_PRICE
+from magnetar.broker.flow.loop_budget import FILTER_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
@@ -43,7 +43,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
-        self._budget = subscription.topic.turn
+        self._budget = subscription.topic.budget
         self.consumers: list[C] = []
         self.replay = replay
         self.redelivery_counts: dict[Position, int] = {}

@@ -143,7 +143,7 @@ class SharedPassing(PassingDispatcher[AnyConsumer]):
 
     def __init__(self, topic: PassingTopic) -> None:
         super().__init__(topic)
-        self._turn = 0
+        self._next = 0
 
     def add(self, consumer: AnyConsumer) -> None:
         self.consumers.append(consumer)
@@ -174,8 +174,8 @@ class SharedPassing(PassingDispatcher[AnyConsumer]):
         """Gives each of them its part of the entries from ``first`` on; returns where it stopped."""
         count = len(takers)
         each, more = divmod(run.count - first, count)
-        begin = self._turn % count
-        self._turn = (begin + more) % count
+        begin = self._next % count
+        self._next = (begin + more) % count
         for step in range(count):
             part = each + (step < more)
             if not part:

@@ -20,7 +20,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription, ReplayPositions())
-        self._turn = 0
+        self._next = 0
 
     def add(self, consumer: AnyConsumer) -> None:
         if not self.consumers:
@@ -52,7 +52,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         best: AnyConsumer | None = None
         best_index = 0
         for step in range(count):
-            index = (self._turn + step) % count
+            index = (self._next + step) % count
             consumer = consumers[index]
             if (best is None or consumer.priority < best.priority) and consumer.ready:
                 best, best_index = consumer, index
@@ -60,17 +60,17 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
                     # They are sorted: nobody has a better one.
                     break
         if best is not None:
-            self._turn = (best_index + 1) % count
+            self._next = (best_index + 1) % count
         return best
 
     def read_more(self) -> None:
         while self._reading is None and not self.blocked:
-            turn = self._turn
+            begin = self._next
             consumer = self._next_consumer()
             if consumer is None:
                 return
             if not self._budget.admits(self._subscription):
-                self._turn = turn
+                self._next = begin
                 return
             limit = min(consumer.permits, self._settings.round_robin_entries)
             if self.replay:

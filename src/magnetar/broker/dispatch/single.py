@@ -15,7 +15,7 @@ from magnetar.broker.dispatch.contract import (
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
-from magnetar.broker.flow.loop_turn import FILTER_PRICE, LOOK_PRICE, READ_PRICE
+from magnetar.broker.flow.loop_budget import FILTER_PRICE, LOOK_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
@@ -33,7 +33,7 @@ class SingleConsumerDispatcher:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._settings = subscription.topic.dispatch_settings
-        self._turn = subscription.topic.turn
+        self._budget = subscription.topic.budget
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
         """Who gets messages now."""
@@ -97,11 +97,11 @@ class SingleConsumerDispatcher:
         """Sends what can be sent now."""
         while self._reading is None:
             consumer = self._served
-            if consumer is None or not consumer.ready or not self._turn.admits(self._subscription):
+            if consumer is None or not consumer.ready or not self._budget.admits(self._subscription):
                 return
             run, self._left = self._left, None
             if run is None:
-                max_bytes = consumer.read_bytes(min(self._turn.step_bytes, self._settings.max_read_bytes))
+                max_bytes = consumer.read_bytes(min(self._budget.step_bytes, self._settings.max_read_bytes))
                 run = self._cursor.read_cached(consumer.permits, max_bytes)
             if run is None:
                 if self._cursor.has_more():
@@ -111,7 +111,7 @@ class SingleConsumerDispatcher:
 
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:
-            self._turn.spend(READ_PRICE)
+            self._budget.spend(READ_PRICE)
             entries = min(consumer.permits, self._settings.max_read_entries)
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             reading = self._subscription.topic.loop.create_task(self._read(entries, max_bytes))
@@ -184,7 +184,7 @@ class SingleConsumerDispatcher:
         """The same, of what filters and the consumer's own ranges leave."""
         before = self._cursor.mark_delete
         indexes = range(first, end)
-        self._turn.spend((end - first) * LOOK_PRICE)
+        self._budget.spend((end - first) * LOOK_PRICE)
         wanted = consumer.wanted(run, first, end) if isinstance(consumer, RangedConsumer) else indexes
         stop = end
         for index in wanted:
@@ -192,7 +192,7 @@ class SingleConsumerDispatcher:
                 stop = index
                 break
             messages = self._sizes[index - first]
-            self._turn.spend(FILTER_PRICE)
+            self._budget.spend(FILTER_PRICE)
             verdict = filter_verdict(self._subscription, consumer, run, index, messages)
             if verdict is FilterResult.ACCEPT:
                 self._send_one(consumer, run, index, messages)

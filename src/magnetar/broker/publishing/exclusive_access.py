@@ -46,7 +46,7 @@ class ExclusiveAccess:
         return self._changing or bool(self._waiting)
 
     async def enter(self, producer: Producer) -> Any:
-        """Grants access now (None), or returns a future: True when its turn came, False when it left before.
+        """Grants access now (None), or returns a future: True when it is admitted, False when it left before.
 
         :raises ProducerFenced: another one has or had exclusive access
         :raises ProducerBusy: an exclusive producer is connected
@@ -75,9 +75,9 @@ class ExclusiveAccess:
             name = self.owner.name if self.owner is not None else others[0].name
             kind = "exclusive" if self.owner is not None else "shared"
             raise ProducerFenced(f"Topic has an existing {kind} producer: {name}")
-        turn = self._topic.loop.create_future()
-        self._waiting.append((producer, turn))
-        return turn
+        admitted = self._topic.loop.create_future()
+        self._waiting.append((producer, admitted))
+        return admitted
 
     def _check_epoch(self, producer: Producer, others: list[Producer]) -> None:
         if producer.topic_epoch is None or self.epoch is None:
@@ -105,7 +105,7 @@ class ExclusiveAccess:
         self.owner = producer
 
     def forget(self, producer: Producer) -> None:
-        """A producer is about to be replaced by itself, come back: nobody takes its turn between."""
+        """A producer is about to be replaced by itself, come back: nobody takes its place between."""
         if self.owner is producer:
             self.owner = None
 
@@ -125,41 +125,41 @@ class ExclusiveAccess:
             and self._waiting
             and not self._topic.closing
         ):
-            waiting, turn = self._waiting.popleft()
+            waiting, admitted = self._waiting.popleft()
             self._changing = True
-            self._topic.loop.create_task(self._grant(waiting, turn))
+            self._topic.loop.create_task(self._grant(waiting, admitted))
 
-    async def _grant(self, producer: Producer, turn: Any) -> None:
+    async def _grant(self, producer: Producer, admitted: Any) -> None:
         try:
             await self._become_owner(producer)
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiting client hears of it
             self._changing = False
-            if not turn.done():
-                turn.set_exception(error)
+            if not admitted.done():
+                admitted.set_exception(error)
             self._grant_next()
             return
         self._changing = False
         if producer.closed or self._topic.closing:
-            self._settle(turn, granted=False)
+            self._settle(admitted, granted=False)
             self.leave(producer)
             return
         self._topic.admit(producer)
-        self._settle(turn, granted=True)
+        self._settle(admitted, granted=True)
 
     @staticmethod
-    def _settle(turn: Any, *, granted: bool) -> None:
-        if not turn.done():
-            turn.set_result(granted)
+    def _settle(admitted: Any, *, granted: bool) -> None:
+        if not admitted.done():
+            admitted.set_result(granted)
 
     def _fail_waiting(self) -> None:
         while self._waiting:
-            _producer, turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_exception(ProducerFenced("Fenced by another producer"))
+            _producer, admitted = self._waiting.popleft()
+            if not admitted.done():
+                admitted.set_exception(ProducerFenced("Fenced by another producer"))
 
     def disconnect_waiting(self) -> None:
         """The topic closes: those who wait look it up again."""
         while self._waiting:
-            _producer, turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_exception(ServiceNotReady("Topic is temporarily unavailable"))
+            _producer, admitted = self._waiting.popleft()
+            if not admitted.done():
+                admitted.set_exception(ServiceNotReady("Topic is temporarily unavailable"))

@@ -15,7 +15,7 @@ from magnetar.broker.schemas.validation import validate
 from magnetar.errors import IncompatibleSchema, ServiceNotReady
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import BadVersion, MetadataStore
 
@@ -34,7 +34,7 @@ class SchemaRegistry:
         self.storage = storage
         self._worker: Worker | None = None
         self._known = MetadataCache(metadata, ROOT, self._read, most=_MAX_KNOWN_BYTES, weigh=_size)
-        self._turns: dict[str, Turns] = {}
+        self._mutexes: dict[str, Mutex] = {}
         self._users: dict[str, int] = {}
 
     def close(self) -> None:
@@ -195,18 +195,18 @@ class _Alone:
 
     async def __aenter__(self) -> None:
         registry = self._registry
-        turns = registry._turns.get(self._id)
-        if turns is None:
-            turns = registry._turns[self._id] = Turns(registry._io.loop)
+        mutex = registry._mutexes.get(self._id)
+        if mutex is None:
+            mutex = registry._mutexes[self._id] = Mutex(registry._io.loop)
         registry._users[self._id] = registry._users.get(self._id, 0) + 1
         try:
-            await turns.__aenter__()
+            await mutex.__aenter__()
         except BaseException:
             self._leave()
             raise
 
     async def __aexit__(self, *_exc: Any) -> None:
-        await self._registry._turns[self._id].__aexit__()
+        await self._registry._mutexes[self._id].__aexit__()
         self._leave()
 
     def _leave(self) -> None:
@@ -214,7 +214,7 @@ class _Alone:
         users[self._id] -= 1
         if not users[self._id]:
             del users[self._id]
-            del self._registry._turns[self._id]
+            del self._registry._mutexes[self._id]
 
 
 def _size(versions: Sequence[StoredSchema]) -> int:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
-from magnetar.broker.flow.loop_turn import RUN_PRICE, LoopTurn
+from magnetar.broker.flow.loop_budget import RUN_PRICE, LoopBudget
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
 from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
@@ -64,7 +64,7 @@ class AnySubscribedTopic(Protocol):
     clock: Clock
     dispatch_settings: DispatchSettings
     closing: bool
-    turn: LoopTurn
+    budget: LoopBudget
 
     @property
     def terminated(self) -> bool: ...
@@ -215,7 +215,7 @@ class BaseSubscription(ABC):
 
     def sent(self, messages: int, size: int) -> int:
         """A consumer was sent so much; returns the time."""
-        self.topic.turn.spend(RUN_PRICE + size)
+        self.topic.budget.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
         self.rate_out.bytes += size

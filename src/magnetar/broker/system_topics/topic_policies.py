@@ -17,7 +17,7 @@ from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, TopicNotFound
 from magnetar.io.interfaces import Io
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.managed_ledger.opening import ROOT, ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.metadata.cache import MetadataCache
@@ -111,7 +111,7 @@ class _Namespace:
     """What was read of a namespace's records so far."""
 
     def __init__(self, io: Io, producer: str) -> None:
-        self.turns = Turns(io.loop)
+        self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
@@ -169,7 +169,7 @@ class SystemTopicPolicies:
             self._known.pop(namespace, None)
             return None
         state = self._state(namespace)
-        async with state.turns:
+        async with state.mutex:
             await self._open(state, persistent(await self._topics.topic(name, create=False)))
         return state
 
@@ -218,7 +218,7 @@ class SystemTopicPolicies:
     async def _catch_up(self, state: _Namespace) -> None:
         changed: set[str] = set()
         try:
-            async with state.turns:
+            async with state.mutex:
                 state.following = None
                 topic = state.topic
                 if topic is not None and not topic.closing:
@@ -241,7 +241,7 @@ class SystemTopicPolicies:
         """
         namespace = topic.namespace_name
         state = self._state(namespace)
-        async with state.turns:
+        async with state.mutex:
             events = persistent(await self._topics.create_topic(change_events_of(namespace)))
             self.appeared(namespace)
             await self._open(state, events)
@@ -256,7 +256,7 @@ class SystemTopicPolicies:
         state = await self._read(topic.namespace_name)
         if state is None:
             return
-        async with state.turns:
+        async with state.mutex:
             events = state.topic
             if events is None:
                 raise TopicNotFound(f"{change_events_of(topic.namespace_name)} is being deleted")

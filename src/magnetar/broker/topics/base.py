@@ -12,7 +12,7 @@ from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.early import EarlyDeliveries
-from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -55,7 +55,7 @@ class BaseTopic(ABC, Generic[S]):
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,
-        turn: LoopTurn,
+        budget: LoopBudget,
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
     ) -> None:
@@ -65,7 +65,7 @@ class BaseTopic(ABC, Generic[S]):
         self.clock = io.clock
         self.wheel = wheel
         self.settings = settings
-        self.turn = turn
+        self.budget = budget
         self.policies = policies
         self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
@@ -175,14 +175,14 @@ class BaseTopic(ABC, Generic[S]):
         while (known := self.producers.get(producer.name)) is not None:
             await self._replace(known, producer)
             self.check_open()
-        turn = await self.access.enter(producer)
+        admitted = await self.access.enter(producer)
         self.producer_came(producer)
         if self.closing or self.fenced:
             self.access.leave(producer)
             self.check_open()
-        if turn is None:
+        if admitted is None:
             self.admit(producer)
-        return turn
+        return admitted
 
     async def _replace(self, known: Producer, producer: Producer) -> None:
         if producer.replaces(known):

@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.broker import events
 from magnetar.broker.consumers.non_persistent_run import PassingRun
-from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
@@ -31,12 +31,12 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,
-        turn: LoopTurn,
+        budget: LoopBudget,
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
     ) -> None:
         self._epoch: int | None = None
-        super().__init__(name, io, wheel, settings, turn, policies, mark_busy)
+        super().__init__(name, io, wheel, settings, budget, policies, mark_busy)
         self.drops = Rate()
         """Messages dropped as too many of their connection were in flight."""
         self.entries_added = 0

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from magnetar.broker import events
-from magnetar.broker.flow.loop_turn import LoopTurn
+from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -23,7 +23,7 @@ from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
 from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
@@ -63,13 +63,13 @@ class Topic(BaseTopic[Subscription]):
         io: Io,
         wheel: TimerWheel,
         settings: TopicSettings,
-        turn: LoopTurn,
+        budget: LoopBudget,
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
         record_latency: Callable[[float], None],
     ) -> None:
         self.managed_ledger = managed_ledger
-        super().__init__(name, io, wheel, settings, turn, policies, mark_busy)
+        super().__init__(name, io, wheel, settings, budget, policies, mark_busy)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
@@ -82,7 +82,7 @@ class Topic(BaseTopic[Subscription]):
         self.mark_deletes = Rate()
         self.follower: Callable[[], None] | None = None
         """Called when entries were stored; the broker reads some topics itself."""
-        self._preparing = Turns(io.loop)
+        self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
             if not kind_of(cursor.name).subscribed:

@@ -29,7 +29,7 @@ class SegmentReads:
         self._workers: list[Worker] = []
         self._next_worker = 0
         self._in_flight = 0
-        self._turns: deque[tuple[int, Any]] = deque()
+        self._queue: deque[tuple[int, Any]] = deque()
         self._closed = False
 
     def pin(self, segment_id: int) -> None:
@@ -59,7 +59,7 @@ class SegmentReads:
 
     async def read(self, segment_id: int, length: int, offset: int) -> bytes:
         """Up to ``length`` bytes of a pinned segment; fewer only at its end."""
-        await self._take_turn(length)
+        await self._wait_for_room(length)
         try:
             known = self._open.get(segment_id)
             if known is not None:
@@ -75,7 +75,7 @@ class SegmentReads:
                 self.adopt(segment_id, file)
             return data
         finally:
-            self._end_turn(length)
+            self._give_room(length)
 
     async def job(self, job: Callable[[], T]) -> T:
         """Runs ``job`` on one of the readers' workers.
@@ -91,7 +91,7 @@ class SegmentReads:
         return await run_job(self._io.loop, worker, job)
 
     def close(self) -> None:
-        """What waits for its turn is refused from now on."""
+        """What waits is refused from now on."""
         self._closed = True
         for worker in self._workers:
             worker.close()
@@ -109,29 +109,29 @@ class SegmentReads:
         for segment_id in [key for key in self._open if key not in self._pins][: max(spare, 0)]:
             self.drop(segment_id)
 
-    async def _take_turn(self, length: int) -> None:
+    async def _wait_for_room(self, length: int) -> None:
         """Waits, first come first served, until ``length`` more bytes may be in flight."""
         limit = self._settings.reads_in_flight_bytes
-        if self._turns or (self._in_flight and self._in_flight + length > limit):
-            turn = self._io.loop.create_future()
-            self._turns.append((length, turn))
+        if self._queue or (self._in_flight and self._in_flight + length > limit):
+            admitted = self._io.loop.create_future()
+            self._queue.append((length, admitted))
             try:
-                await turn
+                await admitted
             except BaseException:
-                if turn.done() and not turn.cancelled():
-                    self._end_turn(length)
+                if admitted.done() and not admitted.cancelled():
+                    self._give_room(length)
                 raise
         else:
             self._in_flight += length
 
-    def _end_turn(self, length: int) -> None:
+    def _give_room(self, length: int) -> None:
         self._in_flight -= length
         limit = self._settings.reads_in_flight_bytes
-        while self._turns:
-            wanted, turn = self._turns[0]
+        while self._queue:
+            wanted, admitted = self._queue[0]
             if self._in_flight and self._in_flight + wanted > limit:
                 return
-            self._turns.popleft()
-            if not turn.done():
+            self._queue.popleft()
+            if not admitted.done():
                 self._in_flight += wanted
-                turn.set_result(None)
+                admitted.set_result(None)

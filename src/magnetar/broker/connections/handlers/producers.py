@@ -82,12 +82,12 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         schema_version=schema_version,
         principal=principal,
     )
-    turn = await topic.add_producer(producer)
-    if turn is not None:
+    admitted = await topic.add_producer(producer)
+    if admitted is not None:
         _send_success(connection, request.request_id, producer, ready=False)
         with connection.requests.set_aside():
-            its_turn = await turn
-        if not its_turn:
+            granted = await admitted
+        if not granted:
             return
     if producer.closed or not _is_wanted(connection, producer_id, opening):
         topic.remove_producer(producer)

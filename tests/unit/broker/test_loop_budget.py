@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.flow.loop_turn import (
+from magnetar.broker.flow.loop_budget import (
     FIRST_STEP_BYTES,
     STEP_BYTES,
     TURN_BYTES,
     TURN_SECONDS,
-    LoopTurn,
+    LoopBudget,
 )
 from magnetar.io.simulated import SimulatedLoop
 
@@ -34,7 +34,7 @@ class Bench:
     def __init__(self) -> None:
         self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.clock = HandClock()
-        self.turn = LoopTurn(self.loop, self.clock)
+        self.budget = LoopBudget(self.loop, self.clock)
         self.done: list[tuple[str, int]] = []
 
     def next_turn(self) -> None:
@@ -55,9 +55,9 @@ class Worker:
 
     def go_on(self) -> None:
         before = self.left
-        while self.left > 0 and self.bench.turn.admits(self):
+        while self.left > 0 and self.bench.budget.admits(self):
             self.left -= self.piece
-            self.bench.turn.spend(self.piece)
+            self.bench.budget.spend(self.piece)
             self.bench.clock.now += self.seconds
         if before != self.left:
             self.bench.done.append((self.name, before - self.left))
@@ -65,8 +65,8 @@ class Worker:
 
 def use_up(bench: Bench) -> None:
     """Somebody takes all that is left of a turn, and has no more to do."""
-    bench.turn.admits(Worker(bench, "flood", 0))
-    bench.turn.spend(TURN_BYTES)
+    bench.budget.admits(Worker(bench, "flood", 0))
+    bench.budget.spend(TURN_BYTES)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_one_that_fits_into_a_turn_waits_for_nothing(bench: Bench) -> None:
         worker.go_on()
         assert worker.left == 0
         bench.next_turn()
-    assert bench.turn.put_off == 0
+    assert bench.budget.put_off == 0
     # Nothing is planned for turns to come either.
     assert not bench.loop.timeline.ready
 
@@ -90,7 +90,7 @@ def test_all_of_a_turn_together_have_one_budget(bench: Bench) -> None:
     for worker in workers:
         worker.go_on()
     assert sum(size for _, size in bench.done) == TURN_BYTES
-    assert bench.turn.waiting == 6
+    assert bench.budget.waiting == 6
 
 
 def test_what_is_left_goes_on_until_nothing_is(bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_what_is_left_goes_on_until_nothing_is(bench: Bench) -> None:
     for worker in workers:
         worker.go_on()
     turns = 0
-    while bench.turn.waiting:
+    while bench.budget.waiting:
         before = sum(size for _, size in bench.done)
         bench.next_turn()
         turns += 1
@@ -193,7 +193,7 @@ def test_an_error_in_one_does_not_stop_the_others(bench: Bench) -> None:
     broken = Broken(bench, "broken", 1)
     flood = Worker(bench, "flood", 10 * TURN_BYTES)
     flood.go_on()
-    assert not bench.turn.admits(broken)
+    assert not bench.budget.admits(broken)
     with pytest.raises(ValueError, match="broken"):
         bench.next_turn()
     for _ in range(30):

@@ -8,8 +8,8 @@ from typing import Any
 from magnetar.io.interfaces import Loop
 
 
-class Turns:
-    """``async with turns:`` waits for its turn, first come, first served."""
+class Mutex:
+    """``async with mutex:`` waits for its turn, first come, first served."""
 
     __slots__ = ("_loop", "_taken", "_waiters")
 
@@ -20,12 +20,12 @@ class Turns:
 
     async def __aenter__(self) -> None:
         if self._taken:
-            turn = self._loop.create_future()
-            self._waiters.append(turn)
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
             try:
-                await turn
+                await waiter
             except BaseException:
-                if turn.done() and not turn.cancelled():
+                if waiter.done() and not waiter.cancelled():
                     # Cancelled with the turn already handed over: the next one gets it.
                     self._pass_on()
                 raise
@@ -36,8 +36,8 @@ class Turns:
 
     def _pass_on(self) -> None:
         while self._waiters:
-            turn = self._waiters.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._taken = False

@@ -47,15 +47,15 @@ REQUEST_PRICE = 64 * 1024
 _FIRSTS = STEP_BYTES // FIRST_STEP_BYTES
 
 
-class TurnTaker(Protocol):
+class BudgetTaker(Protocol):
     """Whoever has more to do than fits into a turn."""
 
     def go_on(self) -> None:
-        """Does more of it, and asks :meth:`LoopTurn.admits` on the way."""
+        """Does more of it, and asks :meth:`LoopBudget.admits` on the way."""
         ...
 
 
-class LoopTurn:
+class LoopBudget:
     """The budget of the turn that runs, and the rows of those who wait for another one.
 
     Who was turned away without having had its share waits in a row of its own, which takes turns with the row
@@ -88,10 +88,10 @@ class LoopTurn:
         self._floor = 0
         """What of the budget is not for the one that is being served."""
         self._ends = 0.0
-        self._served: TurnTaker | None = None
-        self._waiting: set[TurnTaker] = set()
-        self._first: deque[TurnTaker] = deque()
-        self._again: deque[TurnTaker] = deque()
+        self._served: BudgetTaker | None = None
+        self._waiting: set[BudgetTaker] = set()
+        self._first: deque[BudgetTaker] = deque()
+        self._again: deque[BudgetTaker] = deque()
         self._firsts = 0
         """How many of that row came since one of the other."""
         self.step_bytes = STEP_BYTES
@@ -104,7 +104,7 @@ class LoopTurn:
         """How many wait."""
         return len(self._waiting)
 
-    def admits(self, taker: TurnTaker) -> bool:
+    def admits(self, taker: BudgetTaker) -> bool:
         """Whether ``taker`` may do something now; if not, its ``go_on`` is called in a later turn."""
         if not self._planned:
             self._begin()

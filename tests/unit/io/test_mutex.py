@@ -1,23 +1,23 @@
-"""Turns: one at a time, and none lost with whoever waits for it."""
+"""Mutex: one at a time, and none lost with whoever waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 
-from magnetar.io.turns import Turns
+from magnetar.io.mutex import Mutex
 
 
 def test_a_turn_handed_to_somebody_cancelled_goes_to_the_next() -> None:
     async def life() -> None:
         loop = asyncio.get_running_loop()
-        turns = Turns(loop)
+        mutex = Mutex(loop)
         had: list[str] = []
 
         async def take(name: str) -> None:
-            async with turns:
+            async with mutex:
                 had.append(name)
 
-        async with turns:
+        async with mutex:
             waiting = [loop.create_task(take(name)) for name in ("first", "second")]
             await asyncio.sleep(0)
         # The turn is the first one's already, and it has not run yet.
