@@ -107,7 +107,7 @@ def _lost(figures: Figures, lost: float, sent: float) -> Figures:
     return {**figures, "lost_percent": lost / max(1.0, sent) * 100}
 
 
-def _run_passing(*flags: str) -> Callable[[Bench, Server], Figures]:
+def _run_non_persistent(*flags: str) -> Callable[[Bench, Server], Figures]:
     """Of a topic that stores nothing: what is lost is a figure."""
 
     def measure(bench: Bench, server: Server) -> Figures:
@@ -118,7 +118,7 @@ def _run_passing(*flags: str) -> Callable[[Bench, Server], Figures]:
     return measure
 
 
-def _java_passing(*flags: str) -> Callable[[Bench, Server], Figures]:
+def _java_non_persistent(*flags: str) -> Callable[[Bench, Server], Figures]:
     def measure(bench: Bench, server: Server) -> Figures:
         if bench.java is None:
             raise Void("there is no Java here")
@@ -321,7 +321,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "non-persistent",
         "100 B, unbatched, on a non-persistent topic, with a queue of 10,000 messages",
-        _run_passing("-s", "100", "-db", "-q", "10000"),
+        _run_non_persistent("-s", "100", "-db", "-q", "10000"),
         (
             Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2),
             Row("throughput", "deliver_rate", "msg/s", less=False, digits=0),
@@ -332,7 +332,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "non-persistent-java",
         "The same with Pulsar's own Java pulsar-perf at 100,000 msg/s, which its consumer keeps up with",
-        _java_passing("-s", "100", "-db", "-r", "100000"),
+        _java_non_persistent("-s", "100", "-db", "-r", "100000"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 2, digits=2), _LOST),
         _COMPILED,
         most_rounds=2,
@@ -340,7 +340,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "non-persistent-paced",
         "100 B, unbatched, 1,000 msg/s on a fixed schedule, on a non-persistent topic",
-        _run_passing("-s", "100", "-db", "-r", "1000", "--acks-delay-millis", "100"),
+        _run_non_persistent("-s", "100", "-db", "-r", "1000", "--acks-delay-millis", "100"),
         (
             Row("publish, p99", "publish_p99", "ms", less=True, digits=2),
             Row("end to end, p50", "end_to_end_p50", "ms", less=True, digits=2),

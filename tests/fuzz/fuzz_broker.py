@@ -256,8 +256,9 @@ class FuzzedBroker:
             for subscription in topic.subscriptions.values():
                 self._check_subscription(topic.full_name, subscription)
         for connection in broker.connections.all:
-            if not 0 <= connection.passing <= connection.pending_publishes:
-                raise Defect(f"{connection.passing} passing, {connection.pending_publishes} pending")
+            unstored, pending = connection.non_persistent_pending, connection.pending_publishes
+            if not 0 <= unstored <= pending:
+                raise Defect(f"{unstored} of non-persistent topics, {pending} pending")
 
     @staticmethod
     def _check_subscription(topic: str, subscription: Any) -> None:

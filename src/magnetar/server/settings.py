@@ -175,7 +175,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
     )
     return TopicSettings(
         dispatch=dispatch,
-        max_passing=settings.max_concurrent_non_persistent_message_per_connection,
+        max_non_persistent=settings.max_concurrent_non_persistent_message_per_connection,
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
         deduplication=DeduplicationSettings(
             snapshot_entries=settings.broker_deduplication_entries_interval,

@@ -22,7 +22,7 @@ CHECK = {"backlog_quota_check_seconds": 10}
 class Wire:
     """A producer's connection that remembers what it is told."""
 
-    address, client_version, supports_partial_producer, passing = "a", "v", True, 0
+    address, client_version, supports_partial_producer, non_persistent_pending = "a", "v", True, 0
 
     def __init__(self) -> None:
         self.told: list[str] = []

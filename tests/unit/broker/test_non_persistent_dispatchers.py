@@ -10,13 +10,13 @@ import pytest
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
-from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.non_persistent import (
-    ExclusivePassing,
-    FailoverPassing,
-    KeySharedPassing,
-    SharedPassing,
+    NonPersistentExclusive,
+    NonPersistentFailover,
+    NonPersistentKeyShared,
+    NonPersistentShared,
 )
 from magnetar.broker.flow.outgoing import MESSAGES_HIGH_WATER, Outgoing, UnsentBytes
 from magnetar.io.simulated import SimulatedDisk, simulated_io
@@ -115,7 +115,9 @@ def consumer(
     return made
 
 
-def run_of(count: int, *, batch: int = 1, keys: int = 0, padding: int = 0, first: int = 0) -> PassingRun:
+def run_of(
+    count: int, *, batch: int = 1, keys: int = 0, padding: int = 0, first: int = 0
+) -> NonPersistentRun:
     buffer, starts, ends = b"", array("q"), array("q")
     pieces = []
     for number in range(first, first + count):
@@ -131,11 +133,11 @@ def run_of(count: int, *, batch: int = 1, keys: int = 0, padding: int = 0, first
     buffer = b"".join(pieces)
     sizes = array("i", bytes(4 * max(count, 1)))
     batch_sizes(buffer, starts, ends, 0, count, sizes)
-    return PassingRun(buffer, starts, ends, sizes, count)
+    return NonPersistentRun(buffer, starts, ends, sizes, count)
 
 
 def test_all_go_to_the_one_consumer_as_long_as_it_has_permits() -> None:
-    dispatcher = ExclusivePassing(Topic())
+    dispatcher = NonPersistentExclusive(Topic())
     assert dispatcher.deliver(run_of(3)) == 3
     only = consumer(permits=7)
     dispatcher.add(only)
@@ -148,7 +150,7 @@ def test_all_go_to_the_one_consumer_as_long_as_it_has_permits() -> None:
 
 
 def test_the_last_batch_overdraws_permits() -> None:
-    dispatcher = ExclusivePassing(Topic())
+    dispatcher = NonPersistentExclusive(Topic())
     only = consumer(permits=25)
     dispatcher.add(only)
     assert dispatcher.deliver(run_of(5, batch=10)) == 20
@@ -157,7 +159,7 @@ def test_the_last_batch_overdraws_permits() -> None:
 
 
 def test_a_channel_that_is_full_takes_nothing() -> None:
-    dispatcher = ExclusivePassing(Topic())
+    dispatcher = NonPersistentExclusive(Topic())
     only = consumer(permits=100_000, takes=0)
     dispatcher.add(only)
     run = run_of(100, padding=100_000)
@@ -170,7 +172,7 @@ def test_a_channel_that_is_full_takes_nothing() -> None:
 
 
 def test_a_burst_larger_than_a_turn_goes_through_a_channel_that_takes_it() -> None:
-    dispatcher = ExclusivePassing(Topic())
+    dispatcher = NonPersistentExclusive(Topic())
     only = consumer(permits=100_000)
     dispatcher.add(only)
     for first in range(0, 60, 6):
@@ -179,7 +181,7 @@ def test_a_burst_larger_than_a_turn_goes_through_a_channel_that_takes_it() -> No
 
 
 def test_failover_serves_the_first_by_name_and_tells_at_once() -> None:
-    dispatcher = FailoverPassing(Topic())
+    dispatcher = NonPersistentFailover(Topic())
     middle, first, last = consumer("m"), consumer("a"), consumer("z")
     for each in (middle, first, last):
         dispatcher.add(each)
@@ -198,7 +200,7 @@ def test_failover_serves_the_first_by_name_and_tells_at_once() -> None:
 
 
 def test_failover_serves_by_the_index_of_a_partition() -> None:
-    dispatcher = FailoverPassing(Topic("non-persistent://public/default/t-partition-1"))
+    dispatcher = NonPersistentFailover(Topic("non-persistent://public/default/t-partition-1"))
     for name in ("m", "a", "z"):
         dispatcher.add(consumer(name))
     assert dispatcher.active is not None
@@ -207,7 +209,7 @@ def test_failover_serves_by_the_index_of_a_partition() -> None:
 
 @pytest.mark.parametrize("sizes", [[1] * 30, [30], [7, 11, 12]])
 def test_shared_consumers_get_as_many(sizes: list[int]) -> None:
-    dispatcher = SharedPassing(Topic())
+    dispatcher = NonPersistentShared(Topic())
     three = [consumer(name) for name in "abc"]
     for each in three:
         dispatcher.add(each)
@@ -221,7 +223,7 @@ def test_shared_consumers_get_as_many(sizes: list[int]) -> None:
 
 
 def test_what_one_shared_consumer_cannot_take_goes_to_the_others() -> None:
-    dispatcher = SharedPassing(Topic())
+    dispatcher = NonPersistentShared(Topic())
     small, large, none = consumer("s", 2), consumer("l", 20), consumer("n", 0)
     low = consumer("low", 5, priority=1)
     for each in (low, small, large, none):
@@ -232,7 +234,7 @@ def test_what_one_shared_consumer_cannot_take_goes_to_the_others() -> None:
 
 
 def test_keys_stay_with_their_consumer_and_in_order() -> None:
-    dispatcher = KeySharedPassing(Topic())
+    dispatcher = NonPersistentKeyShared(Topic())
     assert dispatcher.deliver(run_of(3, keys=2)) == 3
     two = [consumer(name, policy=KeySharedPolicy()) for name in "ab"]
     for each in two:
@@ -251,7 +253,7 @@ def test_keys_stay_with_their_consumer_and_in_order() -> None:
 
 
 def test_a_slot_that_nobody_has_is_a_drop() -> None:
-    dispatcher = KeySharedPassing(Topic())
+    dispatcher = NonPersistentKeyShared(Topic())
     half = KeySharedPolicy(KeySharedMode.STICKY, ((0, 32767),))
     only = consumer(policy=half, permits=10)
     dispatcher.add(only)

@@ -47,7 +47,7 @@ class Connection:
         self._handle = handle
         self.transport: Any = None
         self.session = Session()
-        self.passing = 0
+        self.non_persistent_pending = 0
         """Publishes in flight that were sent on by non-persistent topics."""
         self._reader = Reader(broker.max_frame, broker.send_run, broker.ack_run)
         self._pauses = 0

@@ -8,7 +8,7 @@ from array import array
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
 from magnetar.broker.connections.session import Session, SessionState
-from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, PASSING_ID
+from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.limits import BoundedConnection
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.publish_rates import PublishLimiter
@@ -191,7 +191,7 @@ class Publishing:
             ids, highest = publish.sequence_ids, publish.highest_sequence_ids
             number, queue = producer.producer_id, self._outgoing.queue
             if taken:
-                queue(encode_receipts(number, *PASSING_ID, ids, highest, 0, taken, 0))
+                queue(encode_receipts(number, *NON_PERSISTENT_ID, ids, highest, 0, taken, 0))
             if taken < count:
                 queue(encode_receipts(number, *DROPPED_ID, ids, highest, taken, count - taken, 0))
         self._settled(producer, count, size)

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from magnetar.broker.consumers.non_persistent_run import PASSING_ID, PassingRun
+from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must
@@ -209,9 +209,9 @@ class Consumer(Generic[S]):
             self.connection.queue(self._frame(run, index, 0, None))
         self._sent(end - first, messages, entry_bytes(run, first, end))
 
-    def send_passing(self, run: PassingRun, first: int, end: int, messages: int) -> None:
+    def send_non_persistent(self, run: NonPersistentRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""
-        ledger_id, entry_id = PASSING_ID
+        ledger_id, entry_id = NON_PERSISTENT_ID
         epoch = -1 if self.epoch is None else self.epoch
         if epoch < -1:
             for index in range(first, end):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from magnetar.managed_ledger.position import Position
 
-PASSING_ID: Position = (0, 0)
+NON_PERSISTENT_ID: Position = (0, 0)
 """What all messages of non-persistent topics have as their id, and their receipts."""
 
 DROPPED_ID: Position = (-1, -1)
 """In the receipt of a message that was dropped as too many were in flight."""
 
 
-class PassingRun:
+class NonPersistentRun:
     """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` together.
 
     Nobody keeps it: the arrays may be used again for the next run.
@@ -32,9 +32,9 @@ class PassingRun:
         self.count = count
         self.messages = sum(sizes[:count])
 
-    def only(self, chosen: Sequence[int]) -> PassingRun:
+    def only(self, chosen: Sequence[int]) -> NonPersistentRun:
         """Some of its entries."""
-        return PassingRun(
+        return NonPersistentRun(
             self.buffer,
             array("q", [self.starts[index] for index in chosen]),
             array("q", [self.ends[index] for index in chosen]),

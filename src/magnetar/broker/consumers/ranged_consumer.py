@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S
 from magnetar.broker.consumers.key_ranges import Range
-from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.protocol.hot_codec import key_slots
 from magnetar.protocol.hot_keys import RANGE_SLOTS
@@ -32,7 +32,7 @@ class RangedConsumer(Consumer[S]):
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.ranges = ranges
 
-    def wanted(self, run: EntryRun | PassingRun, first: int, end: int) -> list[int]:
+    def wanted(self, run: EntryRun | NonPersistentRun, first: int, end: int) -> list[int]:
         """Indexes of the entries [first, end) of a run that are for it."""
         slots = array("i", bytes(4 * (end - first)))
         key_slots(run.buffer, run.starts, run.ends, first, end - first, RANGE_SLOTS, slots)

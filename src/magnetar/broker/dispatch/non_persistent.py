@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from magnetar.broker.consumers.key_division import AnyKeyed, KeyDivision
-from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.dispatch.active_consumer import in_order, pick_active
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
@@ -17,7 +17,7 @@ from magnetar.protocol.hot_codec import KeyRouting, group_by_holder, key_slots
 C = TypeVar("C", bound=AnyConsumer)
 
 
-class PassingTopic(Protocol):
+class NonPersistentDispatchTopic(Protocol):
     """The topic of such a dispatcher."""
 
     name: TopicName
@@ -25,10 +25,10 @@ class PassingTopic(Protocol):
     dispatch_settings: DispatchSettings
 
 
-class PassingDispatcher(ABC, Generic[C]):
+class NonPersistentDispatcher(ABC, Generic[C]):
     """Consumers of one type; what none of them takes is dropped."""
 
-    def __init__(self, topic: PassingTopic) -> None:
+    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
         self._topic = topic
         self._settings = topic.dispatch_settings
         self.consumers: list[C] = []
@@ -56,11 +56,11 @@ class PassingDispatcher(ABC, Generic[C]):
         self.consumers = []
 
     @abstractmethod
-    def deliver(self, run: PassingRun) -> int:
+    def deliver(self, run: NonPersistentRun) -> int:
         """Sends each entry to the consumer whose turn it is; returns how many messages were dropped."""
 
 
-def takes(consumer: AnyConsumer, run: PassingRun, first: int, end: int) -> int:
+def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) -> int:
     """Where of the entries [first, end) a consumer stops for want of permits or of room in its connection.
 
     The entry that uses up permits or room may overdraw them.
@@ -82,14 +82,14 @@ def takes(consumer: AnyConsumer, run: PassingRun, first: int, end: int) -> int:
     return end
 
 
-class ExclusivePassing(PassingDispatcher[AnyConsumer]):
+class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
     """All goes to the one consumer."""
 
     @property
     def active(self) -> AnyConsumer | None:
         return self.consumers[0] if self.consumers else None
 
-    def deliver(self, run: PassingRun) -> int:
+    def deliver(self, run: NonPersistentRun) -> int:
         consumer = self.active
         if consumer is None:
             return run.messages
@@ -99,10 +99,10 @@ class ExclusivePassing(PassingDispatcher[AnyConsumer]):
         return _deliver_part(consumer, run)
 
 
-class FailoverPassing(ExclusivePassing):
+class NonPersistentFailover(NonPersistentExclusive):
     """All goes to the active consumer, at once when it changes: nothing was left to be acknowledged."""
 
-    def __init__(self, topic: PassingTopic) -> None:
+    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
         super().__init__(topic)
         self._picked: AnyConsumer | None = None
 
@@ -138,10 +138,10 @@ class FailoverPassing(ExclusivePassing):
         return True
 
 
-class SharedPassing(PassingDispatcher[AnyConsumer]):
+class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
     """Each consumer gets as many as the others, those of the best priority level first."""
 
-    def __init__(self, topic: PassingTopic) -> None:
+    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
         super().__init__(topic)
         self._next = 0
 
@@ -149,7 +149,7 @@ class SharedPassing(PassingDispatcher[AnyConsumer]):
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: c.priority)
 
-    def deliver(self, run: PassingRun) -> int:
+    def deliver(self, run: NonPersistentRun) -> int:
         done = 0
         while done < run.count:
             takers = self._takers()
@@ -170,7 +170,7 @@ class SharedPassing(PassingDispatcher[AnyConsumer]):
                 best.append(consumer)
         return best
 
-    def _share(self, run: PassingRun, first: int, takers: Sequence[AnyConsumer]) -> int:
+    def _share(self, run: NonPersistentRun, first: int, takers: Sequence[AnyConsumer]) -> int:
         """Gives each of them its part of the entries from ``first`` on; returns where it stopped."""
         count = len(takers)
         each, more = divmod(run.count - first, count)
@@ -183,15 +183,15 @@ class SharedPassing(PassingDispatcher[AnyConsumer]):
             consumer = takers[(begin + step) % count]
             stop = takes(consumer, run, first, first + part)
             if stop > first:
-                consumer.send_passing(run, first, stop, run.messages_in(first, stop))
+                consumer.send_non_persistent(run, first, stop, run.messages_in(first, stop))
             first = stop
         return first
 
 
-class KeySharedPassing(PassingDispatcher[AnyKeyed]):
+class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
     """Each entry goes to the consumer that has the slot of its key."""
 
-    def __init__(self, topic: PassingTopic) -> None:
+    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
         super().__init__(topic)
         self.division = KeyDivision()
         self._routing = KeyRouting()
@@ -211,7 +211,7 @@ class KeySharedPassing(PassingDispatcher[AnyKeyed]):
             self.division.leave(consumer)
             self.division.divide(self.consumers)
 
-    def deliver(self, run: PassingRun) -> int:
+    def deliver(self, run: NonPersistentRun) -> int:
         if not self.consumers:
             return run.messages
         division, count = self.division, run.count
@@ -230,10 +230,10 @@ class KeySharedPassing(PassingDispatcher[AnyKeyed]):
         return dropped
 
 
-def _deliver_part(consumer: AnyConsumer, part: PassingRun) -> int:
+def _deliver_part(consumer: AnyConsumer, part: NonPersistentRun) -> int:
     """Sends what a consumer takes of its entries; returns how many messages were dropped."""
     stop = takes(consumer, part, 0, part.count)
     messages = part.messages_in(0, stop)
     if stop:
-        consumer.send_passing(part, 0, stop, messages)
+        consumer.send_non_persistent(part, 0, stop, messages)
     return part.messages - messages

@@ -27,7 +27,7 @@ class AccessMode(IntEnum):
 class ProducerConnection(Protocol):
     """What a producer's connection does for it."""
 
-    passing: int
+    non_persistent_pending: int
     """Entries that were sent on by non-persistent topics, with receipts to come."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.schemas.storage import SchemaStorage
-from magnetar.broker.stats import non_persistent_stats as passing
+from magnetar.broker.stats import non_persistent_stats
 from magnetar.broker.stats.topic_stats import internal_stats, schema_ledger, topic_stats
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -40,7 +40,9 @@ async def stats_of(topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
     :raises LedgerError: an entry whose publish time is wanted cannot be read
     """
     if isinstance(topic, NonPersistentTopic):
-        return passing.topic_stats(topic, owner, publishers=wanted.publishers, consumers=wanted.consumers)
+        return non_persistent_stats.topic_stats(
+            topic, owner, publishers=wanted.publishers, consumers=wanted.consumers
+        )
     oldest = await _oldest(topic)
     times = await _earliest_times(topic) if wanted.earliest_time else {}
     stats = topic_stats(
@@ -73,7 +75,7 @@ async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata
     :raises LedgerError: what is known of a ledger cannot be read
     """
     if isinstance(topic, NonPersistentTopic):
-        return passing.internal_stats(topic)
+        return non_persistent_stats.internal_stats(topic)
     ledgers = await schemas.ledgers(topic.name.schema_path)
     return {
         **internal_stats(topic, metadata=metadata),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.broker.dispatch.non_persistent import KeySharedPassing
+from magnetar.broker.dispatch.non_persistent import NonPersistentKeyShared
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.taken import of_non_persistent_subscription
 from magnetar.broker.stats.topic_stats import SUBSCRIPTION_ZEROES, TOPIC_ZEROES, consumer_stats, traffic_stats
@@ -63,7 +63,7 @@ def subscription_stats(subscription: NonPersistentSubscription, *, consumers: bo
         "subscriptionProperties": subscription.properties,
         "msgDropRate": now.drop_rate,
     }
-    if isinstance(dispatcher, KeySharedPassing):
+    if isinstance(dispatcher, NonPersistentKeyShared):
         stats["allowOutOfOrderDelivery"] = dispatcher.division.policy.allow_out_of_order
         stats["keySharedMode"] = dispatcher.division.policy.mode.name
     if subscription.type is not None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.non_persistent import (
-    ExclusivePassing,
-    FailoverPassing,
-    KeySharedPassing,
-    PassingDispatcher,
-    PassingTopic,
-    SharedPassing,
+    NonPersistentDispatcher,
+    NonPersistentDispatchTopic,
+    NonPersistentExclusive,
+    NonPersistentFailover,
+    NonPersistentKeyShared,
+    NonPersistentShared,
 )
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (
@@ -25,11 +25,11 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
-_DISPATCHERS: dict[SubscriptionType, Callable[[PassingTopic], PassingDispatcher[Any]]] = {
-    SubscriptionType.Exclusive: ExclusivePassing,
-    SubscriptionType.Failover: FailoverPassing,
-    SubscriptionType.Shared: SharedPassing,
-    SubscriptionType.Key_Shared: KeySharedPassing,
+_DISPATCHERS: dict[SubscriptionType, Callable[[NonPersistentDispatchTopic], NonPersistentDispatcher[Any]]] = {
+    SubscriptionType.Exclusive: NonPersistentExclusive,
+    SubscriptionType.Failover: NonPersistentFailover,
+    SubscriptionType.Shared: NonPersistentShared,
+    SubscriptionType.Key_Shared: NonPersistentKeyShared,
 }
 
 
@@ -46,7 +46,7 @@ class NonPersistentSubscription(BaseSubscription):
     """
 
     topic: NonPersistentSubscribed
-    dispatcher: PassingDispatcher[Any] | None
+    dispatcher: NonPersistentDispatcher[Any] | None
 
     def __init__(
         self, topic: NonPersistentSubscribed, name: str, properties: dict[str, str], *, durable: bool
@@ -61,7 +61,7 @@ class NonPersistentSubscription(BaseSubscription):
     def durable(self) -> bool:
         return self._durable
 
-    def _new_dispatcher(self, kind: SubscriptionType) -> PassingDispatcher[Any]:
+    def _new_dispatcher(self, kind: SubscriptionType) -> NonPersistentDispatcher[Any]:
         return _DISPATCHERS[kind](self.topic)
 
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
@@ -86,7 +86,7 @@ class NonPersistentSubscription(BaseSubscription):
 
     # Delivery
 
-    def deliver(self, run: PassingRun) -> None:
+    def deliver(self, run: NonPersistentRun) -> None:
         """To consumers that are connected now; what they do not take is counted as dropped."""
         if self.dispatcher is not None and not self.closing:
             dropped = self.dispatcher.deliver(run)

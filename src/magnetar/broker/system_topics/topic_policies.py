@@ -69,7 +69,7 @@ class _Waiting:
     address = "local"
     client_version = "broker"
     supports_partial_producer = False
-    passing = 0
+    non_persistent_pending = 0
 
     def __init__(self, done: Any) -> None:
         self._done = done

@@ -40,7 +40,7 @@ class TopicSettings:
 
     dispatch: DispatchSettings
     batch_index_acks: bool = False
-    max_passing: int = 1_000
+    max_non_persistent: int = 1_000
     """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
     connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)

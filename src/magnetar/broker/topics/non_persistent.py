@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.broker import events
-from magnetar.broker.consumers.non_persistent_run import PassingRun
+from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -93,7 +93,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         sizes = self._sizes
         batch_sizes(buffer, starts, ends, 0, count, sizes)
         connection = publish.producer.connection
-        taken = min(count, max(0, self.settings.max_passing - connection.passing))
+        taken = min(count, max(0, self.settings.max_non_persistent - connection.non_persistent_pending))
         size_taken = size
         if taken < count:
             size_taken -= self._drop(publish, taken, starts, ends)
@@ -103,10 +103,10 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         if not self.is_busy:
             self.busy()
         if taken and self.subscriptions:
-            run = PassingRun(buffer, starts, ends, sizes, taken)
+            run = NonPersistentRun(buffer, starts, ends, sizes, taken)
             for subscription in list(self.subscriptions.values()):
                 subscription.deliver(run)
-        connection.passing += taken
+        connection.non_persistent_pending += taken
         self._unsettled.append((publish, taken, size))
         if len(self._unsettled) == 1:
             self.loop.call_soon(self._settle)
@@ -126,7 +126,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         unsettled, self._unsettled = self._unsettled, []
         for publish, taken, size in unsettled:
             connection = publish.producer.connection
-            connection.passing -= taken
+            connection.non_persistent_pending -= taken
             connection.on_passed(publish.producer, publish, taken, size)
         if self._drain_waiters:
             self._wake_drained()
