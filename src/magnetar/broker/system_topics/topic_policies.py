@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 import logging
-from array import array
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
 from magnetar.broker.policies.records import Record
-from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
-from magnetar.errors import BrokerError, TopicNotFound
+from magnetar.broker.topics.within import TopicWriter, read_on
+from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
+from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.opening import ROOT, ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.metadata.cache import MetadataCache
@@ -63,56 +63,14 @@ class Topics(Protocol):
     def next_producer_name(self) -> str: ...
 
 
-class _Waiting:
-    """Stands where a producer has its connection, and waits for one publish."""
-
-    address = "local"
-    client_version = "broker"
-    supports_partial_producer = False
-    non_persistent_pending = 0
-
-    def __init__(self, done: Any) -> None:
-        self._done = done
-
-    async def is_alive(self) -> bool:
-        return True
-
-    def stop_producer(self, producer: Producer) -> None:
-        """It sends nothing more anyway."""
-
-    def close_producer(self, producer: Producer) -> None:
-        """Nothing to tell: it is closed with its only publish."""
-
-    def on_durable(
-        self,
-        producer: Producer,
-        publish: Publish,
-        ledger_id: int,
-        first_entry_id: int,
-        first: int,
-        count: int,
-        size: int,
-    ) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def on_failed(
-        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
-    ) -> None:
-        if not self._done.done():
-            self._done.set_exception(error)
-
-
 class _Namespace:
     """What was read of a namespace's records so far."""
 
     def __init__(self, io: Io, producer: str) -> None:
         self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
+        self.writer: TopicWriter | None = None
+        """Of that topic."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.producer = producer
@@ -183,21 +141,19 @@ class SystemTopicPolicies:
         if state.topic is not topic:
             await topic.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)
             state.topic = topic
-            topic.follower = lambda: self._follow(state)
+            state.writer = TopicWriter(topic, state.producer)
+            topic.follow(lambda: self._follow(state))
         await self._read_on(state, topic)
 
     async def _read_on(self, state: _Namespace, topic: Topic) -> set[str]:
         """Reads what was not read yet; returns the keys of what changed."""
         changed: set[str] = set()
-        ledgers = topic.managed_ledger.ledgers
-        last = topic.max_read_position
-        position = ledgers.after(state.position)
-        while position <= last:
-            run = await topic.managed_ledger.reader.read(position, last, _READ_ENTRIES, _READ_BYTES)
+
+        def take(run: EntryRun) -> None:
             for index in range(run.count):
-                changed |= _apply(state, topic, run.entry(index))
-            state.position = (run.ledger_id, run.first_entry_id + run.count - 1)
-            position = ledgers.after(state.position)
+                changed.update(_apply(state, topic, run.entry(index)))
+
+        state.position = await read_on(topic, state.position, take)
         return changed
 
     # Following
@@ -288,24 +244,10 @@ class SystemTopicPolicies:
             publish_time_ms=io.clock.wall_ms(),
             schema_version=state.schema_version,
         )
-        done = io.loop.create_future()
-        producer = Producer(
-            events,
-            _Waiting(done),
-            0,
-            state.producer,
-            user_provided_name=False,
-            epoch=0,
-            access_mode=AccessMode.Shared,
-            topic_epoch=None,
-            metadata={},
-            connected_ms=io.clock.wall_ms(),
-        )
-        ids = array("q", (state.sequence_id,))
-        publish = Publish(producer, ids, ids, 1, io.clock.monotonic())
-        events.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
+        assert state.writer is not None
+        sequence_id = state.sequence_id
         state.sequence_id += 1
-        await done
+        await state.writer.append(entry, sequence_id)
 
 
 def _new() -> Record:

@@ -80,8 +80,7 @@ class Topic(BaseTopic[Subscription]):
         self.reads = Rate()
         self.misses = Rate()
         self.mark_deletes = Rate()
-        self.follower: Callable[[], None] | None = None
-        """Called when entries were stored; the broker reads some topics itself."""
+        self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
         for cursor in managed_ledger.cursors.values():
@@ -193,8 +192,8 @@ class Topic(BaseTopic[Subscription]):
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
-        if self.follower is not None:
-            self.follower()
+        for follower in self._followers:
+            follower()
         if self._drain_waiters:
             self._wake_drained()
 
@@ -205,6 +204,10 @@ class Topic(BaseTopic[Subscription]):
             known.stored(publish.producer.name, sequence_id, highest, operation.count)
         else:
             known.counted(operation.count)
+
+    def follow(self, follower: Callable[[], None]) -> None:
+        """``follower`` is called whenever entries were stored, as long as the topic is loaded."""
+        self._followers.append(follower)
 
     def save_sequence_ids(self) -> None:
         """Takes a snapshot of what deduplication knows, if it is time."""

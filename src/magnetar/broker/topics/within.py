@@ -1,0 +1,111 @@
+"""Producers and readers inside the broker: they publish to a topic and follow it without a client."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import BrokerError
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.position import Position
+
+_READ_ENTRIES = 1_000
+_READ_BYTES = 1 << 20
+
+
+class TopicWriter:
+    """A producer of the broker's own; it hears itself what became of what it appended."""
+
+    address = "local"
+    client_version = "broker"
+    supports_partial_producer = False
+
+    def __init__(self, topic: Topic, name: str) -> None:
+        """:param name: that of the producer, for deduplication; unique in the cluster"""
+        self._topic = topic
+        self._waiting: deque[Any] = deque()
+        self.non_persistent_pending = 0
+        self._producer = Producer(
+            topic,
+            self,
+            0,
+            name,
+            user_provided_name=False,
+            epoch=0,
+            access_mode=AccessMode.Shared,
+            topic_epoch=None,
+            metadata={},
+            connected_ms=topic.clock.wall_ms(),
+        )
+
+    async def append(self, entry: bytes, sequence_id: int, messages: int = 1) -> Position:
+        """Publishes one entry; returns where it is when it is durable.
+
+        :param entry: from the magic number to the end of the payload
+        :raises TopicTerminated: the topic is terminated
+        :raises ServiceNotReady: it is closing, or lost to another broker
+        :raises PersistenceFailure: it cannot be stored
+        """
+        ids = array("q", (sequence_id,))
+        publish = Publish(self._producer, ids, ids, messages, self._topic.clock.monotonic())
+        self._topic.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
+        done = self._topic.loop.create_future()
+        self._waiting.append(done)
+        position: Position = await done
+        return position
+
+    # What became of it, in the order in which it was appended
+
+    def on_durable(
+        self,
+        producer: Producer,
+        publish: Publish,
+        ledger_id: int,
+        first_entry_id: int,
+        first: int,
+        count: int,
+        size: int,
+    ) -> None:
+        done = self._waiting.popleft()
+        if not done.done():
+            done.set_result((ledger_id, first_entry_id))
+
+    def on_failed(
+        self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
+    ) -> None:
+        done = self._waiting.popleft()
+        if not done.done():
+            done.set_exception(error)
+
+    def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
+        raise AssertionError("a persistent topic stores what it takes")
+
+    # What a topic asks of the connection of a producer that it knows: it never comes to know this one
+
+    async def is_alive(self) -> bool:
+        return True
+
+    def stop_producer(self, producer: Producer) -> None:
+        """Nothing is sent that nobody waits for."""
+
+    def close_producer(self, producer: Producer) -> None:
+        """Who appends next hears that the topic is closing."""
+
+
+async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
+    """Gives everything behind a position to ``take``, in order; returns the last position that was read.
+
+    :raises LedgerError: it cannot be read
+    """
+    ledgers, last = topic.managed_ledger.ledgers, topic.max_read_position
+    position = ledgers.after(after)
+    while position <= last:
+        run = await topic.managed_ledger.reader.read(position, last, _READ_ENTRIES, _READ_BYTES)
+        take(run)
+        after = (run.ledger_id, run.first_entry_id + run.count - 1)
+        position = ledgers.after(after)
+    return after
