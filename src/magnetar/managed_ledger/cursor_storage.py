@@ -190,8 +190,10 @@ class CursorStorage:
         try:
             await self._begin_ledger()
         except ManagedLedgerFenced as error:
-            log.error("cursor lost to another owner", extra={"path": self._path, "error": str(error)})
-            self.abandon()
+            # One that was given up meanwhile ends like this, too, and that is no news.
+            if not self._abandoned:
+                log.error("cursor lost to another owner", extra={"path": self._path, "error": str(error)})
+                self.abandon()
         except (LedgerError, MetadataError) as error:
             if not self._closed:
                 log.warning(
