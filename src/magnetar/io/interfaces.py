@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from magnetar.io.slices import Slices
+from magnetar.io.slice_times import Slices
 
 T = TypeVar("T")
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from magnetar.io.simulated import simulated_io
-from magnetar.io.slices import Slices, each
+from magnetar.io.slice_times import Slices
+from magnetar.io.slices import each
 from magnetar.io.wheel import TimerWheel
 
 
