@@ -220,6 +220,24 @@ def test_several_may_share_a_subscription_that_is_not_durable(
     client.subscribe(topic, "r", kind)
 
 
+@pytest.mark.parametrize("kind", [EXCLUSIVE, CommandSubscribe.Failover])
+def test_the_newest_of_each_key_is_everything_where_nothing_was_compacted(
+    client: Client, topic: str, kind: CommandSubscribe.SubType
+) -> None:
+    kept_topic(client, topic, 5)
+    reader = client.subscribe(
+        topic, "r", kind, permits=5, durable=False, start_message_id=EARLIEST, read_compacted=True
+    )
+    assert numbers(client, reader, 5) == list(range(5))
+
+
+@pytest.mark.parametrize("kind", [SHARED, CommandSubscribe.Key_Shared])
+def test_what_is_compacted_is_not_shared(client: Client, topic: str, kind: CommandSubscribe.SubType) -> None:
+    with pytest.raises(Refused, match="readCompacted only allowed on failover or exclusive") as refused:
+        client.subscribe(topic, "s", kind, read_compacted=True)
+    assert refused.value.code == ServerErrorCode.NOT_ALLOWED
+
+
 # Seek
 
 

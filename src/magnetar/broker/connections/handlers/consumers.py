@@ -84,6 +84,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     broker, principal = connection.broker, connection.session.principal
     name = broker.parse_topic(request.topic)
     kind = _kind(request)
+    if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
+        raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
