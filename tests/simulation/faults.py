@@ -82,7 +82,7 @@ async def slow_disk(fate: Fate) -> None:
     simulation = world.broker.simulation
     if simulation is None:
         return
-    world.slow_disk = True
+    world.writes_late = True
     before = [worker.longest_delay for worker in simulation.workers]
     for worker in simulation.workers:
         worker.longest_delay = 0.2 + fate.random.random()
@@ -132,6 +132,7 @@ async def lose_metadata_answers(fate: Fate) -> None:
     fate.world.log.metadata_were_away = True
     if metadata is None:
         return
+    fate.world.writes_late = True
     share = fate.random.random() * 0.5
 
     def draw(_call: str) -> MetadataFault | None:
@@ -155,6 +156,7 @@ async def lose_metadata(fate: Fate) -> None:
     fate.world.log.metadata_were_away = True
     if metadata is None:
         return
+    fate.world.writes_late = True
     metadata.disconnect()
     await fate.world.sleep(fate.random.random() * 5)
     if fate.world.broker.metadata is not metadata:

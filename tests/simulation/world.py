@@ -38,8 +38,8 @@ class World:
         """Nobody starts the broker again."""
         self.damaged = False
         """A bit of what is stored was flipped."""
-        self.slow_disk = False
-        """The disk was slow in this life of the broker."""
+        self.writes_late = False
+        """The disk was slow, or the metadata away, in this life of the broker: cursors may be written late."""
         self.address = (HOST, BROKER_PORT)
         self.broker = BrokerProcess(
             self.loop, self.network, limits, Random(random.getrandbits(64)), self.trace, self._life_ended
@@ -55,7 +55,7 @@ class World:
         return self.loop.timeline.steps
 
     def _life_ended(self, end: End) -> None:
-        slow, self.slow_disk = self.slow_disk, False
+        slow, self.writes_late = self.writes_late, False
         usual = _WINDOW + 30 * self.limits.disk_seconds
         window = self.limits.cursor_interval + (_SLOW_WINDOW if slow else usual)
         if not self.limits.writes_all_ranges:

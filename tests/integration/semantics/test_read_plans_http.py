@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused(start_server: Callable[..., Server]) -> None:
     refusals: list[tuple[int, str, Any]] = [
         (400, topic, {"seconds": 31}),
         (400, topic, {"seconds": 0}),
-        (400, topic, {"seconds": "5"}),
+        (400, topic, {"seconds": "five"}),
         (400, topic, {"start": 5}),
         (400, topic, {"start": {"ledgerId": 1}}),
         (400, topic, {"begin": {}}),
