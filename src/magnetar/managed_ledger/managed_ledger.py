@@ -1,8 +1,9 @@
 """A managed ledger: an endless sequence of entries, kept in one ledger after another.
 
 Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in
-order. A managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's
-next change of the metadata record fails.
+order. When none can be made those fail; later ones wait until the pause before the next attempt is over. A
+managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's next
+change of the metadata record fails.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.turns import Turns
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import (
@@ -28,7 +29,6 @@ from magnetar.ledger.interface import (
 )
 from magnetar.managed_ledger.append import Append, AppendListener
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import (
@@ -37,6 +37,7 @@ from magnetar.managed_ledger.errors import (
     ManagedLedgerFenced,
     ManagedLedgerTerminated,
 )
+from magnetar.managed_ledger.ledger_creation import LedgerCreation
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
@@ -103,7 +104,12 @@ class ManagedLedger:
         self._waiting: deque[Append] = deque()
         self._perhaps_named: list[LedgerSummary] = []
         """Ledgers made in vain, which the record may name: its write was not answered."""
+        last = self.ledgers.last()
+        last_id = -1 if last is None else last.ledger_id
+        self.creation = LedgerCreation(io.loop, store, name, last_id, self._delete_unlisted)
         self._roll: Any = None
+        self._next_roll: Cancellable | None = None
+        """Runs while appends wait for the pause after a failed roll."""
         self.trimmer = Trimmer(self, io)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self._last_stored()
@@ -289,9 +295,20 @@ class ManagedLedger:
     # Rolling over
 
     def _start_roll(self) -> None:
-        if self._roll is None and self.state in (State.OPEN, State.NEEDS_LEDGER):
-            self.state = State.ROLLING
-            self._roll = self._io.loop.create_task(self._run_roll())
+        if self._roll is not None or self.state not in (State.OPEN, State.NEEDS_LEDGER):
+            return
+        pause = self.creation.seconds_left
+        if pause > 0:
+            if self._next_roll is None:
+                self._next_roll = self._io.loop.call_later(pause, self._end_pause)
+            return
+        self.state = State.ROLLING
+        self._roll = self._io.loop.create_task(self._run_roll())
+
+    def _end_pause(self) -> None:
+        self._next_roll = None
+        if self._waiting:
+            self._start_roll()
 
     async def _run_roll(self) -> None:
         try:
@@ -301,6 +318,7 @@ class ManagedLedger:
         except (LedgerError, MetadataError) as error:
             log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
             self.last_ledger_failed_ms = self._io.clock.wall_ms()
+            self.creation.failed()
             if self.state is State.ROLLING:
                 self.state = State.NEEDS_LEDGER
             self._fail_waiting(error)
@@ -310,7 +328,7 @@ class ManagedLedger:
 
     async def roll(self) -> None:
         """Closes the current ledger and goes on in a new one."""
-        writer = await self._store.create(self.settings.quorums, custom_metadata(self.name))
+        writer = await self.creation.make(self.settings.quorums)
         summary = LedgerSummary(writer.ledger_id)
         gone: LedgerSummary | None = None
         now = self._io.clock.wall_ms()
@@ -336,6 +354,7 @@ class ManagedLedger:
             else:
                 await self.let_go(summary)
             raise
+        self.creation.listed(summary.ledger_id)
         if gone is not None:
             await self.let_go(gone)
         # What the last one never told of is stored anew: its count says that it does not have it.
@@ -388,6 +407,11 @@ class ManagedLedger:
                 "ledger left behind",
                 extra={"managed_ledger": self.name, "ledger": summary.ledger_id, "error": str(error)},
             )
+
+    async def _delete_unlisted(self, ledger_id: int) -> None:
+        # A store that gave an id twice must not cost what is stored.
+        if ledger_id not in self.ledgers:
+            await self.let_go(LedgerSummary(ledger_id))
 
     async def rolled(self) -> None:
         """Returns when no new ledger is on its way."""
@@ -565,6 +589,9 @@ class ManagedLedger:
             except LedgerError as error:
                 log.warning("ledger did not close", extra={"managed_ledger": self.name, "error": str(error)})
         self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
+        if self._next_roll is not None:
+            self._next_roll.cancel()
+            self._next_roll = None
         await self._settle()
 
     async def delete(self) -> None:

@@ -95,6 +95,8 @@ class ManagedLedgers:
             node.version,
             retention or (settings or self.settings).retention,
         )
+        if empty is not None:
+            ledger.creation.listed(empty)
         if record.terminated is None:
             await ledger.roll()
         if empty is not None:
