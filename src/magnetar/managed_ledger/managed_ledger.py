@@ -87,6 +87,7 @@ class ManagedLedger:
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
         self.properties = record.properties
+        self._rest = record.rest
         self._record = OwnedRecord(io.loop, metadata, path, version)
         self._ending = Turns(io.loop)
         self.cache = LedgerCache(cache)
@@ -465,7 +466,7 @@ class ManagedLedger:
         """
         await self._record.put(
             lambda: encode_managed_ledger(
-                ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties)
+                ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties, self._rest)
             )
         )
         in_vain, self._perhaps_named = self._perhaps_named, []
