@@ -44,7 +44,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.trimming import Trimmer
-from magnetar.metadata.interface import MetadataError, MetadataStore, may_have_happened
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing, may_have_happened
 
 log = logging.getLogger(__name__)
 
@@ -473,12 +473,22 @@ class ManagedLedger:
         for summary in in_vain:
             await self.let_go(summary)
 
+    async def _put_or_lose(self) -> None:
+        try:
+            await self.put_record()
+        except ManagedLedgerFenced:
+            self.fenced()
+            raise
+
     async def set_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Merges properties into the record, None removes one; durable when this returns."""
+        """Merges properties into the record, None removes one; durable when this returns.
+
+        :raises ManagedLedgerFenced: it belongs to somebody else
+        """
         await self.rolled()
         merged = {**self.properties, **changes}
         self.properties = {key: value for key, value in merged.items() if value is not None}
-        await self.put_record()
+        await self._put_or_lose()
 
     def use_retention(self, retention: RetentionSettings) -> None:
         """Goes by it from now on."""
@@ -559,7 +569,7 @@ class ManagedLedger:
                 self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
             self.terminated = self.last_confirmed
             try:
-                await self.put_record()
+                await self._put_or_lose()
             except (ManagedLedgerError, MetadataError):
                 self.terminated = None
                 raise
@@ -596,12 +606,24 @@ class ManagedLedger:
         await self._settle()
 
     async def delete(self) -> None:
-        """Removes it with all cursors and ledgers."""
+        """Removes it with all cursors and ledgers. One whose record is gone is fine.
+
+        :raises ManagedLedgerFenced: it belongs to somebody else
+        """
         async with self._ending:
+            was_lost = self.lost
             await self._end()
+            if not await self._record.still_owned() and await self._metadata.exists(self.path):
+                if not was_lost:
+                    self._disown()
+                raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
             for name in list(self.cursors):
                 await self.delete_cursor(name)
-            await self._metadata.delete(self.path)
-            for summary in list(self.ledgers):
+            try:
+                await self._record.delete()
+            except NodeMissing:
+                log.info("record was gone already", extra={"managed_ledger": self.name})
+            in_vain, self._perhaps_named = self._perhaps_named, []
+            for summary in [*self.ledgers, *in_vain]:
                 await self.let_go(summary)
             self.reader.close()
