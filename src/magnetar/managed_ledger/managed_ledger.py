@@ -109,6 +109,8 @@ class ManagedLedger:
         last_id = -1 if last is None else last.ledger_id
         self.creation = LedgerCreation(io.loop, store, name, last_id, self._delete_unlisted)
         self._roll: Any = None
+        self._writer_fenced = False
+        """The record says who goes on: it is asked before a ledger is made."""
         self._next_roll: Cancellable | None = None
         """Runs while appends wait for the pause after a failed roll."""
         self.trimmer = Trimmer(self, io)
@@ -278,9 +280,8 @@ class ManagedLedger:
         self._waiting.extendleft(reversed(self._pending))
         self._pending.clear()
         if isinstance(reason, LedgerFenced):
-            # Somebody recovers the ledger: going on in a new one would only fight over the record.
-            self.fenced()
-            return
+            # Whoever takes the managed ledger over has written its record before; else it was a mistake.
+            self._writer_fenced = True
         if isinstance(reason, StoreFull):
             # A new ledger would have no room either; one is made when somebody appends again.
             if self.state is State.OPEN:
@@ -308,11 +309,13 @@ class ManagedLedger:
 
     def _end_pause(self) -> None:
         self._next_roll = None
-        if self._waiting:
+        if self._waiting or self._writer_fenced:
             self._start_roll()
 
     async def _run_roll(self) -> None:
         try:
+            if self._writer_fenced and not await self._record.still_owned():
+                raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
             await self.roll()
         except ManagedLedgerFenced:
             self.fenced()
@@ -326,6 +329,9 @@ class ManagedLedger:
         finally:
             self._roll = None
         self._drain()
+        if self._writer_fenced:
+            # Nobody may append any more: it finds out all the same whose it is.
+            self._start_roll()
 
     async def roll(self) -> None:
         """Closes the current ledger and goes on in a new one."""
@@ -356,6 +362,7 @@ class ManagedLedger:
                 await self.let_go(summary)
             raise
         self.creation.listed(summary.ledger_id)
+        self._writer_fenced = False
         if gone is not None:
             await self.let_go(gone)
         # What the last one never told of is stored anew: its count says that it does not have it.
