@@ -52,6 +52,10 @@ class StoreFull(LedgerError):
     """There is no room for entries; says why. They were not stored."""
 
 
+class LedgerOutOfOrder(LedgerError):
+    """New ledgers have ids below those of older ones, where order matters."""
+
+
 class NoSuchReadPlan(LedgerError):
     """The read plan was released, or has expired."""
 

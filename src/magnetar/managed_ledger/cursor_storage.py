@@ -63,6 +63,8 @@ class CursorStorage:
         self._state = AcknowledgedState((-1, -1))
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
+        self._rest = b""
+        """What the record has besides, kept for whoever knows it."""
         self._ledger: CursorLedger | None = None
         self._ledger_id = _NO_LEDGER
         self._perhaps_named: set[int] = set()
@@ -107,6 +109,7 @@ class CursorStorage:
         self._state = record.state
         self.properties = record.properties
         self.cursor_properties = record.cursor_properties
+        self._rest = record.rest
         self._ledger_id = record.ledger_id
         if record.ledger_id != _NO_LEDGER:
             await self._recover_from_ledger(record.ledger_id)
@@ -253,7 +256,7 @@ class CursorStorage:
 
         def encode() -> bytes:
             named = self._ledger_id if ledger_id is None else ledger_id
-            record = CursorRecord(named, self._state, self.properties, self.cursor_properties)
+            record = CursorRecord(named, self._state, self.properties, self.cursor_properties, self._rest)
             settings = self._settings
             return encode_cursor(
                 record, settings.max_unacked_ranges_in_metadata, settings.max_batch_indexes_to_persist

@@ -1,8 +1,9 @@
 """A managed ledger: an endless sequence of entries, kept in one ledger after another.
 
 Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in
-order. A managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's
-next change of the metadata record fails.
+order. When none can be made those fail; later ones wait until the pause before the next attempt is over. A
+managed ledger belongs to one broker: whoever opens it next fences the last ledger, and the loser's next
+change of the metadata record fails.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import (
@@ -28,7 +29,6 @@ from magnetar.ledger.interface import (
 )
 from magnetar.managed_ledger.append import Append, AppendListener
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import (
@@ -37,13 +37,14 @@ from magnetar.managed_ledger.errors import (
     ManagedLedgerFenced,
     ManagedLedgerTerminated,
 )
+from magnetar.managed_ledger.ledger_creation import LedgerCreation
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.trimming import Trimmer
-from magnetar.metadata.interface import MetadataError, MetadataStore, may_have_happened
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing, may_have_happened
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class ManagedLedger:
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
         self.properties = record.properties
+        self._rest = record.rest
         self._record = OwnedRecord(io.loop, metadata, path, version)
         self._ending = Mutex(io.loop)
         self.cache = LedgerCache(cache)
@@ -103,7 +105,14 @@ class ManagedLedger:
         self._waiting: deque[Append] = deque()
         self._perhaps_named: list[LedgerSummary] = []
         """Ledgers made in vain, which the record may name: its write was not answered."""
+        last = self.ledgers.last()
+        last_id = -1 if last is None else last.ledger_id
+        self.creation = LedgerCreation(io.loop, store, name, last_id, self._delete_unlisted)
         self._roll: Any = None
+        self._writer_fenced = False
+        """The record says who goes on: it is asked before a ledger is made."""
+        self._next_roll: Cancellable | None = None
+        """Runs while appends wait for the pause after a failed roll."""
         self.trimmer = Trimmer(self, io)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self._last_stored()
@@ -271,9 +280,8 @@ class ManagedLedger:
         self._waiting.extendleft(reversed(self._pending))
         self._pending.clear()
         if isinstance(reason, LedgerFenced):
-            # Somebody recovers the ledger: going on in a new one would only fight over the record.
-            self.fenced()
-            return
+            # Whoever takes the managed ledger over has written its record before; else it was a mistake.
+            self._writer_fenced = True
         if isinstance(reason, StoreFull):
             # A new ledger would have no room either; one is made when somebody appends again.
             if self.state is State.OPEN:
@@ -289,28 +297,45 @@ class ManagedLedger:
     # Rolling over
 
     def _start_roll(self) -> None:
-        if self._roll is None and self.state in (State.OPEN, State.NEEDS_LEDGER):
-            self.state = State.ROLLING
-            self._roll = self._io.loop.create_task(self._run_roll())
+        if self._roll is not None or self.state not in (State.OPEN, State.NEEDS_LEDGER):
+            return
+        pause = self.creation.seconds_left
+        if pause > 0:
+            if self._next_roll is None:
+                self._next_roll = self._io.loop.call_later(pause, self._end_pause)
+            return
+        self.state = State.ROLLING
+        self._roll = self._io.loop.create_task(self._run_roll())
+
+    def _end_pause(self) -> None:
+        self._next_roll = None
+        if self._waiting or self._writer_fenced:
+            self._start_roll()
 
     async def _run_roll(self) -> None:
         try:
+            if self._writer_fenced and not await self._record.still_owned():
+                raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
             await self.roll()
         except ManagedLedgerFenced:
             self.fenced()
         except (LedgerError, MetadataError) as error:
             log.error("no new ledger", extra={"managed_ledger": self.name, "error": str(error)})
             self.last_ledger_failed_ms = self._io.clock.wall_ms()
+            self.creation.failed()
             if self.state is State.ROLLING:
                 self.state = State.NEEDS_LEDGER
             self._fail_waiting(error)
         finally:
             self._roll = None
         self._drain()
+        if self._writer_fenced:
+            # Nobody may append any more: it finds out all the same whose it is.
+            self._start_roll()
 
     async def roll(self) -> None:
         """Closes the current ledger and goes on in a new one."""
-        writer = await self._store.create(self.settings.quorums, custom_metadata(self.name))
+        writer = await self.creation.make(self.settings.quorums)
         summary = LedgerSummary(writer.ledger_id)
         gone: LedgerSummary | None = None
         now = self._io.clock.wall_ms()
@@ -336,6 +361,8 @@ class ManagedLedger:
             else:
                 await self.let_go(summary)
             raise
+        self.creation.listed(summary.ledger_id)
+        self._writer_fenced = False
         if gone is not None:
             await self.let_go(gone)
         # What the last one never told of is stored anew: its count says that it does not have it.
@@ -389,6 +416,11 @@ class ManagedLedger:
                 extra={"managed_ledger": self.name, "ledger": summary.ledger_id, "error": str(error)},
             )
 
+    async def _delete_unlisted(self, ledger_id: int) -> None:
+        # A store that gave an id twice must not cost what is stored.
+        if ledger_id not in self.ledgers:
+            await self.let_go(LedgerSummary(ledger_id))
+
     async def rolled(self) -> None:
         """Returns when no new ledger is on its way."""
         while self._roll is not None:
@@ -441,19 +473,29 @@ class ManagedLedger:
         """
         await self._record.put(
             lambda: encode_managed_ledger(
-                ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties)
+                ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties, self._rest)
             )
         )
         in_vain, self._perhaps_named = self._perhaps_named, []
         for summary in in_vain:
             await self.let_go(summary)
 
+    async def _put_or_lose(self) -> None:
+        try:
+            await self.put_record()
+        except ManagedLedgerFenced:
+            self.fenced()
+            raise
+
     async def set_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Merges properties into the record, None removes one; durable when this returns."""
+        """Merges properties into the record, None removes one; durable when this returns.
+
+        :raises ManagedLedgerFenced: it belongs to somebody else
+        """
         await self.rolled()
         merged = {**self.properties, **changes}
         self.properties = {key: value for key, value in merged.items() if value is not None}
-        await self.put_record()
+        await self._put_or_lose()
 
     def use_retention(self, retention: RetentionSettings) -> None:
         """Goes by it from now on."""
@@ -534,7 +576,7 @@ class ManagedLedger:
                 self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
             self.terminated = self.last_confirmed
             try:
-                await self.put_record()
+                await self._put_or_lose()
             except (ManagedLedgerError, MetadataError):
                 self.terminated = None
                 raise
@@ -565,15 +607,30 @@ class ManagedLedger:
             except LedgerError as error:
                 log.warning("ledger did not close", extra={"managed_ledger": self.name, "error": str(error)})
         self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
+        if self._next_roll is not None:
+            self._next_roll.cancel()
+            self._next_roll = None
         await self._settle()
 
     async def delete(self) -> None:
-        """Removes it with all cursors and ledgers."""
+        """Removes it with all cursors and ledgers. One whose record is gone is fine.
+
+        :raises ManagedLedgerFenced: it belongs to somebody else
+        """
         async with self._ending:
+            was_lost = self.lost
             await self._end()
+            if not await self._record.still_owned() and await self._metadata.exists(self.path):
+                if not was_lost:
+                    self._disown()
+                raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
             for name in list(self.cursors):
                 await self.delete_cursor(name)
-            await self._metadata.delete(self.path)
-            for summary in list(self.ledgers):
+            try:
+                await self._record.delete()
+            except NodeMissing:
+                log.info("record was gone already", extra={"managed_ledger": self.name})
+            in_vain, self._perhaps_named = self._perhaps_named, []
+            for summary in [*self.ledgers, *in_vain]:
                 await self.let_go(summary)
             self.reader.close()

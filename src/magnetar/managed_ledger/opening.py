@@ -13,7 +13,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.entry_cache import EntryCache
-from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
@@ -23,7 +23,7 @@ from magnetar.managed_ledger.records import (
     encode_managed_ledger,
 )
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataStore
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataError, MetadataStore, Node
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,8 @@ class ManagedLedgers:
             node = await self._metadata.put(path, encode_managed_ledger(record), MUST_NOT_EXIST)
         else:
             record = decode_managed_ledger(node.value, path)
+            if record.ledgers and not record.ledgers[-1].closed_ms:
+                node = await self._claim(node)
         empty = await self._recover_last(record)
         ledger = ManagedLedger(
             name,
@@ -95,6 +97,8 @@ class ManagedLedgers:
             node.version,
             retention or (settings or self.settings).retention,
         )
+        if empty is not None:
+            ledger.creation.listed(empty)
         if record.terminated is None:
             await ledger.roll()
         if empty is not None:
@@ -109,6 +113,13 @@ class ManagedLedgers:
         ledger.trimmer.cursors_recovered()
         self.opened[name] = ledger
         return ledger
+
+    async def _claim(self, node: Node) -> Node:
+        """Writes the record once more: an owner whose ledger is fenced then sees that it is not its own."""
+        try:
+            return await self._metadata.put(node.path, node.value, node.version)
+        except BadVersion as error:
+            raise ManagedLedgerFenced(f"{node.path} was changed by somebody else") from error
 
     async def _recover_last(self, record: ManagedLedgerRecord) -> int | None:
         """Fences and closes the last ledger; one without entries leaves the list: its id is returned.

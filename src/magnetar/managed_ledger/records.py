@@ -18,6 +18,16 @@ from magnetar.protocol.errors import CompressionError
 
 _COMPRESSED_MAGIC = b"\x47\x78"
 _WORD = (1 << 64) - 1
+_CURSOR_FIELDS = (
+    "cursorsLedgerId",
+    "markDeleteLedgerId",
+    "markDeleteEntryId",
+    "individualDeletedMessages",
+    "properties",
+    "batchedEntryDeletionIndexInfo",
+    "cursorProperties",
+)
+"""What a :class:`CursorRecord` has fields of its own for."""
 
 M = TypeVar("M", bound=Message)
 
@@ -42,6 +52,13 @@ def _decode(
         raise MetadataDamaged(f"{path}: not a {kind.DESCRIPTOR.name}: {error}") from error
 
 
+def _rest(message: Message, *known: str) -> bytes:
+    """The fields of ``message`` that are not kept otherwise, unknown ones among them; takes out the known."""
+    for name in known:
+        message.ClearField(name)
+    return message.SerializePartialToString()
+
+
 @dataclass(slots=True)
 class LedgerSummary:
     """What a managed ledger knows of one of its ledgers."""
@@ -52,6 +69,8 @@ class LedgerSummary:
     size: int = 0
     closed_ms: int = 0
     """When it was closed; 0 while it is open."""
+    rest: bytes = b""
+    """What others wrote of it, as it is on the wire: where it is offloaded to, fields not known here."""
 
 
 @dataclass(slots=True)
@@ -59,24 +78,38 @@ class ManagedLedgerRecord:
     ledgers: list[LedgerSummary] = field(default_factory=list)
     terminated: Position | None = None
     properties: dict[str, str] = field(default_factory=dict)
+    rest: bytes = b""
+    """Fields not known here, as they are on the wire."""
 
 
 def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
     """:raises MetadataDamaged: the value is no ManagedLedgerInfo"""
     info = _decode(pb.ManagedLedgerInfo, value, path, pb.ManagedLedgerInfoMetadata)
-    ledgers = [LedgerSummary(i.ledgerId, i.entries, i.size, i.timestamp) for i in info.ledgerInfo]
+    ledgers = [_decode_ledger(entry) for entry in info.ledgerInfo]
     if any(a.ledger_id >= b.ledger_id for a, b in pairwise(ledgers)):
         raise MetadataDamaged(f"{path}: ledger ids do not ascend")
     terminated = None
     if info.HasField("terminatedPosition"):
         terminated = (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
-    return ManagedLedgerRecord(ledgers, terminated, {p.key: p.value for p in info.properties})
+        # What others wrote there stays in it, among the rest.
+        if not _rest(info.terminatedPosition, "ledgerId", "entryId"):
+            info.ClearField("terminatedPosition")
+    properties = {p.key: p.value for p in info.properties}
+    return ManagedLedgerRecord(ledgers, terminated, properties, _rest(info, "ledgerInfo", "properties"))
+
+
+def _decode_ledger(entry: pb.ManagedLedgerInfo.LedgerInfo) -> LedgerSummary:
+    ledger_id, entries, size, closed_ms = entry.ledgerId, entry.entries, entry.size, entry.timestamp
+    rest = _rest(entry, "ledgerId", "entries", "size", "timestamp")
+    return LedgerSummary(ledger_id, entries, size, closed_ms, rest)
 
 
 def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
     info = pb.ManagedLedgerInfo()
+    info.MergeFromString(record.rest)
     for summary in record.ledgers:
         entry = info.ledgerInfo.add(ledgerId=summary.ledger_id)
+        entry.MergeFromString(summary.rest)
         if summary.closed_ms:
             entry.entries = summary.entries
             entry.size = summary.size
@@ -96,6 +129,8 @@ class CursorRecord:
     state: AcknowledgedState
     properties: dict[str, int] = field(default_factory=dict)
     cursor_properties: dict[str, str] = field(default_factory=dict)
+    rest: bytes = b""
+    """Fields that are not used here, as they are on the wire."""
 
 
 def _ranges_from(ranges: Iterable[pb.MessageRange], state: AcknowledgedState) -> None:
@@ -181,6 +216,7 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
         markDeleteLedgerId=state.mark_delete[0],
         markDeleteEntryId=state.mark_delete[1],
     )
+    info.MergeFromString(record.rest)
     if record.ledger_id == -1:
         _fill_ranges(info, state, max_ranges)
         _fill_batches(info, state, max_batches)
@@ -198,9 +234,7 @@ def decode_cursor(value: bytes, path: str) -> CursorRecord:
     _ranges_from(info.individualDeletedMessages, state)
     for batch in info.batchedEntryDeletionIndexInfo:
         state.batches[(batch.position.ledgerId, batch.position.entryId)] = bits_from_words(batch.deleteSet)
-    return CursorRecord(
-        info.cursorsLedgerId,
-        state,
-        {p.name: p.value for p in info.properties},
-        {p.name: p.value for p in info.cursorProperties},
-    )
+    ledger_id = info.cursorsLedgerId
+    properties = {p.name: p.value for p in info.properties}
+    cursor_properties = {p.name: p.value for p in info.cursorProperties}
+    return CursorRecord(ledger_id, state, properties, cursor_properties, _rest(info, *_CURSOR_FIELDS))
