@@ -70,7 +70,12 @@ class Publishing:
     def _publish_parts(
         self, producer: Producer, parts: list[Part], buffer: bytes, sends: SendRun, now: float
     ) -> None:
-        """Goes by the verdicts of the topic, in the order of the entries: that of their receipts."""
+        """Goes by the verdicts of the topic, in the order of the entries: that of their receipts.
+
+        When a topic moves, nothing is told of what comes behind an entry that it did not take any more.
+        """
+        if producer.topic.closing or producer.topic.fenced:
+            return
         for part in parts:
             some = slice(part.first, part.end)
             ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
@@ -83,23 +88,24 @@ class Publishing:
             else:
                 publish = Publish(producer, ids, highest, sum(sends.num_messages[some]), now)
                 publish.completes = part.verdict is Verdict.STORE
-                self._submit(producer, publish, buffer, sends.starts[some], sends.ends[some])
+                if not self._submit(producer, publish, buffer, sends.starts[some], sends.ends[some]):
+                    return
 
     def _submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
-    ) -> None:
-        """Hands entries to the topic; what it refuses is told to the client."""
+    ) -> bool:
+        """Hands entries to the topic; what it refuses is told to the client. False: the topic is moving."""
         count = len(starts)
         size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:
             producer.topic.publish(publish, buffer, starts, ends, size)
         except ServiceNotReady:
-            # The topic is moving: its producers are being closed and their clients send again.
-            return
+            # Its producers are being closed and their clients send again.
+            return False
         except TopicTerminated as error:
             for sequence_id in publish.sequence_ids:
                 self.refuse(producer.producer_id, sequence_id, error)
-            return
+            return True
         producer.rate_in.messages += publish.messages
         producer.rate_in.bytes += size
         producer.pending += count
@@ -114,6 +120,7 @@ class Publishing:
             self._slow_down(producer.topic.publish_limiter, publish.messages, size)
         if broker.publish_limiter is not None:
             self._slow_down(broker.publish_limiter, publish.messages, size)
+        return True
 
     def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:
         """Reads on only when what was published is within its rate again."""

@@ -79,6 +79,11 @@ class ProducerConnection(Protocol):
 class ProducerTopic(Protocol):
     """What a producer's topic does for it."""
 
+    closing: bool
+    """Nobody is let in, and nothing is taken: it is being unloaded or deleted."""
+    fenced: bool
+    """It was lost to another broker."""
+
     @property
     def admission(self) -> Admission | None:
         """What is looked at in each entry; None: nothing."""
