@@ -58,6 +58,8 @@ class World:
     :param wrap: puts something between the managed ledgers and the ledger store
 
     :param store: of the embedded store
+
+    :param scan: whether ledgers that nothing names are looked for at the start
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class World:
         cache: EntryCacheSettings | None = None,
         wrap: Callable[[LedgerStore, Loop], LedgerStore] | None = None,
         store: EmbeddedSettings = STORE,
+        scan: bool = True,
     ) -> None:
         self._store_settings = store
         self.simulation: Simulation = simulated_io(1, disk if disk is not None else SimulatedDisk(1))
         self._settings = settings
         self._cache = cache or EntryCacheSettings()
         self._wrap = wrap
+        self._scan = scan
         self.run(self._open())
 
     async def _open(self) -> None:
@@ -85,6 +89,8 @@ class World:
         self.metadata = ResolvingStore(self.faulty_metadata, io.loop)
         wheel = TimerWheel(io.loop)
         self.managed = ManagedLedgers(io, wheel, used, self.metadata, self._settings, self._cache)
+        if not self._scan:
+            return
         schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums())
         self.orphans = await self.managed.remove_orphans(
             await self.store.ledger_ids(), await schemas.ledger_ids()

@@ -16,6 +16,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.records import (
@@ -51,6 +52,7 @@ class CursorStorage:
         settings: ManagedLedgerSettings,
         path: str,
         custom: dict[str, bytes],
+        deletions: DeletionQueue,
     ) -> None:
         self._io = io
         self._wheel = wheel
@@ -60,6 +62,7 @@ class CursorStorage:
         self._path = path
         self._record = OwnedRecord(io.loop, metadata, path)
         self._custom = custom
+        self._deletions = deletions
         self._state = AcknowledgedState((-1, -1))
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
@@ -232,16 +235,9 @@ class CursorStorage:
             await self._let_go(ledger_id)
 
     async def _let_go(self, ledger_id: int) -> None:
-        """Deletes a ledger that the record does not name; if that fails, the scan for orphans does it."""
-        if ledger_id == _NO_LEDGER:
-            return
-        try:
-            await self._store.delete(ledger_id)
-        except LedgerError as error:
-            log.warning(
-                "cursor ledger left behind",
-                extra={"path": self._path, "ledger": ledger_id, "error": str(error)},
-            )
+        """Deletes a ledger that the record does not name, now or later."""
+        if ledger_id != _NO_LEDGER:
+            await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:
         """Writes nothing any more: the cursor belongs to somebody else."""

@@ -29,6 +29,7 @@ from magnetar.ledger.interface import (
 )
 from magnetar.managed_ledger.append import Append, AppendListener
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import (
@@ -76,12 +77,14 @@ class ManagedLedger:
         record: ManagedLedgerRecord,
         version: int,
         retention: RetentionSettings,
+        deletions: DeletionQueue,
     ) -> None:
         self.name = name
         self.path = path
         self._io = io
         self._store = store
         self._metadata = metadata
+        self._deletions = deletions
         self.settings = settings
         self.retention = retention
         self.ledgers = LedgerList(record.ledgers)
@@ -406,15 +409,9 @@ class ManagedLedger:
         self._writer = None
 
     async def let_go(self, summary: LedgerSummary) -> None:
-        """Deletes a ledger that the record does not name; if that fails, the scan for orphans does it."""
+        """Deletes a ledger that the record does not name, now or later."""
         self.reader.forget(summary.ledger_id)
-        try:
-            await self._store.delete(summary.ledger_id)
-        except LedgerError as error:
-            log.warning(
-                "ledger left behind",
-                extra={"managed_ledger": self.name, "ledger": summary.ledger_id, "error": str(error)},
-            )
+        await self._deletions.delete(summary.ledger_id)
 
     async def _delete_unlisted(self, ledger_id: int) -> None:
         # A store that gave an id twice must not cost what is stored.

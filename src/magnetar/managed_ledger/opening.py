@@ -12,6 +12,7 @@ from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -49,6 +50,7 @@ class ManagedLedgers:
         self._metadata = metadata
         self.settings = settings
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
+        self.deletions = DeletionQueue(io.loop, store, metadata)
         self.opened: dict[str, ManagedLedger] = {}
 
     async def exists(self, name: str) -> bool:
@@ -96,13 +98,14 @@ class ManagedLedgers:
             record,
             node.version,
             retention or (settings or self.settings).retention,
+            self.deletions,
         )
         if empty is not None:
             ledger.creation.listed(empty)
         if record.terminated is None:
             await ledger.roll()
         if empty is not None:
-            await self.store.delete(empty)
+            await self.deletions.delete(empty)
         try:
             for child in await self._metadata.children(path):
                 await self._open_cursor(ledger, child)
@@ -149,6 +152,7 @@ class ManagedLedgers:
             ledger.settings,
             f"{ledger.path}/{piece}",
             custom_metadata(ledger.name, name),
+            self.deletions,
         )
 
     async def _open_cursor(self, ledger: ManagedLedger, piece: str) -> None:

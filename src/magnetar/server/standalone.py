@@ -140,6 +140,7 @@ class StandaloneBroker:
         try:
             while True:
                 try:
+                    await ledgers.deletions.resume()
                     schemas = await broker.schemas.storage.ledger_ids()
                     await ledgers.remove_orphans(candidates, schemas)
                     return
@@ -187,6 +188,8 @@ class StandaloneBroker:
         """Also after a start that failed half way."""
         if self._orphan_scan is not None:
             self._orphan_scan.cancel()
+        if self._broker is not None:
+            self._broker.managed_ledgers.deletions.stop()
         if self._guard is not None:
             self._guard.stop()
         if self._collector is not None:

@@ -1,0 +1,125 @@
+"""Ledgers that nothing names and that could not be deleted: noted in the metadata until they are gone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.waiting import finished
+from magnetar.ledger.interface import LedgerError, LedgerStore
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
+
+log = logging.getLogger(__name__)
+
+ROOT = "/magnetar/ledgers-to-delete"
+"""A node without a value for each, named by the ledger's id."""
+
+_FIRST_PAUSE = 10.0
+_LONGEST_PAUSE = 600.0
+"""Seconds between two attempts at all that is left; doubled while some fails."""
+
+
+class DeletionQueue:
+    """Deletes ledgers of a store, in this life or the next.
+
+    Only for ledgers that nothing names for certain: their ids are never used again, so that to delete one
+    twice, or by two brokers, does no harm.
+    """
+
+    def __init__(self, loop: Loop, store: LedgerStore, metadata: MetadataStore) -> None:
+        self._loop = loop
+        self._store = store
+        self._metadata = metadata
+        self._left: dict[int, bool] = {}
+        """By ledger id, in the order they came: whether the metadata has a note of it."""
+        self._pause = _FIRST_PAUSE
+        self._timer: Cancellable | None = None
+        self._running: Any = None
+        self._stopped = False
+
+    def __len__(self) -> int:
+        """Ledgers that are still to be deleted."""
+        return len(self._left)
+
+    async def delete(self, ledger_id: int) -> None:
+        """Deletes a ledger; what fails is noted and tried again later."""
+        try:
+            await self._store.delete(ledger_id)
+        except LedgerError as error:
+            log.warning(
+                "ledger not deleted, trying again later", extra={"ledger": ledger_id, "error": str(error)}
+            )
+            self._left.setdefault(ledger_id, False)
+            await self._note(ledger_id)
+            self._schedule()
+
+    async def resume(self) -> None:
+        """Takes up what earlier lives left.
+
+        :raises MetadataError: the notes cannot be read
+        """
+        for name in await self._metadata.children(ROOT):
+            if name.isascii() and name.isdigit():
+                self._left[int(name)] = True
+        if self._left and self._running is None and not self._stopped:
+            self._start()
+        if self._running is not None:
+            await finished(self._loop, self._running)
+
+    def stop(self) -> None:
+        """Attempts nothing any more; the notes stay."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _note(self, ledger_id: int) -> None:
+        try:
+            await self._metadata.put(f"{ROOT}/{ledger_id}", b"")
+        except MetadataError as error:
+            # It is noted at the next attempt, if it is not deleted then.
+            log.warning("ledger to delete not noted", extra={"ledger": ledger_id, "error": str(error)})
+            return
+        if ledger_id in self._left:
+            self._left[ledger_id] = True
+
+    def _schedule(self) -> None:
+        if self._timer is None and self._running is None and not self._stopped:
+            self._timer = self._loop.call_later(self._pause, self._start)
+
+    def _start(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._running = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._attempt()
+        finally:
+            self._running = None
+            if self._left:
+                self._schedule()
+
+    async def _attempt(self) -> None:
+        for ledger_id in list(self._left):
+            await self._try(ledger_id)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if self._left else _FIRST_PAUSE
+
+    async def _try(self, ledger_id: int) -> None:
+        try:
+            await self._store.delete(ledger_id)
+            await self._metadata.delete(f"{ROOT}/{ledger_id}")
+        except NodeMissing:
+            # It was never noted, or somebody else had the same note.
+            del self._left[ledger_id]
+        except (LedgerError, MetadataError) as error:
+            log.warning("ledger still not deleted", extra={"ledger": ledger_id, "error": str(error)})
+            if not self._left[ledger_id]:
+                await self._note(ledger_id)
+        else:
+            log.info("ledger deleted at last", extra={"ledger": ledger_id})
+            del self._left[ledger_id]
