@@ -23,7 +23,7 @@ from magnetar.client.exceptions import (
     Timeout,
 )
 from magnetar.client.message import Message, RawEntry
-from magnetar.client.message_id import MessageId, signed
+from magnetar.client.message_id import MessageId
 from magnetar.client.place import Place
 from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName
@@ -31,6 +31,7 @@ from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAck, CommandMessage
+from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
+from magnetar.protocol.wire_ids import signed, unsigned
 
-_U64 = 1 << 64
 _I64_MAX = (1 << 63) - 1
 
 
@@ -80,7 +80,7 @@ class MessageId:
         return MessageId.from_wire(data)
 
     def to_wire(self) -> MessageIdData:
-        data = MessageIdData(ledgerId=self._ledger_id % _U64, entryId=self._entry_id % _U64)
+        data = MessageIdData(ledgerId=unsigned(self._ledger_id), entryId=unsigned(self._entry_id))
         if self._partition >= 0:
             data.partition = self._partition
         if self._batch_index >= 0:
@@ -116,11 +116,6 @@ class MessageId:
 
     def __repr__(self) -> str:
         return f"MessageId{self}"
-
-
-def signed(number: int) -> int:
-    """An unsigned 64-bit id of the wire as the signed one used inside."""
-    return number - _U64 if number > _I64_MAX else number
 
 
 MessageId.earliest = MessageId()

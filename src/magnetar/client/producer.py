@@ -23,7 +23,7 @@ from magnetar.client.exceptions import (
     Result,
     Timeout,
 )
-from magnetar.client.message_id import MessageId, signed
+from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import (
     Batch,
     Done,
@@ -40,6 +40,7 @@ from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.hot_client_encode import encode_send
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from magnetar.client.exceptions import PulsarException, server_exception
-from magnetar.client.message_id import signed
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import (
     DEFAULT_MAX_MESSAGE_SIZE,
@@ -17,6 +16,7 @@ from magnetar.protocol.frames import (
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun, read_messages, read_receipts
 from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnected, CommandMessage, FeatureFlags
+from magnetar.protocol.wire_ids import signed
 
 CLIENT_VERSION = "Magnetar-Python"
 PROTOCOL_VERSION = 21
