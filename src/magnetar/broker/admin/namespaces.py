@@ -277,8 +277,7 @@ class NamespaceAdmin:
             wanted = BundleRange.parse(text)
         except naming.InvalidName as error:
             raise PreconditionFailed(f"Invalid bundle range: {text}") from error
-        division = (await self._records.get(name)).get("bundles") or {}
-        bundles = Bundles.parse(division.get("boundaries") or Bundles.even(1).texts())
+        bundles = await self._broker.bundles.of_namespace(name)
         found = bundles.find(wanted.lower)
         if found != wanted:
             raise PreconditionFailed(

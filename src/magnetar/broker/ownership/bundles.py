@@ -34,9 +34,12 @@ class NamespaceBundles:
         :raises NamespaceNotFound: no such namespace
         :raises MetadataFailure: its record does not say how it is divided
         """
-        namespace = name.namespace_name
-        divided = await self._known.get(f"{_POLICIES}/{namespace.path}")
-        return Bundle(namespace, divided.find(name.bundle_hash))
+        divided = await self.of_namespace(name.namespace_name)
+        return Bundle(name.namespace_name, divided.find(name.bundle_hash))
+
+    async def of_namespace(self, name: NamespaceName) -> Bundles:
+        """How a namespace is divided; raises as :meth:`of_topic` does."""
+        return await self._known.get(f"{_POLICIES}/{name.path}")
 
     async def _read(self, path: str) -> Bundles:
         namespace = NamespaceName.parse(path.removeprefix(_POLICIES + "/"))
