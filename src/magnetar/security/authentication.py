@@ -1,39 +1,122 @@
-"""How a client proves who it is."""
+"""How a client proves who it is.
+
+What a broker asks is an :class:`Authenticator`; it goes by providers, one or more for each method, which
+other packages can bring along (``docs/security.md``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from magnetar.errors import AuthenticationFailure
 from magnetar.security.principal import ANONYMOUS, Principal
 
 PeerCertificate = Mapping[str, object]
 """What TLS has verified of a client's certificate, as Python's :meth:`ssl.SSLSocket.getpeercert` tells it."""
 
+NO_METHOD = ("", "none")
+"""What clients call it when they do not prove anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client proves itself by."""
+
+    method: str
+    """The name of an authentication method; empty: by nothing."""
+    data: bytes = field(repr=False)
+    peer: str
+    """``host:port`` of the client."""
+    certificate: PeerCertificate | None = None
+    """None: the connection has no TLS, or the client no certificate."""
+
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What a provider has found credentials to prove."""
+
+    role: str
+    expires: float | None = None
+    """Seconds since 1970; None: never."""
+
+
+class Provider(Protocol):
+    """One way to prove a role."""
+
+    @property
+    def method(self) -> str:
+        """The name by which clients choose it: ``auth_method_name`` of CONNECT."""
+        ...
+
+    async def authenticate(self, credentials: Credentials) -> Proven:
+        """The role that credentials prove. May take its time; it is cancelled when the client goes.
+
+        :raises AuthenticationFailure: they prove nothing; the text is told to the client and must not tell it
+            what would have been right
+        """
+        ...
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called in the loop when what it goes by has changed: its clients are asked again."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a client says of itself on a new connection, or in a request."""
+
+    credentials: Sequence[Credentials]
+    """The first that proves something counts."""
+    original_role: str = ""
+    """Whom a proxy speaks for; empty: for itself."""
+    original: Credentials | None = None
+    """What that client proves itself by, where proxies pass it on."""
+
 
 class Authenticator(Protocol):
-    """Asked once for each connection of the binary door; the client waits for its answer."""
+    """Asked for each connection of the binary door and for requests; the client waits for its answer."""
 
-    async def authenticate(
-        self, method: str, data: bytes, peer: str, tls: PeerCertificate | None
-    ) -> Principal:
+    @property
+    def asks(self) -> bool:
+        """False: everybody is taken as they come."""
+        ...
+
+    async def authenticate(self, claim: Claim) -> Principal:
         """Who the client is. May take its time: as long as the broker bears a silent client, at most; it is
         cancelled when the client goes.
 
-        :param method: the name of what the client proves itself by; empty: by nothing
-        :param data: the proof
-        :param peer: ``host:port`` of the client
-        :param tls: None: the connection has no TLS, or the client no certificate
         :raises AuthenticationFailure: it did not prove who it is
+        :raises AuthorizationFailure: it may not speak for whom it speaks
         """
+        ...
+
+    def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
+        """``changed`` is called with the methods whose clients have to prove themselves again; None: all."""
         ...
 
 
 class NobodyIsAsked:
     """Takes everybody as they come, whatever they say of themselves."""
 
-    async def authenticate(
-        self, method: str, data: bytes, peer: str, tls: PeerCertificate | None
-    ) -> Principal:
+    asks = False
+
+    async def authenticate(self, claim: Claim) -> Principal:
         """Anonymous, always."""
         return ANONYMOUS
+
+    def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
+        """Nothing ever changes."""
+
+
+def refused(reason: str) -> AuthenticationFailure:
+    """What is raised when a proof is none."""
+    return AuthenticationFailure(reason)

@@ -18,6 +18,17 @@ class Principal:
     expires: float | None = None
     """When the proof ends, seconds since 1970; None: never."""
 
+    @property
+    def named(self) -> str:
+        """As logs tell it."""
+        role = self.role or "anonymous"
+        return role if self.original_role is None else f"{self.original_role} (through {role})"
+
 
 ANONYMOUS = Principal("", "")
 """A client that was not asked for a proof."""
+
+BROKER = Principal("broker", "internal")
+"""The broker itself, where it asks for something on nobody's behalf; no client can become this."""
+INTERNAL = frozenset({BROKER.method})
+"""Methods by which no client proves anything."""

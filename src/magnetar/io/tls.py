@@ -1,0 +1,238 @@
+"""TLS contexts out of files: certificates, keys, trusted issuers; read anew when the files change."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_VERSIONS = {
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_TOO_OLD = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.1")
+_NAMES_OF_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+HANDSHAKE_SECONDS = 10.0
+
+
+class TlsRefused(ValueError):
+    """Files or names that no context can be made of; the text says which and why, and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where a certificate, its key and the trusted issuers are; empty: nowhere."""
+
+    certificate: str = ""
+    """PEM, with the chain to the issuer."""
+    key: str = ""
+    """PEM, not encrypted."""
+    trust: str = ""
+    """PEM, one or more issuers."""
+    key_store: str = ""
+    """PKCS12, in place of certificate and key."""
+    key_store_password: str = field(default="", repr=False)
+    trust_store: str = ""
+    """PKCS12, in place of :attr:`trust`."""
+    trust_store_password: str = field(default="", repr=False)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All that are there to be read."""
+        named = (self.certificate, self.key, self.trust, self.key_store, self.trust_store)
+        return tuple(Path(name) for name in named if name)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsRules:
+    """What both sides have to agree on."""
+
+    protocols: Sequence[str] = ()
+    """Of ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
+    ciphers: Sequence[str] = ()
+    """By OpenSSL's or Java's names; empty: OpenSSL's own choice."""
+
+
+def server_context(
+    files: TlsFiles, rules: TlsRules, *, ask_client: bool = False, require_client: bool = False
+) -> ssl.SSLContext:
+    """What a server goes by.
+
+    :param ask_client: clients are asked for a certificate, which is verified when they send one
+    :param require_client: and refused without one
+    :raises TlsRefused: the files cannot be used
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _apply_rules(context, rules)
+    if not (files.key_store or (files.certificate and files.key)):
+        raise TlsRefused("a server needs a certificate and its key")
+    _load_own(context, files)
+    if ask_client or require_client:
+        if not (files.trust or files.trust_store):
+            raise TlsRefused("clients are asked for certificates, and nobody is trusted to have issued them")
+        _load_trust(context, files)
+        context.verify_mode = ssl.CERT_REQUIRED if require_client else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(
+    files: TlsFiles, rules: TlsRules, *, verify: bool = True, verify_host: bool = True
+) -> ssl.SSLContext:
+    """What a client goes by; without trusted issuers of its own those of the system count.
+
+    :param verify: False: any server will do
+    :param verify_host: the server's certificate has to be for the name it was called by
+    :raises TlsRefused: the files cannot be used
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _apply_rules(context, rules)
+    context.check_hostname = verify and verify_host
+    if not verify:
+        context.verify_mode = ssl.CERT_NONE
+    elif files.trust or files.trust_store:
+        _load_trust(context, files)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if files.key_store or files.certificate:
+        _load_own(context, files)
+    return context
+
+
+def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if rules.protocols:
+        wanted = [name for name in rules.protocols if name not in _TOO_OLD]
+        unknown = [name for name in wanted if name not in _VERSIONS]
+        if unknown:
+            raise TlsRefused(f"{', '.join(unknown)}: no version of TLS; TLSv1.2 and TLSv1.3 are")
+        if not wanted:
+            raise TlsRefused("none of the versions of TLS that are asked for is still safe")
+        context.minimum_version = min(_VERSIONS[name] for name in wanted)
+        context.maximum_version = max(_VERSIONS[name] for name in wanted)
+    if rules.ciphers:
+        _choose_ciphers(context, rules.ciphers)
+
+
+def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Those of TLS 1.3 cannot be chosen through Python: naming some is the same as naming all of them."""
+    older = [_openssl_name(name) for name in names if name not in _NAMES_OF_1_3]
+    if not older:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    try:
+        context.set_ciphers(":".join(older))
+    except ssl.SSLError as error:
+        raise TlsRefused(f"none of the ciphers {', '.join(names)} is known") from error
+    if len(older) == len(names) and context.maximum_version is not ssl.TLSVersion.TLSv1_2:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+
+def _openssl_name(name: str) -> str:
+    """``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256`` in OpenSSL."""
+    if not name.startswith("TLS_"):
+        return name
+    text = name.removeprefix("TLS_").replace("_WITH_", "_").removeprefix("RSA_AES").replace("_", "-")
+    if name.startswith("TLS_RSA_WITH_AES"):
+        text = "AES" + text
+    return text.replace("AES-", "AES").replace("-CBC-", "-").replace("-POLY1305-SHA256", "-POLY1305")
+
+
+def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
+    if files.key_store:
+        _load_key_store(context, files.key_store, files.key_store_password)
+        return
+    if not files.key:
+        raise TlsRefused(f"{files.certificate} has no key beside it")
+    for path in (files.certificate, files.key):
+        _check_readable(path)
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise TlsRefused(
+            f"{files.certificate} and {files.key} are no certificate with its key: {_why(error)}"
+        ) from error
+
+
+def _no_password() -> str:
+    raise TlsRefused("a key that is encrypted; the settings have no password for it")
+
+
+def _load_trust(context: ssl.SSLContext, files: TlsFiles) -> None:
+    if files.trust_store:
+        for certificate in _store_certificates(files.trust_store, files.trust_store_password):
+            context.load_verify_locations(cadata=certificate)
+        return
+    _check_readable(files.trust)
+    try:
+        context.load_verify_locations(cafile=files.trust)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsRefused(f"{files.trust} holds no certificates: {_why(error)}") from error
+
+
+def _check_readable(path: str) -> None:
+    """:raises TlsRefused: it cannot be read"""
+    try:
+        with open(path, "rb"):
+            pass
+    except (OSError, ValueError) as error:
+        raise TlsRefused(f"{path} cannot be read: {_why(error)}") from error
+
+
+def _read_store(path: str) -> bytes:
+    _check_readable(path)
+    data = Path(path).read_bytes()
+    if data[:4] in (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"):
+        raise TlsRefused(
+            f"{path} is a JKS key store, which only Java reads; "
+            "keytool -importkeystore -deststoretype pkcs12 makes a PKCS12 one of it"
+        )
+    return data
+
+
+def _load_key_store(context: ssl.SSLContext, path: str, password: str) -> None:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
+
+    try:
+        key, certificate, others = load_key_and_certificates(_read_store(path), password.encode() or None)
+    except ValueError as error:
+        raise TlsRefused(f"{path} is no PKCS12 key store, or has another password") from error
+    if key is None or certificate is None:
+        raise TlsRefused(f"{path} holds no key with its certificate")
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for one in (certificate, *others):
+        pem += one.public_bytes(Encoding.PEM)
+    # OpenSSL takes a key from a file alone: one that never gets to a disk.
+    number = os.memfd_create("magnetar-key", os.MFD_CLOEXEC)
+    try:
+        os.write(number, pem)
+        context.load_cert_chain(f"/proc/self/fd/{number}")
+    except (ssl.SSLError, OSError) as error:
+        raise TlsRefused(f"{path}: its key cannot be used: {_why(error)}") from error
+    finally:
+        os.close(number)
+
+
+def _store_certificates(path: str, password: str) -> list[bytes]:
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+    try:
+        store = load_pkcs12(_read_store(path), password.encode() or None)
+    except ValueError as error:
+        raise TlsRefused(f"{path} is no PKCS12 trust store, or has another password") from error
+    found = [one.certificate.public_bytes(Encoding.DER) for one in store.additional_certs]
+    if store.cert is not None:
+        found.append(store.cert.certificate.public_bytes(Encoding.DER))
+    if not found:
+        raise TlsRefused(f"{path} holds no certificates")
+    return found
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or error)
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,47 @@
+"""Failed proofs by address: each further one is answered later."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from magnetar.io.interfaces import Io
+
+_FREE = 5
+"""So many may fail without a wait."""
+_FIRST_SECONDS = 0.1
+_MOST_SECONDS = 5.0
+_FORGOTTEN_SECONDS = 60.0
+_ADDRESSES = 10_000
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    last: float
+
+
+class FailedAttempts:
+    """Of the addresses that failed last; memory is bounded."""
+
+    def __init__(self, io: Io) -> None:
+        self._io = io
+        self._of: OrderedDict[str, _Failures] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Addresses that are remembered."""
+        return len(self._of)
+
+    def failed(self, host: str) -> float:
+        """Counts a failure; seconds to wait before it is told."""
+        now = self._io.clock.monotonic()
+        found = self._of.pop(host, None)
+        if found is None or now - found.last > _FORGOTTEN_SECONDS:
+            found = _Failures(0, now)
+        found.count += 1
+        found.last = now
+        self._of[host] = found
+        if len(self._of) > _ADDRESSES:
+            self._of.popitem(last=False)
+        beyond = found.count - _FREE
+        return min(_FIRST_SECONDS * 2 ** min(beyond - 1, 10), _MOST_SECONDS) if beyond > 0 else 0.0

@@ -1,0 +1,137 @@
+"""Several providers, proxies and nobody in particular: what a broker with authentication goes by.
+
+The rules are Pulsar's (``AuthenticationService``, ``ServerCnx``, PIP-97): a client chooses the method; of
+several providers with that method the first that is content counts; who chooses a method that is not there is
+anonymous where there is an anonymous role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from magnetar.errors import AuthenticationFailure, AuthorizationFailure, BrokerError
+from magnetar.io.interfaces import Io
+from magnetar.security.attempts import FailedAttempts
+from magnetar.security.authentication import NO_METHOD, Claim, Credentials, Proven, Provider, refused
+from magnetar.security.principal import Principal
+
+Changed = Callable[[frozenset[str] | None], None]
+
+
+class ProviderChain:
+    """See :class:`magnetar.security.authentication.Authenticator`."""
+
+    asks = True
+
+    def __init__(
+        self,
+        io: Io,
+        providers: Sequence[Provider],
+        *,
+        anonymous_role: str = "",
+        proxy_roles: Callable[[], frozenset[str]] = frozenset,
+        proof_of_original: bool = False,
+    ) -> None:
+        """:param anonymous_role: of who proves nothing; empty: nobody gets in so
+
+        :param proxy_roles: who may speak for others, as it is now
+        :param proof_of_original: proxies have to pass on what their clients prove themselves by
+        """
+        self._io = io
+        self._providers: dict[str, list[Provider]] = {}
+        for provider in providers:
+            self._providers.setdefault(provider.method, []).append(provider)
+        self._anonymous = anonymous_role
+        self._proxy_roles = proxy_roles
+        self._proof_of_original = proof_of_original
+        self._attempts = FailedAttempts(io)
+        self._all = tuple(providers)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Those that clients may choose."""
+        return frozenset(self._providers)
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        """See :meth:`magnetar.security.authentication.Authenticator.authenticate`."""
+        try:
+            proven, method = await self._first(claim.credentials)
+            original = await self._original(claim)
+        except AuthenticationFailure:
+            host = claim.credentials[0].host if claim.credentials else ""
+            await self._wait(self._attempts.failed(host))
+            raise
+        if original is None:
+            self._check_no_proxy(proven.role)
+            return Principal(proven.role, method, None, proven.expires)
+        self._check_proxy(proven.role, original.role)
+        expiries = [at for at in (proven.expires, original.expires) if at is not None]
+        speaks_for = None if original.role == proven.role else original.role
+        return Principal(proven.role, method, speaks_for, min(expiries, default=None))
+
+    async def _first(self, offered: Sequence[Credentials]) -> tuple[Proven, str]:
+        failure: BrokerError | None = None
+        for credentials in offered:
+            for provider in self._providers.get(credentials.method, ()):
+                try:
+                    return await provider.authenticate(credentials), provider.method
+                except AuthenticationFailure as error:
+                    # The first one is about what the client meant.
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        if self._anonymous:
+            return Proven(self._anonymous), ""
+        named = next((c.method for c in offered if c.method not in NO_METHOD), None)
+        if named is None:
+            raise refused("Authentication required")
+        raise refused(f"The broker does not know the authentication method {named[:100]!r}")
+
+    async def _original(self, claim: Claim) -> Proven | None:
+        if self._proof_of_original and claim.original is not None:
+            proven, _method = await self._first([claim.original])
+            return proven
+        if claim.original_role and self._proof_of_original:
+            raise refused("The proxy's client has to prove who it is")
+        return Proven(claim.original_role) if claim.original_role else None
+
+    def _check_no_proxy(self, role: str) -> None:
+        if role in self._proxy_roles():
+            raise AuthorizationFailure("A proxy has to say whom it speaks for")
+
+    def _check_proxy(self, role: str, original: str) -> None:
+        proxies = self._proxy_roles()
+        if role not in proxies:
+            if role != original:
+                raise AuthorizationFailure("Only proxies may speak for somebody else")
+        elif original in proxies:
+            raise AuthorizationFailure("A proxy may not speak for a proxy")
+
+    async def _wait(self, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        later = self._io.loop.create_future()
+        timer = self._io.loop.call_later(seconds, later.set_result, None)
+        try:
+            await later
+        finally:
+            timer.cancel()
+
+    def listen(self, changed: Changed) -> None:
+        for provider in self._all:
+            provider.listen(lambda method=provider.method: changed(frozenset((method,))))  # type: ignore[misc]
+
+    async def close(self) -> None:
+        for provider in self._all:
+            await provider.close()
+
+
+def renewed(before: Principal, now: Principal) -> Principal:
+    """What a client is after it has proven itself again.
+
+    :raises AuthenticationFailure: it is somebody else now
+    """
+    if (before.role, before.original_role) != (now.role, now.original_role):
+        raise refused("The role cannot change while a connection lasts")
+    return replace(before, expires=now.expires, method=now.method)

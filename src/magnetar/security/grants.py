@@ -1,0 +1,74 @@
+"""What was granted, as the metadata say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+
+Actions = Set[str]
+"""Of ``produce``, ``consume``, ``functions``, ``packages``, ``sources``, ``sinks``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceGrants:
+    """Of one namespace: ``auth_policies`` and ``subscription_auth_mode`` of its policies."""
+
+    of_namespace: Mapping[str, Actions] = field(default_factory=dict)
+    """By role."""
+    of_topics: Mapping[str, Mapping[str, Actions]] = field(default_factory=dict)
+    """By the full name of the topic, then by role."""
+    of_subscriptions: Mapping[str, Set[str]] = field(default_factory=dict)
+    """The roles that alone may use a subscription; empty: all that may consume."""
+    prefixed: bool = False
+    """Names of subscriptions have to begin with the role's."""
+
+
+class Grants(Protocol):
+    """Where the rules read what was granted."""
+
+    async def tenant_admins(self, tenant: str) -> Set[str]:
+        """Roles that administer a tenant; none of one that is not there."""
+        ...
+
+    async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
+        """None of a namespace that is not there."""
+        ...
+
+    def listen(self, changed: Callable[[NamespaceName | str | None], None]) -> None:
+        """``changed`` is called with the namespace or tenant whose grants changed; None: perhaps all."""
+        ...
+
+
+def actions_of(grants: NamespaceGrants, role: str, *, wildcards: bool) -> Actions:
+    """All that a role may do with every topic of a namespace."""
+    return _of_role(grants.of_namespace, role, wildcards)
+
+
+def actions_on(grants: NamespaceGrants, topic: TopicName, role: str, *, wildcards: bool) -> Actions:
+    """All that a role may do with a topic; what was granted on a topic counts for its partitions."""
+    found = set(_of_role(grants.of_namespace, role, wildcards))
+    for name in {str(topic), str(topic.base)}:
+        by_role = grants.of_topics.get(name)
+        if by_role:
+            found |= _of_role(by_role, role, wildcards)
+    return found
+
+
+def _of_role(by_role: Mapping[str, Actions], role: str, wildcards: bool) -> Actions:
+    found = set(by_role.get(role, ()))
+    if wildcards:
+        for pattern, actions in by_role.items():
+            if fits(pattern, role):
+                found |= actions
+    return found
+
+
+def fits(pattern: str, role: str) -> bool:
+    """Whether a pattern with ``*`` at its end or its beginning stands for a role (``*`` alone: for all)."""
+    if pattern.endswith("*"):
+        return role.startswith(pattern[:-1])
+    return pattern.startswith("*") and role.endswith(pattern[1:])

@@ -1,0 +1,91 @@
+"""Keys and password files as settings name them: a file, a ``data:`` URL, or the bytes themselves.
+
+The forms are those of Pulsar's ``AuthTokenUtils`` and of its token documentation.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+MAX_BYTES = 4 << 20
+
+
+class UnusableKey(ValueError):
+    """What a setting names cannot be read; the text says why and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """Where bytes come from."""
+
+    path: Path | None
+    inline: bytes = field(default=b"", repr=False)
+
+    def read(self) -> bytes:
+        """The bytes as they are now; blocks.
+
+        :raises UnusableKey: the file cannot be read, is empty or larger than 4 MiB
+        """
+        if self.path is None:
+            return self.inline
+        try:
+            with self.path.open("rb") as file:
+                found = file.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            raise UnusableKey(f"{self.path} cannot be read: {_why(error)}") from error
+        if not found:
+            raise UnusableKey(f"{self.path} is empty")
+        if len(found) > MAX_BYTES:
+            raise UnusableKey(f"{self.path} has more than {MAX_BYTES} bytes")
+        return found
+
+
+def key_source(text: str) -> KeySource:
+    """What ``text`` names: ``file:…``, ``data:…;base64,…``, the path of a file that is there, or base64.
+
+    :raises UnusableKey: none of these
+    """
+    text = text.strip()
+    if text.startswith("file:"):
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            raise UnusableKey(f"{text} names a file of another host")
+        return KeySource(Path(unquote_to_bytes(parts.path).decode("utf-8", "surrogateescape")))
+    if text.startswith("data:"):
+        return KeySource(None, _data_url(text))
+    if _is_file(text):
+        return KeySource(Path(text))
+    if not text:
+        raise UnusableKey("it is empty")
+    try:
+        return KeySource(None, base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise UnusableKey("it is no file that is there, no file: or data: URL and no base64") from error
+
+
+def _data_url(text: str) -> bytes:
+    head, comma, body = text.removeprefix("data:").partition(",")
+    if not comma:
+        raise UnusableKey("a data: URL without a comma")
+    if not head.endswith(";base64"):
+        return unquote_to_bytes(body)
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UnusableKey("a data: URL whose base64 is none") from error
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).is_file()
+    except (OSError, ValueError):
+        # A key may be longer than a path can be.
+        return False
+
+
+def _why(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,55 @@
+"""Settings of security as providers are given them: Pulsar's names and texts, secrets included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+
+class ProviderRefused(ValueError):
+    """A provider cannot work with the settings; the text names them."""
+
+
+class Options:
+    """The settings of the broker's file by name, those included that Magnetar itself does not know."""
+
+    def __init__(self, given: Mapping[str, str], prefix: str = "") -> None:
+        """:param prefix: of the names in the file (``tokenSettingPrefix``)"""
+        self._given = given
+        self._prefix = prefix
+
+    def prefixed(self, prefix: str) -> Options:
+        """The same file, names beginning with ``prefix``."""
+        return Options(self._given, prefix)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A setting; ``default`` when it is missing or empty."""
+        return self._given.get(self._prefix + name, "").strip() or default
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A list separated by commas."""
+        return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
+
+    def whole(self, name: str, default: int, low: int = 0, high: int = 1 << 31) -> int:
+        """:raises ProviderRefused: it is no number between ``low`` and ``high``"""
+        text = self.text(name)
+        if not text:
+            return default
+        try:
+            number = int(text)
+        except ValueError:
+            self.refuse(name, f"wants a whole number, not {text!r}")
+        if not low <= number <= high:
+            self.refuse(name, f"wants a number from {low} to {high}, not {number}")
+        return number
+
+    def truth(self, name: str, default: bool) -> bool:
+        """:raises ProviderRefused: it is neither ``true`` nor ``false``"""
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            self.refuse(name, f"wants true or false, not {text!r}")
+        return text == "true" if text else default
+
+    def refuse(self, name: str, why: str) -> NoReturn:
+        """:raises ProviderRefused: always"""
+        raise ProviderRefused(f"{self._prefix}{name} {why}")

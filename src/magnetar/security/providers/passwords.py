@@ -1,0 +1,205 @@
+"""Method ``basic``: a name and a password, compared with a file as Apache's ``htpasswd`` writes it.
+
+Pulsar's ``AuthenticationProviderBasic`` takes the forms apr1 and those of ``crypt(3)``; bcrypt and SHA-1
+(``-s`` of htpasswd) are taken here beside them. A comparison costs up to a second of a processor on purpose:
+it is made on a worker, few at a time for one address.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from passlib.exc import PasslibSecurityError, PasswordSizeError
+from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt, sha256_crypt, sha512_crypt
+
+from magnetar.errors import TooManyRequests
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.security.authentication import Credentials, Proven, refused
+from magnetar.security.key_material import UnusableKey, key_source
+from magnetar.security.options import Options
+from magnetar.security.watched_files import WatchedFiles
+
+log = logging.getLogger(__name__)
+
+_WATCH_SECONDS = 1.0
+_REMEMBERED_SECONDS = 60.0
+_REMEMBERED = 10_000
+_WAITING_PER_ADDRESS = 4
+_WAITING = 256
+_MAX_PASSWORD_BYTES = 4096
+_MAX_COST = 15
+"""Of bcrypt: rounds are 2 to the power of it."""
+_MAX_ROUNDS = 1_000_000
+_FORMS = (apr_md5_crypt, md5_crypt, sha256_crypt, sha512_crypt, bcrypt, ldap_sha1, des_crypt)
+_WRONG = "Unknown name or wrong password"
+
+
+def parse_htpasswd(text: bytes) -> dict[str, str]:
+    """Names and what their passwords were made to; comments and empty lines are left aside.
+
+    :raises UnusableKey: a line is none, a name comes twice, or a form is unknown or would take too long
+    """
+    users: dict[str, str] = {}
+    try:
+        lines = text.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UnusableKey("it is not UTF-8") from error
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, colon, stored = line.partition(":")
+        if not colon or not name:
+            raise UnusableKey(f"line {number} is not name:password")
+        if name in users:
+            raise UnusableKey(f"line {number} names {name!r} again")
+        _check_form(number, stored)
+        users[name] = stored
+    return users
+
+
+def _check_form(number: int, stored: str) -> None:
+    form = _form_of(stored)
+    if form is None:
+        raise UnusableKey(f"line {number}: the form of the password is none of htpasswd's")
+    if form is des_crypt or form is ldap_sha1:
+        return
+    try:
+        parsed = form.from_string(stored)
+    except ValueError as error:
+        raise UnusableKey(f"line {number}: the password is damaged") from error
+    most = _MAX_COST if form is bcrypt else _MAX_ROUNDS
+    if getattr(parsed, "rounds", 0) > most:
+        raise UnusableKey(f"line {number}: comparing the password takes too long")
+
+
+def _form_of(stored: str) -> Any:
+    """The handler of passlib for what ``stored`` looks like; None: there is none."""
+    return next((form for form in _FORMS if form.identify(stored)), None)
+
+
+def matches(password: bytes, stored: str) -> bool:
+    """Whether a password is the one that ``stored`` was made of; takes its time."""
+    form = _form_of(stored)
+    if form is None:
+        return False
+    try:
+        return bool(form.verify(password, stored))
+    except (ValueError, TypeError, PasswordSizeError, PasslibSecurityError):
+        # A zero byte, or more than the form takes.
+        return False
+
+
+class PasswordProvider:
+    """See :class:`magnetar.security.authentication.Provider`."""
+
+    method = "basic"
+
+    def __init__(self, io: Io, worker: Worker, options: Options) -> None:
+        """:raises ProviderRefused: the file cannot be used"""
+        self._io = io
+        self._worker = worker
+        # Watching does not wait behind comparisons.
+        self._comparing = io.start_worker("passwords")
+        try:
+            self._source = key_source(options.text("basicAuthConf"))
+            self._users = parse_htpasswd(self._source.read())
+        except UnusableKey as error:
+            self._comparing.close()
+            options.refuse("basicAuthConf", f"cannot be used: {error}")
+        self._secret = io.randomness.token(32)
+        self._proven: OrderedDict[bytes, float] = OrderedDict()
+        """When what proved a role is forgotten, by a keyed hash of it; the oldest first."""
+        self._waiting: dict[str, int] = {}
+        self._listeners: list[Callable[[], None]] = []
+        files = [self._source.path] if self._source.path is not None else []
+        self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
+
+    def _changed(self) -> None:
+        self._io.loop.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        """The file is another one: while that cannot be used nobody is let in by it."""
+        try:
+            self._users = parse_htpasswd(await run_job(self._io.loop, self._worker, self._source.read))
+        except UnusableKey as error:
+            log.error("no password is taken: the file cannot be used", extra={"reason": str(error)})
+            self._users = {}
+        self._proven.clear()
+        for changed in self._listeners:
+            changed()
+
+    async def authenticate(self, credentials: Credentials) -> Proven:
+        name, colon, password = credentials.data.partition(b":")
+        if not colon or not name or len(password) > _MAX_PASSWORD_BYTES:
+            raise refused("The proof is not name:password")
+        try:
+            role = name.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise refused("The name is not UTF-8") from error
+        known = hmac.new(self._secret, credentials.data, sha256).digest()
+        if self._is_remembered(known):
+            return Proven(role)
+        users = self._users
+        if not await self._compare(credentials.host, password, users, role):
+            raise refused(_WRONG)
+        if users is not self._users:
+            raise refused("Passwords have changed just now")
+        self._remember(known)
+        return Proven(role)
+
+    async def _compare(self, host: str, password: bytes, users: Mapping[str, str], role: str) -> bool:
+        """:raises TooManyRequests: too many of that address wait already, or of all"""
+        waiting = self._waiting.get(host, 0)
+        if waiting >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
+            raise TooManyRequests("Too many passwords are being compared; try again later")
+        self._waiting[host] = waiting + 1
+        stored = users.get(role)
+        # An unknown name takes as long as a wrong password.
+        other = next(iter(users.values()), "")
+
+        def compare() -> bool:
+            return matches(password, stored or other)
+
+        answer = self._io.loop.create_future()
+
+        def compared(found: bool | None, error: BaseException | None) -> None:
+            # Counted until it was done, also for a client that has gone.
+            self._let_go(host)
+            if answer.cancelled():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(bool(found) and stored is not None)
+
+        self._comparing.submit(compare, compared)
+        return bool(await answer)
+
+    def _let_go(self, host: str) -> None:
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host]
+
+    def _is_remembered(self, known: bytes) -> bool:
+        until = self._proven.get(known)
+        return until is not None and until > self._io.clock.monotonic()
+
+    def _remember(self, known: bytes) -> None:
+        self._proven.pop(known, None)
+        self._proven[known] = self._io.clock.monotonic() + _REMEMBERED_SECONDS
+        while len(self._proven) > _REMEMBERED:
+            self._proven.popitem(last=False)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self._listeners.append(changed)
+
+    async def close(self) -> None:
+        self._watched.close()
+        self._comparing.close()

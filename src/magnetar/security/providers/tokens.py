@@ -1,0 +1,223 @@
+"""Method ``token``: a JWT that a configured key has signed.
+
+Settings and what they mean are those of Pulsar's ``AuthenticationProviderToken``; claims are those of
+RFC 7519.
+What the key is for decides which algorithms count, never what the token says (RFC 8725, 3.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.security.authentication import Credentials, Proven, refused
+from magnetar.security.key_material import KeySource, UnusableKey, key_source
+from magnetar.security.options import Options
+from magnetar.security.watched_files import WatchedFiles
+
+log = logging.getLogger(__name__)
+
+MAX_TOKEN_BYTES = 64 << 10
+_WATCH_SECONDS = 1.0
+_SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
+_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_RSA = ("RS256", "RS384", "RS512")
+_PUBLIC = {**dict.fromkeys(_RSA, RSAPublicKey), **dict.fromkeys(_CURVES.values(), EllipticCurvePublicKey)}
+_MIN_RSA_BITS = 2048
+_NEVER = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """What signatures are checked with."""
+
+    algorithms: tuple[str, ...]
+    """Those that go with the key, and no others."""
+    key: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """Which claims a token must have."""
+
+    role_claim: str = "sub"
+    audience_claim: str = ""
+    audience: str = ""
+    leeway_seconds: int = 0
+
+
+def secret_key(secret: bytes) -> TokenKey:
+    """A key that whoever signs has, too.
+
+    :raises UnusableKey: it is shorter than 256 bits
+    """
+    algorithms = tuple(name for name, least in _SECRET_BYTES.items() if len(secret) >= least)
+    if not algorithms:
+        raise UnusableKey(f"a secret key of {len(secret)} bytes; HS256 wants 32 at least (RFC 7518, 3.2)")
+    return TokenKey(algorithms, secret)
+
+
+def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
+    """A public key, DER or PEM (X.509 SubjectPublicKeyInfo).
+
+    :param algorithm: of ``tokenPublicAlg``: says what kind of key it is
+    :raises UnusableKey: it is none, of another kind, or too short
+    """
+    wanted = _PUBLIC.get(algorithm)
+    if wanted is None:
+        raise UnusableKey(f"algorithm {algorithm!r}; one of {', '.join(_PUBLIC)} is wanted")
+    try:
+        pem = encoded.lstrip().startswith(b"-----BEGIN")
+        found = load_pem_public_key(encoded) if pem else load_der_public_key(encoded)
+    except ValueError as error:
+        raise UnusableKey("no public key in DER or PEM") from error
+    if not isinstance(found, wanted):
+        raise UnusableKey(f"the key is of another kind than {algorithm} wants")
+    if isinstance(found, RSAPublicKey):
+        if found.key_size < _MIN_RSA_BITS:
+            raise UnusableKey(f"an RSA key of {found.key_size} bits; {_MIN_RSA_BITS} are wanted at least")
+        return TokenKey(_RSA, found)
+    assert isinstance(found, EllipticCurvePublicKey)
+    curve = _CURVES.get(found.curve.name)
+    if curve is None:
+        raise UnusableKey(f"the curve {found.curve.name} is not one of {', '.join(_CURVES)}")
+    return TokenKey((curve,), found)
+
+
+def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, Any]:
+    """What a token says, once its signature and its times are checked.
+
+    :raises AuthenticationFailure: it is no token, not signed by that key, not valid yet, or no more
+    """
+    if not token:
+        raise refused("No token")
+    if len(token) > MAX_TOKEN_BYTES:
+        raise refused("The token is too long")
+    checks = {"verify_aud": False, "verify_iss": False, "verify_sub": False, "verify_jti": False}
+    try:
+        found: Mapping[str, Any] = jwt.decode(
+            token,
+            key.key,
+            algorithms=list(key.algorithms),
+            leeway=leeway_seconds,
+            options=checks,  # type: ignore[arg-type]
+        )
+    except jwt.ExpiredSignatureError as error:
+        raise refused("The token has expired") from error
+    except jwt.ImmatureSignatureError as error:
+        raise refused("The token is not valid yet") from error
+    except (jwt.InvalidAlgorithmError, jwt.InvalidKeyError) as error:
+        raise refused("The token's algorithm is not that of the key") from error
+    except jwt.InvalidSignatureError as error:
+        raise refused("The token's signature is wrong") from error
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise refused("The token cannot be read") from error
+    return found
+
+
+def proven_by(claims: Mapping[str, Any], rules: TokenRules) -> Proven:
+    """The role in the claims of a token.
+
+    :raises AuthenticationFailure: there is none, or the token is for others
+    """
+    if rules.audience_claim:
+        audiences = claims.get(rules.audience_claim)
+        meant = audiences if isinstance(audiences, list) else [audiences]
+        if rules.audience not in meant:
+            raise refused("The token is for another audience")
+    role = claims.get(rules.role_claim)
+    if isinstance(role, list):
+        role = role[0] if role else None
+    if not isinstance(role, str) or not role:
+        raise refused(f"The token names no role in {rules.role_claim!r}")
+    expires = claims.get("exp")
+    return Proven(
+        role, float(min(int(expires), _NEVER) + rules.leeway_seconds) if expires is not None else None
+    )
+
+
+def token_rules(options: Options) -> TokenRules:
+    """:raises ProviderRefused: settings contradict each other or are malformed"""
+    claim, audience = options.text("tokenAudienceClaim"), options.text("tokenAudience")
+    if claim and not audience:
+        options.refuse("tokenAudience", "is missing: tokenAudienceClaim wants it")
+    if audience and not claim:
+        options.refuse("tokenAudienceClaim", "is missing: tokenAudience wants it")
+    return TokenRules(
+        role_claim=options.text("tokenAuthClaim", "sub"),
+        audience_claim=claim,
+        audience=audience,
+        leeway_seconds=options.whole("tokenAllowedClockSkewSeconds", 0, high=86_400),
+    )
+
+
+class TokenProvider:
+    """See :class:`magnetar.security.authentication.Provider`."""
+
+    method = "token"
+
+    def __init__(self, io: Io, worker: Worker, options: Options) -> None:
+        """:raises ProviderRefused: no key, or one that cannot be used"""
+        options = options.prefixed(options.text("tokenSettingPrefix"))
+        self._io = io
+        self._worker = worker
+        self._rules = token_rules(options)
+        self._name, self._load = _loader(options)
+        self._source = _source(options, self._name)
+        try:
+            self._key: TokenKey | None = self._load(self._source.read())
+        except UnusableKey as error:
+            options.refuse(self._name, f"cannot be used: {error}")
+        self._listeners: list[Callable[[], None]] = []
+        files = [self._source.path] if self._source.path is not None else []
+        self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
+
+    def _changed(self) -> None:
+        self._io.loop.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        """The key's file is another one: while that cannot be used nobody is let in by it."""
+        try:
+            self._key = self._load(await run_job(self._io.loop, self._worker, self._source.read))
+        except UnusableKey as error:
+            log.error("no token is taken: the key cannot be used", extra={"reason": str(error)})
+            self._key = None
+        for changed in self._listeners:
+            changed()
+
+    async def authenticate(self, credentials: Credentials) -> Proven:
+        if self._key is None:
+            raise refused("The key that tokens are checked with cannot be read")
+        return proven_by(claims_of(credentials.data, self._key, self._rules.leeway_seconds), self._rules)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self._listeners.append(changed)
+
+    async def close(self) -> None:
+        self._watched.close()
+
+
+def _loader(options: Options) -> tuple[str, Callable[[bytes], TokenKey]]:
+    """The setting of the key, and how its bytes become one; a secret key counts before a public one."""
+    if options.text("tokenSecretKey"):
+        return "tokenSecretKey", secret_key
+    if not options.text("tokenPublicKey"):
+        options.refuse("tokenSecretKey", "or tokenPublicKey is wanted: tokens are checked with one of them")
+    algorithm = options.text("tokenPublicAlg", "RS256")
+    return "tokenPublicKey", lambda encoded: public_key(encoded, algorithm)
+
+
+def _source(options: Options, name: str) -> KeySource:
+    try:
+        return key_source(options.text(name))
+    except UnusableKey as error:
+        options.refuse(name, f"cannot be used: {error}")

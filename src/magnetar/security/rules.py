@@ -1,0 +1,151 @@
+"""Pulsar's rules of who may do what: superusers, admins of tenants, and permissions.
+
+They are those of ``PulsarAuthorizationProvider`` and its documentation; where Pulsar is laxer than it says,
+``docs/security.md`` tells how it is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magnetar.security.authorization import Changed
+from magnetar.security.grants import Grants, NamespaceGrants, actions_of, actions_on
+from magnetar.security.operations import (
+    BrokerOperation,
+    ClusterOperation,
+    NamespaceOperation,
+    Operation,
+    PolicyOperation,
+    TenantOperation,
+    TopicOperation,
+)
+from magnetar.security.principal import INTERNAL, Principal
+from magnetar.security.target import Target
+
+PRODUCE, CONSUME = "produce", "consume"
+_EITHER = frozenset((PRODUCE, CONSUME))
+
+ANYBODY: frozenset[Operation] = frozenset(
+    {ClusterOperation.LIST_CLUSTERS, BrokerOperation.READY_CHECK, BrokerOperation.GET_VERSION}
+)
+"""What everybody may do who has proven who they are."""
+
+OF_TENANT_ADMINS: frozenset[Operation] = frozenset(
+    {TenantOperation.GET_TENANT, TenantOperation.LIST_NAMESPACES}
+)
+
+BY_PERMISSION: dict[Operation, frozenset[str]] = {
+    NamespaceOperation.GET_TOPICS: _EITHER,
+    NamespaceOperation.UNSUBSCRIBE: frozenset((CONSUME,)),
+    NamespaceOperation.CLEAR_BACKLOG: frozenset((CONSUME,)),
+    TopicOperation.LOOKUP: _EITHER,
+    TopicOperation.GET_METADATA: _EITHER,
+    TopicOperation.GET_STATS: _EITHER,
+    TopicOperation.GET_SCHEMA: _EITHER,
+    TopicOperation.PRODUCE: frozenset((PRODUCE,)),
+    TopicOperation.CREATE_SCHEMA: frozenset((PRODUCE,)),
+    **dict.fromkeys(
+        (
+            TopicOperation.CONSUME,
+            TopicOperation.SUBSCRIBE,
+            TopicOperation.UNSUBSCRIBE,
+            TopicOperation.GET_SUBSCRIPTIONS,
+            TopicOperation.SKIP,
+            TopicOperation.EXPIRE_MESSAGES,
+            TopicOperation.PEEK_MESSAGES,
+            TopicOperation.RESET_CURSOR,
+            TopicOperation.GET_BACKLOG_SIZE,
+            TopicOperation.GET_REPLICATED_SUBSCRIPTION_STATUS,
+            TopicOperation.SET_REPLICATED_SUBSCRIPTION_STATUS,
+            TopicOperation.READ_FILES,
+        ),
+        frozenset((CONSUME,)),
+    ),
+}
+"""What others than admins may do, and the actions of which one has to be granted."""
+
+
+class PulsarRules:
+    """See :class:`magnetar.security.authorization.Authorizer`."""
+
+    asks = True
+
+    def __init__(
+        self, grants: Grants, superusers: Callable[[], frozenset[str]], *, wildcards: bool = False
+    ) -> None:
+        """:param superusers: as they are now
+
+        :param wildcards: roles in permissions may hold a ``*``
+        """
+        self._grants = grants
+        self._superusers = superusers
+        self._wildcards = wildcards
+
+    def listen(self, changed: Changed) -> None:
+        self._grants.listen(changed)
+
+    async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
+        """Behind a proxy both have to be allowed: the proxy, and whom it speaks for."""
+        if principal.method in INTERNAL:
+            return None
+        roles = [principal.role]
+        if principal.original_role is not None:
+            roles.append(principal.original_role)
+        for role in roles:
+            reason = await self._refusal_of(role, operation, target)
+            if reason is not None:
+                return reason
+        return None
+
+    async def _refusal_of(self, role: str, operation: Operation, target: Target) -> str | None:
+        if operation in ANYBODY or role in self._superusers():
+            return None
+        if _superusers_only(operation):
+            return f"Only superusers may {_words(operation)}"
+        if role and role in await self._grants.tenant_admins(target.tenant):
+            return None
+        wanted = BY_PERMISSION.get(operation)
+        if wanted is None:
+            return (
+                f"{role or 'Nobody'} may not {_words(operation)} of {target}: it administers no such tenant"
+            )
+        assert target.namespace is not None
+        grants = await self._grants.of_namespace(target.namespace)
+        return self._refusal_by(grants, role, wanted, operation, target)
+
+    def _refusal_by(
+        self, grants: NamespaceGrants, role: str, wanted: frozenset[str], operation: Operation, target: Target
+    ) -> str | None:
+        if target.subscription and wanted == {CONSUME}:
+            reason = _subscription_refusal(grants, role, target.subscription)
+            if reason is not None:
+                return reason
+        if target.topic is not None:
+            granted = actions_on(grants, target.topic, role, wildcards=self._wildcards)
+        else:
+            granted = actions_of(grants, role, wildcards=self._wildcards)
+        if role and granted & wanted:
+            return None
+        actions = " or ".join(sorted(wanted))
+        return f"{role or 'Nobody'} may not {_words(operation)} of {target}: {actions} is wanted"
+
+
+def _superusers_only(operation: Operation) -> bool:
+    if isinstance(operation, (ClusterOperation, BrokerOperation)):
+        return True
+    return isinstance(operation, TenantOperation) and operation not in OF_TENANT_ADMINS
+
+
+def _subscription_refusal(grants: NamespaceGrants, role: str, subscription: str) -> str | None:
+    allowed = grants.of_subscriptions.get(subscription)
+    if allowed and role not in allowed:
+        return f"{role or 'Nobody'} is not allowed to use the subscription {subscription}"
+    if grants.prefixed and not (subscription == role or subscription.startswith(f"{role}-")):
+        return f"The subscription's name has to begin with the role, like {role}-xxxx"
+    return None
+
+
+def _words(operation: Operation) -> str:
+    if isinstance(operation, PolicyOperation):
+        return str(operation)
+    return str(operation).replace("_", " ")
