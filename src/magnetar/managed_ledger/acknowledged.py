@@ -103,6 +103,13 @@ class AcknowledgedState:
         self.ranges.clear()
         self.batches.clear()
 
+    def forget_ledgers_before(self, ledger_id: int) -> None:
+        """Drops what is consumed above the mark-delete position in older ledgers: they are gone."""
+        for other in [i for i in self.ranges if i < ledger_id]:
+            del self.ranges[other]
+        for found in [p for p in self.batches if p[0] < ledger_id]:
+            del self.batches[found]
+
     def range_count(self) -> int:
         return sum(ranges.range_count() for ranges in self.ranges.values())
 

@@ -54,10 +54,9 @@ class Cursor:
         self._owner = owner
         self.state = state
         self.storage = storage
-        # What was consumed last may be trimmed before it was written, and the process have died then.
-        first = (owner.ledgers.first_id(), -1)
-        if state.mark_delete < first:
-            state.move_mark_delete(first)
+        # What was consumed last may be trimmed before it was written, and the process have died then. The
+        # mark-delete position stays: that it has left a ledger which is gone tells that there were entries.
+        state.forget_ledgers_before(owner.ledgers.first_id())
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self._rewinds = 0
         self.read_again_from: Position | None = None

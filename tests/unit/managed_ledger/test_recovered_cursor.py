@@ -48,3 +48,16 @@ def test_what_it_had_consumed_of_others_still_counts() -> None:
     assert cursor.backlog() == 3
     assert cursor.is_consumed(10, 1)
     assert not cursor.is_consumed(10, 0)
+
+
+def test_it_stands_where_it_had_consumed_last() -> None:
+    """Who asks for its position is told that it has left a ledger with entries, not that it never began."""
+    assert recovered(5, (7, 2, 4)).mark_delete == (7, 0)
+
+
+def test_batches_of_them_that_were_consumed_in_part_are_gone() -> None:
+    state = AcknowledgedState((7, 0))
+    state.batches = {(7, 1): 3, (10, 2): 1}
+    cursor = Cursor("s", Owner(5), state, None, 0)
+    cursor.check()
+    assert cursor.state.batches == {(10, 2): 1}
