@@ -33,7 +33,6 @@ from magnetar.broker.system_topics.topic_policies import CHANGE_EVENTS, SystemTo
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic, retention_settings
-from magnetar.broker.translation import to_broker_error
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
@@ -233,13 +232,6 @@ class BrokerService:
     @property
     def loading_count(self) -> int:
         return len(self._loading)
-
-    def told(self, error: Exception) -> BrokerError:
-        """What a client is told of any error."""
-        told = to_broker_error(error)
-        if told is not error:
-            log.warning("request failed", extra={"error": str(error)})
-        return told
 
     # Names
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from magnetar.errors import BrokerError, ServerErrorCode
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandGetOrCreateSchemaResponse,
+    CommandGetSchemaResponse,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+)
 from magnetar.protocol.wire_ids import unsigned
 
 SERVER_REQUEST_ID = 2**64 - 1
@@ -22,6 +28,52 @@ def failure(request_id: int, error: BrokerError) -> BaseCommand:
     command.error.error = int(error.code)  # type: ignore[assignment]
     command.error.message = str(error)
     return command
+
+
+def lookup_failure(request_id: int, error: BrokerError) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    command.lookupTopicResponse.response = CommandLookupTopicResponse.Failed
+    _refuse_place(command.lookupTopicResponse, request_id, error)
+    return command
+
+
+def partitions_failure(request_id: int, error: BrokerError) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    command.partitionMetadataResponse.response = CommandPartitionedTopicMetadataResponse.Failed
+    _refuse_place(command.partitionMetadataResponse, request_id, error)
+    return command
+
+
+def _refuse_place(
+    response: CommandLookupTopicResponse | CommandPartitionedTopicMetadataResponse,
+    request_id: int,
+    error: BrokerError,
+) -> None:
+    response.request_id = request_id
+    response.error = int(error.code)  # type: ignore[assignment]
+    response.message = str(error)
+
+
+def schema_failure(request_id: int, error: BrokerError) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
+    _refuse_schema(command.getSchemaResponse, request_id, error)
+    return command
+
+
+def made_schema_failure(request_id: int, error: BrokerError) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    _refuse_schema(command.getOrCreateSchemaResponse, request_id, error)
+    return command
+
+
+def _refuse_schema(
+    response: CommandGetSchemaResponse | CommandGetOrCreateSchemaResponse,
+    request_id: int,
+    error: BrokerError,
+) -> None:
+    response.request_id = request_id
+    response.error_code = int(error.code)  # type: ignore[assignment]
+    response.error_message = str(error)
 
 
 def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> BaseCommand:

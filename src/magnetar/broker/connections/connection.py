@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from magnetar.broker import events
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.publishing import Publishing
 from magnetar.broker.connections.reading import ACKS, BAD_SEND, FLOW, NOTHING, SENDS, Reader
@@ -287,12 +286,6 @@ class Connection:
 
     def send_error(self, request_id: int, error: BrokerError) -> None:
         self.send(answers.failure(request_id, error))
-
-    def told(self, request: str, error: Exception) -> BrokerError:
-        """What its client is told of any error that a request met; the log tells it, too."""
-        told = self.broker.told(error)
-        events.refused(request, self.address, str(told))
-        return told
 
     # What the broker closes
 

@@ -6,8 +6,14 @@ from typing import Any
 
 from magnetar.broker.dispatch.non_persistent import NonPersistentKeyShared
 from magnetar.broker.publishing.producer import Producer
-from magnetar.broker.stats.taken import of_non_persistent_subscription
-from magnetar.broker.stats.topic_stats import SUBSCRIPTION_ZEROES, TOPIC_ZEROES, consumer_stats, traffic_stats
+from magnetar.broker.stats.figures import ProducerMetrics, SubscriptionMetrics
+from magnetar.broker.stats.taken import of_non_persistent_topic
+from magnetar.broker.stats.topic_stats import (
+    SUBSCRIPTION_ZEROES,
+    TOPIC_ZEROES,
+    consumers_stats,
+    traffic_stats,
+)
 from magnetar.broker.stats.topic_stats import publisher_stats as stored_publisher_stats
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
@@ -41,13 +47,14 @@ _NOTHING_WAITS: Json = {
 }
 
 
-def publisher_stats(producer: Producer) -> Json:
-    return {**stored_publisher_stats(producer), "msgDropRate": producer.drops.per_second}
+def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
+    return {**stored_publisher_stats(producer, now), "msgDropRate": producer.drops.per_second}
 
 
-def subscription_stats(subscription: NonPersistentSubscription, *, consumers: bool) -> Json:
+def subscription_stats(
+    subscription: NonPersistentSubscription, now: SubscriptionMetrics, *, consumers: bool
+) -> Json:
     dispatcher = subscription.dispatcher
-    now = of_non_persistent_subscription(subscription)
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
         **_NOTHING_WAITS,
@@ -59,7 +66,7 @@ def subscription_stats(subscription: NonPersistentSubscription, *, consumers: bo
         "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
         "lastConsumedTimestamp": now.last_consumed_ms,
         "lastAckedTimestamp": now.last_acked_ms,
-        "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
+        "consumers": consumers_stats(subscription, now) if consumers else [],
         "subscriptionProperties": subscription.properties,
         "msgDropRate": now.drop_rate,
     }
@@ -79,21 +86,21 @@ def topic_stats(topic: NonPersistentTopic, owner: str, *, publishers: bool, cons
     ``msgDropRate`` of a publisher is what was not taken, as too much was in flight on its connection; of a
     subscription what none of its consumers took; of the topic both.
     """
-    found = topic.subscriptions
-    stats: Json = {
+    now = of_non_persistent_topic(topic)
+    producers = zip(topic.producers.values(), now.producers, strict=True)
+    subscriptions = {
+        s.name: subscription_stats(s, of_it, consumers=consumers)
+        for s, of_it in zip(topic.subscriptions.values(), now.subscriptions, strict=True)
+    }
+    return {
         **TOPIC_ZEROES,
         **_NOTHING_STORED,
-        **traffic_stats(topic),
-        "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
-        "waitingPublishers": topic.access.waiting,
-        "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
-        "subscriptions": {name: subscription_stats(s, consumers=consumers) for name, s in found.items()},
-        "msgDropRate": topic.drops.per_second + sum(s.drops.per_second for s in found.values()),
+        **traffic_stats(topic, now),
+        "publishers": [publisher_stats(*pair) for pair in producers] if publishers else [],
+        "subscriptions": subscriptions,
+        "msgDropRate": topic.drops.per_second + sum(s.drop_rate for s in now.subscriptions),
         "ownerBroker": owner,
     }
-    if topic.access.epoch is not None:
-        stats["topicEpoch"] = topic.access.epoch
-    return stats
 
 
 def internal_stats(topic: NonPersistentTopic) -> Json:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-from magnetar.broker.flow.rates import Distribution, Timings
+from magnetar.broker.flow.rates import Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
-    Histogram,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
     QuotaMetrics,
-    SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
 )
-from magnetar.broker.stats.taken import of_non_persistent_subscription, of_producer, of_subscription
+from magnetar.broker.stats.taken import of_non_persistent_topic, of_topic
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
@@ -34,77 +28,30 @@ def _timing(timings: Timings) -> TimingMetrics:
     return TimingMetrics(timings.count, timings.total_ms, timings.quantiles(_QUANTILES))
 
 
-def _histogram(distribution: Distribution, scale: float) -> Histogram:
-    return Histogram(list(distribution.counts), int(distribution.total * scale))
+def _with_quotas(figures: TopicMetrics, known: Evictions) -> TopicMetrics:
+    figures.backlog_age_seconds = known.age_seconds
+    figures.evictions_by_size = known.by_size
+    figures.evictions_by_time = known.by_time
+    return figures
 
 
-def _traffic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
-    """What both kinds of topics have."""
-    return TopicMetrics(
-        name=topic.full_name,
-        namespace=str(topic.name.namespace_name),
-        subscriptions=subscriptions,
-        producer_count=len(topic.producers),
-        consumer_count=topic.consumer_count(),
-        rate_in=topic.rate_in.per_second,
-        rate_out=topic.rate_out.per_second,
-        throughput_in=topic.rate_in.bytes_per_second,
-        throughput_out=topic.rate_out.bytes_per_second,
-        average_message_size=topic.rate_in.average_size(),
-        bytes_in=topic.rate_in.bytes,
-        messages_in=topic.rate_in.messages,
-        producers=[of_producer(p) for p in topic.producers.values()],
-    )
-
-
-def _non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
-    return _traffic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
-
-
-def _topic(topic: Topic, known: Evictions) -> TopicMetrics:
-    ledger = topic.managed_ledger
-    size = ledger.ledgers.total_size()
-    subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
-    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
-    return replace(
-        _traffic(topic, subscriptions),
-        storage_size=size,
-        storage_logical_size=size,
-        backlog=sum(s.backlog for s in subscriptions),
-        backlog_bytes=max(durable, default=0),
-        backlog_quota_bytes=topic.policies.storage_quota.limit_bytes,
-        backlog_quota_seconds=topic.policies.age_quota.limit_seconds,
-        backlog_age_seconds=known.age_seconds,
-        evictions_by_size=known.by_size,
-        evictions_by_time=known.by_time,
-        publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
-        write_rate=topic.writes.per_second,
-        read_rate=topic.reads.per_second,
-        read_cache_misses_rate=topic.misses.per_second,
-        write_latency_ms=_histogram(topic.write_latency, 1000),
-        ledger_write_latency_ms=_histogram(topic.write_latency, 1000),
-        entry_size_bytes=_histogram(topic.entry_sizes, 1),
-    )
-
-
-def _add_managed_ledger(topic: Topic, found: dict[str, ManagedLedgerMetrics]) -> None:
-    namespace = str(topic.name.namespace_name)
-    metrics = found.get(namespace)
+def _add_managed_ledger(topic: Topic, figures: TopicMetrics, found: dict[str, ManagedLedgerMetrics]) -> None:
+    metrics = found.get(figures.namespace)
     if metrics is None:
-        metrics = found[namespace] = ManagedLedgerMetrics(namespace)
+        metrics = found[figures.namespace] = ManagedLedgerMetrics(figures.namespace)
     ledger = topic.managed_ledger
-    metrics.add_entry_rate += topic.writes.per_second
-    metrics.add_entry_bytes_rate += topic.rate_in.bytes_per_second
+    metrics.add_entry_rate += figures.write_rate
+    metrics.add_entry_bytes_rate += figures.throughput_in
     metrics.add_entry_succeeded += ledger.entries_added
     metrics.add_entry_errors += ledger.append_errors
-    metrics.read_entries_rate += topic.reads.per_second
+    metrics.read_entries_rate += figures.read_rate
     metrics.read_entries_bytes_rate += topic.reads.bytes_per_second
     metrics.read_entries_succeeded += ledger.reader.entries_read
     metrics.read_entries_errors += ledger.reader.read_errors
-    metrics.read_cache_misses_rate += topic.misses.per_second
+    metrics.read_cache_misses_rate += figures.read_cache_misses_rate
     metrics.mark_delete_rate += topic.mark_deletes.per_second
-    metrics.backlog += sum(s.cursor.backlog() for s in topic.subscriptions.values())
-    metrics.stored_bytes += ledger.ledgers.total_size()
+    metrics.backlog += figures.backlog
+    metrics.stored_bytes += figures.storage_size
 
 
 def _cache(broker: BrokerService) -> CacheMetrics:
@@ -133,10 +80,11 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
 
     def take(topic: AnyTopic) -> None:
         if isinstance(topic, NonPersistentTopic):
-            topics.append(_non_persistent_topic(topic))
+            topics.append(of_non_persistent_topic(topic))
         else:
-            topics.append(_topic(topic, broker.quotas.of(topic)))
-            _add_managed_ledger(topic, ledgers)
+            figures = _with_quotas(of_topic(topic), broker.quotas.of(topic))
+            topics.append(figures)
+            _add_managed_ledger(topic, figures, ledgers)
 
     await each(broker.io, "metrics", list(broker.topics.values()), take)
     connections = broker.connections

@@ -1,13 +1,26 @@
-"""Figures of consumers, producers and subscriptions as they are now, for whoever shows them."""
+"""Figures of topics, their subscriptions and clients as they are now, for whoever shows them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.producer import Producer
-from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics
+from magnetar.broker.stats.figures import (
+    ConsumerMetrics,
+    Histogram,
+    ProducerMetrics,
+    SubscriptionMetrics,
+    TopicMetrics,
+)
+from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic
 
 
 def of_consumer(consumer: AnyConsumer) -> ConsumerMetrics:
@@ -36,25 +49,12 @@ def of_producer(producer: Producer) -> ProducerMetrics:
     )
 
 
-def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
-    dispatcher = subscription.dispatcher
-    shared = dispatcher if isinstance(dispatcher, ManyConsumersDispatcher) else None
-    backlog = subscription.backlog()
+def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
+    """What both kinds of subscriptions have."""
     consumers = [of_consumer(c) for c in subscription.consumers]
-    filters = subscription.filters
     return SubscriptionMetrics(
         name=subscription.name,
-        filter_processed=filters.processed if filters is not None else 0,
-        filter_accepted=filters.accepted if filters is not None else 0,
-        filter_rejected=filters.rejected if filters is not None else 0,
-        filter_rescheduled=filters.rescheduled if filters is not None else 0,
-        backlog=backlog,
-        backlog_no_delayed=backlog,
-        in_replay=len(shared.replay) if shared is not None else 0,
-        rate_redeliver=sum(c.rate_redeliver for c in consumers),
         ack_rate=subscription.acks.per_second,
-        unacked_messages=subscription.unacked_messages(),
-        blocked_on_unacked=shared.blocked if shared is not None else False,
         rate_out=subscription.rate_out.per_second,
         throughput_out=subscription.rate_out.bytes_per_second,
         bytes_out=subscription.rate_out.bytes,
@@ -62,28 +62,78 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
         last_acked_ms=subscription.last_acked_ms,
         last_consumed_flow_ms=subscription.last_consumed_flow_ms,
         last_consumed_ms=subscription.last_consumed_ms,
-        last_mark_delete_advanced_ms=subscription.last_mark_delete_ms,
-        last_expire_ms=subscription.last_expire_ms,
-        rate_expired=subscription.expired.per_second,
-        total_expired=subscription.expired.messages,
         consumer_count=len(consumers),
         consumers=consumers,
     )
+
+
+def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
+    now = _of_any_subscription(subscription)
+    dispatcher, filters = subscription.dispatcher, subscription.filters
+    now.backlog = now.backlog_no_delayed = subscription.backlog()
+    now.rate_redeliver = sum(c.rate_redeliver for c in now.consumers)
+    now.unacked_messages = subscription.unacked_messages()
+    if isinstance(dispatcher, ManyConsumersDispatcher):
+        now.in_replay = len(dispatcher.replay)
+        now.blocked_on_unacked = dispatcher.blocked
+    if filters is not None:
+        now.filter_processed = filters.processed
+        now.filter_accepted = filters.accepted
+        now.filter_rejected = filters.rejected
+        now.filter_rescheduled = filters.rescheduled
+    now.last_mark_delete_advanced_ms = subscription.last_mark_delete_ms
+    now.last_expire_ms = subscription.last_expire_ms
+    now.rate_expired = subscription.expired.per_second
+    now.total_expired = subscription.expired.messages
+    return now
 
 
 def of_non_persistent_subscription(subscription: NonPersistentSubscription) -> SubscriptionMetrics:
-    consumers = [of_consumer(c) for c in subscription.consumers]
-    return SubscriptionMetrics(
-        name=subscription.name,
-        ack_rate=subscription.acks.per_second,
-        rate_out=subscription.rate_out.per_second,
-        throughput_out=subscription.rate_out.bytes_per_second,
-        bytes_out=subscription.rate_out.bytes,
-        messages_out=subscription.rate_out.messages,
-        last_acked_ms=subscription.last_acked_ms,
-        last_consumed_flow_ms=subscription.last_consumed_flow_ms,
-        last_consumed_ms=subscription.last_consumed_ms,
-        drop_rate=subscription.drops.per_second,
-        consumer_count=len(consumers),
-        consumers=consumers,
+    now = _of_any_subscription(subscription)
+    now.drop_rate = subscription.drops.per_second
+    return now
+
+
+def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
+    """What both kinds of topics have."""
+    return TopicMetrics(
+        name=topic.full_name,
+        namespace=str(topic.name.namespace_name),
+        subscriptions=subscriptions,
+        producer_count=len(topic.producers),
+        consumer_count=topic.consumer_count(),
+        rate_in=topic.rate_in.per_second,
+        rate_out=topic.rate_out.per_second,
+        throughput_in=topic.rate_in.bytes_per_second,
+        throughput_out=topic.rate_out.bytes_per_second,
+        average_message_size=topic.rate_in.average_size(),
+        bytes_in=topic.rate_in.bytes,
+        messages_in=topic.rate_in.messages,
+        publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
+        producers=[of_producer(p) for p in topic.producers.values()],
     )
+
+
+def of_non_persistent_topic(topic: NonPersistentTopic) -> TopicMetrics:
+    return _of_any_topic(topic, [of_non_persistent_subscription(s) for s in topic.subscriptions.values()])
+
+
+def of_topic(topic: Topic) -> TopicMetrics:
+    """All but what its backlog quotas know of it."""
+    now = _of_any_topic(topic, [of_subscription(s) for s in topic.subscriptions.values()])
+    now.storage_size = now.storage_logical_size = topic.managed_ledger.ledgers.total_size()
+    now.backlog = sum(s.backlog for s in now.subscriptions)
+    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
+    now.backlog_bytes = max(durable, default=0)
+    now.backlog_quota_bytes = topic.policies.storage_quota.limit_bytes
+    now.backlog_quota_seconds = topic.policies.age_quota.limit_seconds
+    now.write_rate = topic.writes.per_second
+    now.read_rate = topic.reads.per_second
+    now.read_cache_misses_rate = topic.misses.per_second
+    now.write_latency_ms = now.ledger_write_latency_ms = _histogram(topic.write_latency, 1000)
+    now.entry_size_bytes = _histogram(topic.entry_sizes, 1)
+    return now
+
+
+def _histogram(distribution: Distribution, scale: float) -> Histogram:
+    return Histogram(list(distribution.counts), int(distribution.total * scale))

@@ -9,7 +9,9 @@ from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
-from magnetar.broker.stats.taken import of_consumer, of_producer, of_subscription
+from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
+from magnetar.broker.stats.taken import of_topic
+from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.entries import iso_time
@@ -76,8 +78,7 @@ TOPIC_ZEROES: Json = {
 }
 
 
-def publisher_stats(producer: Producer) -> Json:
-    now = of_producer(producer)
+def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
     return {
         "accessMode": producer.access_mode.name,
         "msgRateIn": now.rate_in,
@@ -128,8 +129,7 @@ def _key_shared_subscription(dispatcher: object) -> Json:
     }
 
 
-def consumer_stats(consumer: AnyConsumer) -> Json:
-    now = of_consumer(consumer)
+def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics) -> Json:
     return {
         "msgRateOut": now.rate_out,
         "msgThroughputOut": now.throughput_out,
@@ -156,10 +156,15 @@ def consumer_stats(consumer: AnyConsumer) -> Json:
     }
 
 
-def subscription_stats(subscription: Subscription, *, backlog_size: bool, consumers: bool) -> Json:
+def consumers_stats(subscription: BaseSubscription, now: SubscriptionMetrics) -> list[Json]:
+    return [consumer_stats(*pair) for pair in zip(subscription.consumers, now.consumers, strict=True)]
+
+
+def subscription_stats(
+    subscription: Subscription, now: SubscriptionMetrics, *, backlog_size: bool, consumers: bool
+) -> Json:
     dispatcher = subscription.dispatcher
     cursor = subscription.cursor
-    now = of_subscription(subscription)
     ranges = cursor.state.range_count()
     persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
     stats: Json = {
@@ -183,7 +188,7 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
         "msgRateExpired": now.rate_expired,
         "totalMsgExpired": now.total_expired,
         "lastExpireTimestamp": now.last_expire_ms,
-        "consumers": [consumer_stats(c) for c in subscription.consumers] if consumers else [],
+        "consumers": consumers_stats(subscription, now) if consumers else [],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
         "nonContiguousDeletedMessagesRanges": ranges,
@@ -204,42 +209,42 @@ def subscription_stats(subscription: Subscription, *, backlog_size: bool, consum
     return stats
 
 
-def traffic_stats(topic: BaseTopic[Any]) -> Json:
+def traffic_stats(topic: BaseTopic[Any], now: TopicMetrics) -> Json:
     """What came in and went out, of either kind of topic."""
-    rate_in = topic.rate_in
     return {
-        "msgRateIn": rate_in.per_second,
-        "msgThroughputIn": rate_in.bytes_per_second,
-        "msgRateOut": topic.rate_out.per_second,
-        "msgThroughputOut": topic.rate_out.bytes_per_second,
-        "bytesInCounter": rate_in.bytes,
-        "msgInCounter": rate_in.messages,
+        "msgRateIn": now.rate_in,
+        "msgThroughputIn": now.throughput_in,
+        "msgRateOut": now.rate_out,
+        "msgThroughputOut": now.throughput_out,
+        "bytesInCounter": now.bytes_in,
+        "msgInCounter": now.messages_in,
         "bytesOutCounter": topic.rate_out.bytes,
         "msgOutCounter": topic.rate_out.messages,
-        "averageMsgSize": rate_in.average_size(),
+        "averageMsgSize": now.average_message_size,
         "msgChunkPublished": topic.chunks_published
         or any(p.chunks.messages for p in topic.producers.values()),
+        "waitingPublishers": topic.access.waiting,
+        "publishRateLimitedTimes": now.publish_rate_limited,
+        **({"topicEpoch": topic.access.epoch} if topic.access.epoch is not None else {}),
     }
 
 
 def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: bool, consumers: bool) -> Json:
     """``TopicStats``; ``owner`` is the broker's ``host:port``."""
-    ledger = topic.managed_ledger
+    now = of_topic(topic)
+    producers = zip(topic.producers.values(), now.producers, strict=True)
     subscriptions = {
-        name: subscription_stats(s, backlog_size=backlog_size, consumers=consumers)
-        for name, s in topic.subscriptions.items()
+        s.name: subscription_stats(s, of_it, backlog_size=backlog_size, consumers=consumers)
+        for s, of_it in zip(topic.subscriptions.values(), now.subscriptions, strict=True)
     }
-    durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
-    stats: Json = {
+    return {
         **TOPIC_ZEROES,
-        **traffic_stats(topic),
-        "storageSize": ledger.ledgers.total_size(),
-        "backlogSize": max(durable, default=0),
-        "backlogQuotaLimitSize": topic.policies.storage_quota.limit_bytes,
-        "backlogQuotaLimitTime": topic.policies.age_quota.limit_seconds,
-        "publishers": [publisher_stats(p) for p in topic.producers.values()] if publishers else [],
-        "waitingPublishers": topic.access.waiting,
-        "publishRateLimitedTimes": 0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
+        **traffic_stats(topic, now),
+        "storageSize": now.storage_size,
+        "backlogSize": now.backlog_bytes,
+        "backlogQuotaLimitSize": now.backlog_quota_bytes,
+        "backlogQuotaLimitTime": now.backlog_quota_seconds,
+        "publishers": [publisher_stats(*pair) for pair in producers] if publishers else [],
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         "subscriptions": subscriptions,
         "nonContiguousDeletedMessagesRanges": sum(
@@ -250,9 +255,6 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         ),
         "ownerBroker": owner,
     }
-    if topic.access.epoch is not None:
-        stats["topicEpoch"] = topic.access.epoch
-    return stats
 
 
 def _cursor_stats(cursor: Cursor, subscription: Subscription | None) -> Json:

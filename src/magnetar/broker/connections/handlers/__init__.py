@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from magnetar.broker import events
+from magnetar.broker.connections import answers
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import consumers, lookups, producers, schemas, session
 from magnetar.broker.translation import to_broker_error
-from magnetar.errors import InternalError, NotAllowed
+from magnetar.errors import BrokerError, InternalError, NotAllowed
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -18,10 +19,12 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, BaseCommand], None]
 Request = Callable[[Connection, Any], Coroutine[Any, Any, None]]
+Refusal = Callable[[int, BrokerError], BaseCommand]
+"""From the request's id and what went wrong to the answer."""
 
 
 async def _answer(
-    connection: Connection, name: str, work: Coroutine[Any, Any, None], request_id: int
+    connection: Connection, name: str, work: Coroutine[Any, Any, None], request_id: int, refusal: Refusal
 ) -> None:
     """Runs a request to its end; whatever goes wrong is answered, none of it ends the connection."""
     try:
@@ -32,7 +35,7 @@ async def _answer(
             log.exception("request failed", extra={"peer": connection.address, "request": request_id})
         else:
             events.refused(name, connection.address, str(told))
-        connection.send_error(request_id, told)
+        connection.send(refusal(request_id, told))
 
 
 def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]) -> None:
@@ -43,21 +46,13 @@ def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]
     task.add_done_callback(lambda _done: connection.requests.ended(size))
 
 
-def _request(field: str, handler: Request) -> Handler:
+def _request(field: str, handler: Request, refusal: Refusal = answers.failure) -> Handler:
+    """:param refusal: the form of the answer when it cannot be done"""
+
     def handle_request(connection: Connection, command: BaseCommand) -> None:
         message = getattr(command, field)
-        work = _answer(connection, field, handler(connection, message), message.request_id)
+        work = _answer(connection, field, handler(connection, message), message.request_id, refusal)
         _begin(connection, message, work)
-
-    return handle_request
-
-
-def _own_form(field: str, handler: Request) -> Handler:
-    """A request whose handler answers errors itself, in the answer's own form."""
-
-    def handle_request(connection: Connection, command: BaseCommand) -> None:
-        message = getattr(command, field)
-        _begin(connection, message, handler(connection, message))
 
     return handle_request
 
@@ -79,8 +74,10 @@ TABLE: dict[int, Handler] = {
     BaseCommand.PING: session.ping,
     BaseCommand.PONG: session.pong,
     BaseCommand.AUTH_RESPONSE: session.auth_response,
-    BaseCommand.PARTITIONED_METADATA: _own_form("partitionMetadata", lookups.partitioned_metadata),
-    BaseCommand.LOOKUP: _own_form("lookupTopic", lookups.lookup),
+    BaseCommand.PARTITIONED_METADATA: _request(
+        "partitionMetadata", lookups.partitioned_metadata, answers.partitions_failure
+    ),
+    BaseCommand.LOOKUP: _request("lookupTopic", lookups.lookup, answers.lookup_failure),
     BaseCommand.GET_TOPICS_OF_NAMESPACE: _request("getTopicsOfNamespace", lookups.topics_of_namespace),
     BaseCommand.PRODUCER: _request("producer", producers.open_producer),
     BaseCommand.CLOSE_PRODUCER: _request("close_producer", producers.close_producer),
@@ -94,8 +91,10 @@ TABLE: dict[int, Handler] = {
     BaseCommand.SEEK: _request("seek", consumers.seek),
     BaseCommand.GET_LAST_MESSAGE_ID: _request("getLastMessageId", consumers.last_message_id),
     BaseCommand.CONSUMER_STATS: consumers.consumer_stats,
-    BaseCommand.GET_SCHEMA: _own_form("getSchema", schemas.get_schema),
-    BaseCommand.GET_OR_CREATE_SCHEMA: _own_form("getOrCreateSchema", schemas.get_or_create_schema),
+    BaseCommand.GET_SCHEMA: _request("getSchema", schemas.get_schema, answers.schema_failure),
+    BaseCommand.GET_OR_CREATE_SCHEMA: _request(
+        "getOrCreateSchema", schemas.get_or_create_schema, answers.made_schema_failure
+    ),
     BaseCommand.WATCH_TOPIC_LIST: _request("watchTopicList", lookups.watch_topic_list),
     BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request("watchTopicListClose", lookups.close_topic_list),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),

@@ -22,52 +22,40 @@ from magnetar.protocol.wire_ids import signed
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
     """PARTITIONED_METADATA → the number of partitions; whoever may not create only looks (PIP-344)."""
+    broker, principal = connection.broker, connection.session.principal
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
     response.request_id = request.request_id
-    try:
-        broker, principal = connection.broker, connection.session.principal
-        with broker.lookup_in_progress():
-            name = broker.parse_topic(request.topic)
-            if request.metadata_auto_creation_enabled:
-                response.partitions = await broker.creation.partitions_or_create(name, principal)
-            else:
-                response.partitions = await broker.creation.existing_partitions(name, principal)
-        response.response = CommandPartitionedTopicMetadataResponse.Success
-    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        told = connection.told("partitionMetadata", error)
-        response.response = CommandPartitionedTopicMetadataResponse.Failed
-        response.error = int(told.code)  # type: ignore[assignment]
-        response.message = str(told)
+    with broker.lookup_in_progress():
+        name = broker.parse_topic(request.topic)
+        if request.metadata_auto_creation_enabled:
+            response.partitions = await broker.creation.partitions_or_create(name, principal)
+        else:
+            response.partitions = await broker.creation.existing_partitions(name, principal)
+    response.response = CommandPartitionedTopicMetadataResponse.Success
     connection.send(answer)
 
 
 async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
     """LOOKUP → the broker that serves a topic."""
+    broker = connection.broker
+    name = broker.parse_topic(request.topic)
+    owner = await broker.look_up(name, connection.session.principal)
+    told = owner.addresses_of(request.advertised_listener_name)
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
     response.request_id = request.request_id
-    broker = connection.broker
-    try:
-        name = broker.parse_topic(request.topic)
-        owner = await broker.look_up(name, connection.session.principal)
-        told = owner.addresses_of(request.advertised_listener_name)
-        if told.binary is not None:
-            response.brokerServiceUrl = told.binary
-        if told.binary_tls is not None:
-            response.brokerServiceUrlTls = told.binary_tls
-        if owner.here:
-            response.response = CommandLookupTopicResponse.Connect
-        else:
-            # The other one is asked once more, and says the last word.
-            response.response = CommandLookupTopicResponse.Redirect
-        response.authoritative = True
-        response.proxy_through_service_url = owner.here
-    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        failure = connection.told("lookupTopic", error)
-        response.response = CommandLookupTopicResponse.Failed
-        response.error = int(failure.code)  # type: ignore[assignment]
-        response.message = str(failure)
+    if told.binary is not None:
+        response.brokerServiceUrl = told.binary
+    if told.binary_tls is not None:
+        response.brokerServiceUrlTls = told.binary_tls
+    if owner.here:
+        response.response = CommandLookupTopicResponse.Connect
+    else:
+        # The other one is asked once more, and says the last word.
+        response.response = CommandLookupTopicResponse.Redirect
+    response.authoritative = True
+    response.proxy_through_service_url = owner.here
     connection.send(answer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar.broker.connections import answers
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.schemas.data import SchemaType, fill_wire, from_wire, version_bytes, version_from_bytes
 from magnetar.broker.topics.schemas import for_producer
@@ -11,43 +12,33 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandGetOrCreateSche
 
 async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
     """GET_SCHEMA → the version that is asked for, or the latest."""
-    answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
-    response = answer.getSchemaResponse
-    response.request_id = request.request_id
     broker = connection.broker
-    try:
-        name = broker.parse_topic(request.topic)
-        version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
-        async with connection.requests.large_answer():
-            found = await broker.schemas.get(name.schema_path, version)
-            if found is None:
-                raise TopicNotFound(f"Topic not found or no-schema {request.topic}")
-            fill_wire(response.schema, name.schema_path, found.data)
-            response.schema_version = version_bytes(found.version)
-            connection.send(answer)
+    name = broker.parse_topic(request.topic)
+    version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
+    async with connection.requests.large_answer():
+        found = await broker.schemas.get(name.schema_path, version)
+        if found is None:
+            # Whoever consumes without a schema of its own asks so: no line of the log.
+            missing = TopicNotFound(f"Topic not found or no-schema {request.topic}")
+            connection.send(answers.schema_failure(request.request_id, missing))
             return
-    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        told = broker.told(error)
-        response.ClearField("schema")
-        response.error_code = int(told.code)  # type: ignore[assignment]
-        response.error_message = str(told)
-    connection.send(answer)
+        answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
+        response = answer.getSchemaResponse
+        response.request_id = request.request_id
+        fill_wire(response.schema, name.schema_path, found.data)
+        response.schema_version = version_bytes(found.version)
+        connection.send(answer)
 
 
 async def get_or_create_schema(connection: Connection, request: CommandGetOrCreateSchema) -> None:
     """GET_OR_CREATE_SCHEMA → the version of a schema, which is added to its topic when it is new."""
+    broker = connection.broker
+    name = broker.parse_topic(request.topic)
+    topic = await broker.topic(name, create=False, principal=connection.session.principal)
+    schema = from_wire(request.schema)
+    declared = schema if schema.type is not SchemaType.NONE else None
     answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     response = answer.getOrCreateSchemaResponse
     response.request_id = request.request_id
-    broker = connection.broker
-    try:
-        name = broker.parse_topic(request.topic)
-        topic = await broker.topic(name, create=False, principal=connection.session.principal)
-        schema = from_wire(request.schema)
-        declared = schema if schema.type is not SchemaType.NONE else None
-        response.schema_version = await for_producer(broker.schemas, topic, declared)
-    except Exception as error:  # noqa: BLE001 - told to the client in the response's own form
-        told = connection.told("getOrCreateSchema", error)
-        response.error_code = int(told.code)  # type: ignore[assignment]
-        response.error_message = str(told)
+    response.schema_version = await for_producer(broker.schemas, topic, declared)
     connection.send(answer)
