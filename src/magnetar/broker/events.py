@@ -63,5 +63,15 @@ def refused(request: str, peer: str, reason: str) -> None:
     log.info("request refused", extra={"request": request, "peer": peer, "reason": reason})
 
 
+def unproven(peer: str, role: str, reason: str) -> None:
+    """A client that was let in does not count any more as who it was."""
+    log.warning("closing a client", extra={"peer": peer, "role": role, "reason": reason})
+
+
+def revoked(what: str, peer: str, role: str, reason: str) -> None:
+    """Something of a client's ends because it is allowed no more."""
+    log.warning(f"closing a {what}", extra={"peer": peer, "role": role, "reason": reason})
+
+
 def _who(client: _From) -> dict[str, str]:
     return {"peer": client.address, "client": client.client_version}

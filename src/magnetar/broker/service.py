@@ -22,9 +22,10 @@ from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.ownership.bundles import NamespaceBundles
-from magnetar.broker.ownership.contract import Addresses, Bundle, Owner, Ownership
+from magnetar.broker.ownership.contract import Bundle, Owner, Ownership
 from magnetar.broker.ownership.only_broker import OnlyBroker
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
@@ -37,6 +38,7 @@ from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
+from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.broker.upkeep.storage_gate import StorageGate
 from magnetar.errors import (
     BrokerError,
@@ -48,7 +50,7 @@ from magnetar.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from magnetar.io.interfaces import Io, Listener, StreamProtocol
+from magnetar.io.interfaces import Io, Listener, ListeningNetwork, StreamProtocol
 from magnetar.io.slices import Slice, each, let_others
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
@@ -62,7 +64,9 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import max_frame_size
 from magnetar.protocol.hot_codec import AckRun, SendRun
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.authorization import Authorizer, EverybodyMay
+from magnetar.security.grants import Grants
+from magnetar.security.principal import BROKER, Principal
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +89,11 @@ class BrokerService:
         settings: BrokerSettings,
         authenticator: Authenticator | None = None,
         ownership: Ownership | None = None,
+        authorizer: Callable[[Grants], Authorizer] | None = None,
     ) -> None:
-        """:param authenticator: asked who the clients of the binary door are; None: nobody is
+        """:param authenticator: asked who clients are; None: nobody is
+
+        :param authorizer: makes what is asked who may do what, given what was granted; None: nobody is asked
 
         :param ownership: knows which broker serves what; None: this one serves everything
         """
@@ -98,6 +105,9 @@ class BrokerService:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
+        grants = StoredGrants(metadata, self.policies.tenants, self.policies.namespaces)
+        self.policies.listen(grants.namespace_changed)
+        self.authorizer: Authorizer = authorizer(grants) if authorizer is not None else EverybodyMay()
         self.schemas = SchemaRegistry(
             io,
             SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
@@ -147,10 +157,11 @@ class BrokerService:
         self._instance = 0
         self._producer_names = 0
         self._stopping = False
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self.quotas = BacklogQuotas(self)
         self.storage_gate = StorageGate(self)
         self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
+        self.revocation = Revocation(self)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
@@ -161,29 +172,41 @@ class BrokerService:
 
     # Start and stop
 
-    async def start(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Listener:
-        """Serves clients from now on.
+    async def start(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[], StreamProtocol],
+        network: ListeningNetwork | None = None,
+    ) -> Listener:
+        """Serves clients from now on, at one more address.
 
+        :param network: None: the plain one
         :raises OSError: the address cannot be used
         :raises MetadataError: the number of this broker's life cannot be taken
         """
-        counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
-        self._instance = int(counter.path[len(_INSTANCES) :])
-        self._listener = await self.io.network.listen(host, port, accept)
-        self.housekeeping.start()
-        return self._listener
+        if not self._listeners:
+            counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
+            self._instance = int(counter.path[len(_INSTANCES) :])
+        through: ListeningNetwork = network or self.io.network
+        listener = await through.listen(host, port, accept)
+        if not self._listeners:
+            self.housekeeping.start()
+        self._listeners.append(listener)
+        return listener
 
     @property
     def ready(self) -> bool:
-        return self._listener is not None and not self._stopping
+        return bool(self._listeners) and not self._stopping
 
     async def stop(self) -> None:
         """Takes no new clients, closes topics (what was acknowledged is durable then) and connections."""
         self._stopping = True
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self.housekeeping.stop()
         self.storage_gate.stop()
+        self.revocation.stop()
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         closing = list(self.topics.values())
@@ -210,7 +233,7 @@ class BrokerService:
 
     def _as_owner(self, generation: int) -> Owner:
         own = self.settings
-        return Owner(own.broker_id, Addresses(own.service_url, http=own.http_url), True, generation)
+        return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
 
     async def owner_of(self, name: TopicName) -> Owner:
         """The broker that serves a topic, which need not exist.
@@ -276,7 +299,7 @@ class BrokerService:
         finally:
             self.lookups_pending -= 1
 
-    async def look_up(self, name: TopicName, principal: Principal = ANONYMOUS) -> Owner:
+    async def look_up(self, name: TopicName, principal: Principal = BROKER) -> Owner:
         """The broker that serves a topic, which need not exist.
 
         :param principal: who asks
@@ -306,7 +329,7 @@ class BrokerService:
         *,
         mode: str = "PERSISTENT",
         system: bool = False,
-        principal: Principal = ANONYMOUS,
+        principal: Principal = BROKER,
     ) -> Sequence[str]:
         """Full names of the namespace's topics, sorted; the list is shared by all who ask for it.
 
@@ -336,7 +359,7 @@ class BrokerService:
 
     # Topics
 
-    async def topic(self, name: TopicName, *, create: bool, principal: Principal = ANONYMOUS) -> AnyTopic:
+    async def topic(self, name: TopicName, *, create: bool, principal: Principal = BROKER) -> AnyTopic:
         """The topic, loaded if need be; made if missing, wanted, and allowed.
 
         :param principal: who asks; others who want it at the same time share the load, not the permission

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topics.base import TopicSettings
 
@@ -26,6 +28,13 @@ class BrokerSettings:
     max_publish_bytes: int = 0
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
+    authentication_refresh_seconds: float = 60.0
+    """Before a client's proof ends, it is asked for a fresh one."""
+    service_url_tls: str = ""
+    """``pulsar+ssl://host:port``; empty: there is no such door, as :attr:`service_url` where TLS is alone."""
+    http_url_tls: str = ""
+    listeners: Mapping[str, Addresses] = field(default_factory=dict)
+    """The same by the name of a listener."""
     key_shared_enabled: bool = True
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
     """What counts where neither topic nor namespace says anything."""
@@ -70,3 +79,13 @@ class BrokerSettings:
     """Where the metadata lies, as operators are told."""
     runtime: dict[str, str] = field(default_factory=dict)
     """Every setting in effect by Pulsar's name, as text."""
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where clients reach this broker that name no listener."""
+        return Addresses(
+            self.service_url or None,
+            self.service_url_tls or None,
+            self.http_url or None,
+            self.http_url_tls or None,
+        )

@@ -11,7 +11,7 @@ from magnetar.config.table import Setting, SettingClass, settings_table
 _HEAD = """# Settings
 
 `magnetar standalone --config FILE` reads Pulsar's own property files (`broker.conf`, `standalone.conf`).
-Every key that Pulsar 4.0 knows has one of five classes. This page is made from the table that the program
+Every key that Pulsar 4.0 knows has one of six classes. This page is made from the table that the program
 itself uses (`python -m magnetar.config.document docs/settings.md`).
 
 - A malformed value, or one out of range, stops the start with file and line, whatever the class of its key.
@@ -29,6 +29,10 @@ _SECTIONS = {
     SettingClass.HONOURED: (
         "Honoured",
         "Keys that begin with `magnetar` are Magnetar's own.",
+    ),
+    SettingClass.OPTION: (
+        "Options of providers of authentication",
+        "Honoured by the providers that `authenticationProviders` names ([security.md](security.md)).",
     ),
     SettingClass.GUARDED: (
         "Not honoured yet, and a promise of security, durability or isolation",

@@ -46,8 +46,42 @@ class SettingsContradict(ValueError):
 class Settings:
     """Every honoured setting, Pulsar's name in snake case; units, ranges, defaults: docs/settings.md."""
 
-    broker_service_port: int
-    web_service_port: int
+    broker_service_port: int | None
+    broker_service_port_tls: int | None
+    web_service_port: int | None
+    web_service_port_tls: int | None
+    web_service_tls_protocols: tuple[str, ...]
+    web_service_tls_ciphers: tuple[str, ...]
+    bind_addresses: str
+    advertised_listeners: str
+    internal_listener_name: str
+    tls_enabled: bool
+    tls_cert_refresh_check_duration_sec: int
+    tls_certificate_file_path: str
+    tls_key_file_path: str
+    tls_trust_certs_file_path: str
+    tls_allow_insecure_connection: bool
+    tls_require_trusted_client_cert_on_connect: bool
+    tls_protocols: tuple[str, ...]
+    tls_ciphers: tuple[str, ...]
+    tls_enabled_with_key_store: bool
+    tls_key_store_type: str
+    tls_key_store: str
+    tls_key_store_password: str = field(repr=False)
+    tls_trust_store_type: str
+    tls_trust_store: str
+    tls_trust_store_password: str = field(repr=False)
+    authentication_enabled: bool
+    authentication_providers: tuple[str, ...]
+    authentication_refresh_check_seconds: int
+    authorization_enabled: bool
+    authorization_provider: str
+    authorization_allow_wildcards_matching: bool
+    super_user_roles: tuple[str, ...]
+    proxy_roles: tuple[str, ...]
+    anonymous_user_role: str
+    authenticate_original_auth_data: bool
+    authenticate_metrics_endpoint: bool
     bind_address: str
     advertised_address: str
     max_http_server_connections: int
@@ -166,6 +200,7 @@ class Settings:
     magnetar_read_plan_max_seconds: int
     magnetar_disk_reserve_bytes: int
     magnetar_http_allowed_origins: tuple[str, ...]
+    magnetar_audit_enabled: bool
     min_usable_size_for_high_priority_writes: int
     gc_wait_time: int
     minor_compaction_threshold: float
@@ -236,6 +271,8 @@ class Loaded:
     """One sentence each, for the log."""
     texts: Mapping[str, str] = field(repr=False)
     """Every key of the table as text, as in effect; secrets masked."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What file and command line say, by name, names that nobody knows included; secrets as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +298,11 @@ def load(
     accepted = frozenset(accept)
     problems = [f"{key} is not the name of a setting" for key in sorted(accepted - table.keys())]
     warnings: list[str] = []
-    given = _read_file(Path(path), warnings) if path is not None else {}
+    everything: dict[str, str] = {}
+    given = _read_file(Path(path), warnings, everything) if path is not None else {}
     for key, text in (overrides or {}).items():
         given[key] = _Given(table[key], text, COMMAND_LINE)
+        everything[key] = text
 
     values: dict[str, Value] = {}
     for key, setting in table.items():
@@ -279,12 +318,13 @@ def load(
             values[key] = setting.parse("")
             continue
         _judge(item, values[key], accepted, problems, warnings)
+    _close_doors(values, given)
     _check_names(given, problems)
     _check_together(values, given, problems)
     if problems:
         raise ConfigurationError(problems)
     texts = {key: _as_text(table[key], value) for key, value in values.items()}
-    return Loaded(_typed(values), tuple(warnings), texts)
+    return Loaded(_typed(values), tuple(warnings), texts, everything)
 
 
 def default_settings(**changes: Any) -> Settings:
@@ -299,7 +339,7 @@ def _typed(values: Mapping[str, Value]) -> Settings:
     return Settings(**{entry.name: by_attribute[entry.name] for entry in fields(Settings)})
 
 
-def _read_file(path: Path, warnings: list[str]) -> dict[str, _Given]:
+def _read_file(path: Path, warnings: list[str], everything: dict[str, str]) -> dict[str, _Given]:
     try:
         # Java reads property files as ISO-8859-1, whatever they are.
         properties = parse_properties(path.read_text("iso-8859-1"))
@@ -311,6 +351,7 @@ def _read_file(path: Path, warnings: list[str]) -> dict[str, _Given]:
     given: dict[str, _Given] = {}
     unknown: dict[str, int] = {}
     for item in properties:
+        everything[item.key] = item.value
         setting = table.get(item.key)
         if setting is None:
             unknown.setdefault(item.key, item.line)
@@ -341,6 +382,17 @@ def _judge(
     else:
         acts = f"; this release acts as with {setting.default}" if setting.default else ""
         warnings.append(f"{item.origin}: {shown} is not honoured yet{reason}{acts}")
+
+
+def _close_doors(values: dict[str, Value], given: Mapping[str, _Given]) -> None:
+    """A port that is given as empty is none, as in Pulsar, where the one with TLS takes its place."""
+    for plain, secured in (
+        ("brokerServicePort", "brokerServicePortTls"),
+        ("webServicePort", "webServicePortTls"),
+    ):
+        item = given.get(plain)
+        if item is not None and not item.text.strip() and values[secured] is not None:
+            values[plain] = None
 
 
 def _check_names(given: Mapping[str, _Given], problems: list[str]) -> None:

@@ -23,6 +23,8 @@ class SettingClass(Enum):
     """What a setting does in this release."""
 
     HONOURED = "honoured"
+    OPTION = "option"
+    """Honoured, too: read by the provider of authentication that it is for."""
     MEANINGLESS = "meaningless"
     """Sizes something that does not exist here; accepted silently."""
     BOOKIE = "bookie"

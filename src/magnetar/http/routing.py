@@ -11,7 +11,9 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.security.operations import Operation, Resource, TopicOperation
+from magnetar.security.authentication import Authenticator, NobodyIsAsked
+from magnetar.security.authorization import Authorizer, EverybodyMay
+from magnetar.security.operations import BrokerOperation, Operation, Resource, TopicOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,16 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """Who is let in, and to what."""
+
+    authenticator: Authenticator = field(default_factory=NobodyIsAsked)
+    authorizer: Authorizer = field(default_factory=EverybodyMay)
+    open_metrics: bool = True
+    """Metrics are for everybody, as scrapers often prove nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Application:
     """What handlers work with."""
 
@@ -40,6 +52,7 @@ class Application:
     version: str
     cluster: str = ""
     """The name of the broker's cluster."""
+    access: Access = field(default_factory=Access)
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]
@@ -86,6 +99,11 @@ class Endpoint:
     def changes(self) -> bool:
         """Whether something may be different afterwards."""
         return self.method != "GET" and not self.asks
+
+    @property
+    def is_metrics(self) -> bool:
+        """Whether it gives figures to a scraper."""
+        return self.operation is BrokerOperation.GET_METRICS
 
     @property
     def asked_of_owner(self) -> bool:

@@ -10,19 +10,23 @@ from typing import Any
 from urllib.parse import urlencode
 
 from magnetar.errors import BrokerError, NotSupported, ServedElsewhere
+from magnetar.http.audit import record
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.bodies import Bodies
+from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpConnection, HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
 from magnetar.http.routing import Application, Endpoint, Found, Router
-from magnetar.http.shapes.names import topic_of
+from magnetar.http.shapes.names import target_of, topic_of
 from magnetar.http.warnings import warned, without_effect
-from magnetar.io.interfaces import Io, Listener, Worker
+from magnetar.io.interfaces import Io, Listener, ListeningNetwork, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
-from magnetar.security.authorization import refusal as refusal_of
+from magnetar.security.authorization import check
+from magnetar.security.operations import Resource
+from magnetar.security.principal import ANONYMOUS, BROKER
 
 log = logging.getLogger("magnetar.http")
 
@@ -41,21 +45,28 @@ class HttpServer:
         self._application: Application | None = None
         self._router = Router(ENDPOINTS)
         self._connections: set[HttpConnection] = set()
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self._stopping = False
         self._empty: Any = None
 
     @property
     def port(self) -> int:
-        """The port it listens on; 0 before :meth:`start`."""
-        return self._listener.port if self._listener is not None else 0
+        """The port it listened on first; 0 before :meth:`start`."""
+        return self._listeners[0].port if self._listeners else 0
 
-    async def start(self, host: str, port: int) -> None:
-        """Begins to listen; port 0 takes a free one. Until :meth:`serve` all answers are 503.
+    async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
+        """Begins to listen on one more address; port 0 takes a free one.
 
+        Until :meth:`serve` all answers are 503.
+
+        :param network: None: the plain one
+        :returns: the port
         :raises OSError: the address cannot be used
         """
-        self._listener = await self.io.network.listen(host, port, lambda: HttpConnection(self))
+        through: ListeningNetwork = network or self.io.network
+        listener = await through.listen(host, port, lambda: HttpConnection(self))
+        self._listeners.append(listener)
+        return listener.port
 
     def serve(self, application: Application) -> None:
         self._application = application
@@ -63,8 +74,8 @@ class HttpServer:
     async def stop(self, grace_seconds: float) -> None:
         """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
         self._stopping = True
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in tuple(self._connections):
             connection.close_when_idle()
         if self._connections:
@@ -96,41 +107,56 @@ class HttpServer:
             self._settle_empty()
 
     async def answer(self, request: Request) -> Response:
-        """Finds the endpoint and runs it; never raises."""
+        """Finds out who asks, finds the endpoint and runs it; never raises."""
         application = self._application
         if application is None:
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
-        refused = self._origins.refusal(request, self.port)
+        refused = self._origins.refusal(request, request.local_port or self.port)
         if refused is not None:
             log.warning("request of a foreign page refused", extra=_named(request))
             return error_response(HTTPStatus.FORBIDDEN, refused)
         found = self._router.find(request.method, request.path)
-        if not isinstance(found, Found):
-            return _not_served(request, found)
-        endpoint, who = found.endpoint, request.principal
-        forbidden = refusal_of(who, endpoint.operation, endpoint.resource, found.variables)
-        if forbidden is not None:
-            log.warning("request refused", extra={**_named(request), "role": who.role, "reason": forbidden})
-            return error_response(HTTPStatus.FORBIDDEN, forbidden)
-        asked = replace(application, admin=application.admin.asked_by(who))
+        endpoint = found.endpoint if isinstance(found, Found) else None
+        open_to_all = application.access.open_metrics and endpoint is not None and endpoint.is_metrics
+        who = BROKER if open_to_all else ANONYMOUS
         try:
-            prepared = replace(request, variables=found.variables)
-            if endpoint.asked_of_owner:
-                await asked.admin.brokers.check_here(topic_of(found.variables))
-            if len(request.body) <= LARGE_BYTES:
-                return await _carry_out(asked, endpoint, prepared)
-            return await self._answer_large(asked, endpoint, prepared)
-        except ServedElsewhere as elsewhere:
-            return _redirected(request, elsewhere)
+            if not open_to_all and application.access.authenticator.asks:
+                who = await application.access.authenticator.authenticate(claim_of(request))
+            if not isinstance(found, Found):
+                return _not_served(request, found)
+            answer = await self._answer_endpoint(application, found, replace(request, principal=who))
         except BrokerError as error:
-            if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
-                log.warning("request failed", extra=_named(request), exc_info=error)
-            return refusal(error)
+            answer = self._failed(request, error)
         except Exception:
             log.exception("request failed by a defect", extra=_named(request))
-            return error_response(
+            answer = error_response(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "An internal error; the log of the broker has the details"
             )
+        operation = endpoint.operation if endpoint is not None else None
+        record(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
+        return answer
+
+    @staticmethod
+    def _failed(request: Request, error: BrokerError) -> Response:
+        if isinstance(error, ServedElsewhere):
+            return _redirected(request, error)
+        if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
+            log.warning("request failed", extra=_named(request), exc_info=error)
+        return refusal(error)
+
+    async def _answer_endpoint(self, application: Application, found: Found, request: Request) -> Response:
+        endpoint, authorizer = found.endpoint, application.access.authorizer
+        # Who knows the id of a read plan was given it.
+        if authorizer.asks and endpoint.resource is not Resource.READ_PLAN:
+            target = target_of(endpoint.resource, found.variables)
+            await check(authorizer, request.principal, endpoint.operation, target)
+        asked = replace(application, admin=application.admin.asked_by(request.principal))
+        prepared = replace(request, variables=found.variables)
+        if endpoint.asked_of_owner:
+            await asked.admin.brokers.check_here(topic_of(found.variables))
+        if len(request.body) <= LARGE_BYTES:
+            return await _carry_out(asked, endpoint, prepared)
+        return await self._answer_large(asked, endpoint, prepared)
 
     async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
         """One after another: what a large body is parsed to may be many times its size."""
@@ -151,7 +177,6 @@ async def _carry_out(application: Application, endpoint: Endpoint, request: Requ
     answer = await endpoint.handler(application, request)
     if not endpoint.changes:
         return answer
-    application.admin.changed(endpoint.operation, request.variables)
     sentences = without_effect(endpoint, request)
     for sentence in sentences:
         log.warning(sentence, extra=_named(request))

@@ -230,13 +230,19 @@ class Listener(Protocol):
         ...
 
 
-class Network(Protocol):
+class ListeningNetwork(Protocol):
+    """The side of servers."""
+
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
         """Accepts TCP connections on ``host``; port 0 takes a free one.
 
         :raises OSError: the address cannot be used
         """
         ...
+
+
+class ConnectingNetwork(Protocol):
+    """The side of clients."""
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
@@ -246,6 +252,10 @@ class Network(Protocol):
         :raises OSError: nobody answers there; a name without an address included
         """
         ...
+
+
+class Network(ListeningNetwork, ConnectingNetwork, Protocol):
+    """Both."""
 
 
 @dataclass(frozen=True)

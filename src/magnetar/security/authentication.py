@@ -103,6 +103,10 @@ class Authenticator(Protocol):
         """``changed`` is called with the methods whose clients have to prove themselves again; None: all."""
         ...
 
+    async def close(self) -> None:
+        """Lets go of threads and files."""
+        ...
+
 
 class NobodyIsAsked:
     """Takes everybody as they come, whatever they say of themselves."""
@@ -115,6 +119,9 @@ class NobodyIsAsked:
 
     def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
         """Nothing ever changes."""
+
+    async def close(self) -> None:
+        """It holds nothing."""
 
 
 def refused(reason: str) -> AuthenticationFailure:

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,19 +17,26 @@ from typing import Protocol
 from magnetar import __version__, hot
 from magnetar.broker.admin.all import Admin
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
+from magnetar.http.audit import AUDIT
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.origins import Origins
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.http.routing import Application, Process
+from magnetar.http.routing import Access, Application, Process
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
 from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
+from magnetar.security.authentication import Authenticator
+from magnetar.security.authorization import Authorizer
+from magnetar.security.grants import Grants
+from magnetar.server.doors import Door, check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.tls import DoorTls
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +70,14 @@ class Place:
     """Every setting in effect, as text."""
     advertised_host: str
     """As clients are told; an IPv6 address in brackets."""
-    http_port: int
-    """The real one."""
+    http_ports: Mapping[str, int]
+    """The real ones, by ``http`` and ``https``."""
+    doors: Sequence[Door]
+    """Where the binary protocol is served."""
+    tls: DoorTls | None
+    """None: no door has TLS."""
+    authenticator: Authenticator
+    make_authorizer: Callable[[Grants], Authorizer]
 
 
 class Broker(Protocol):
@@ -77,8 +90,11 @@ class Broker(Protocol):
     def process(self) -> Process: ...
 
     @property
-    def binary_port(self) -> int:
-        """The real one, once started."""
+    def authorizer(self) -> Authorizer: ...
+
+    @property
+    def binary_ports(self) -> Mapping[str, int]:
+        """The real ones of doors without a listener of their own, by ``pulsar`` and ``pulsar+ssl``."""
         ...
 
     async def start(self) -> None:
@@ -116,6 +132,7 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
             sys.stderr.write(f"magnetar: {problem}\n")
         return EXIT_CODE_FAILED
     configure_logging(options.log_format, options.log_level)
+    logging.getLogger(AUDIT).disabled = not loaded.settings.magnetar_audit_enabled
     for warning in loaded.warnings:
         log.warning(warning)
     interpreted = hot.status(hot.SERVING).warning()
@@ -171,26 +188,63 @@ async def _serve(
     io = real_io(loop, options.data_dir)
     settings = loaded.settings
     host = advertised_host(settings)
+    listening = doors(settings)
+    check_listeners(settings, listening)
+    roles = Roles(settings)
+    asked = authenticator(io, settings, loaded.given, roles)
+    tls = DoorTls(io, loop, settings) if any(door.tls for door in listening) else None
     http = HttpServer(io, _http_limits(settings), _http_origins(settings, host))
-    with taken_port("HTTP", "--http-port", settings.web_service_port):
-        await http.start(settings.bind_address, settings.web_service_port)
-    broker = make_broker(Place(io, settings, loaded.texts, host, http.port))
+    http_ports = await _open_http(http, listening, tls)
+    broker = make_broker(
+        Place(
+            io,
+            settings,
+            loaded.texts,
+            host,
+            http_ports,
+            [door for door in listening if door.binary],
+            tls,
+            asked,
+            lambda grants: authorizer(io, settings, loaded.given, roles, grants),
+        )
+    )
     try:
-        with taken_port("binary", "--binary-port", settings.broker_service_port):
-            await broker.start()
+        await broker.start()
+        access = Access(asked, broker.authorizer, not settings.authenticate_metrics_endpoint)
         http.serve(
             Application(
-                broker.admin, broker.process, _metrics_options(settings), __version__, settings.cluster_name
+                broker.admin,
+                broker.process,
+                _metrics_options(settings),
+                __version__,
+                settings.cluster_name,
+                access,
             )
         )
-        _say_serving(title, options, host, broker.binary_port, http.port)
+        _say_serving(title, options, host, {**broker.binary_ports, **http_ports})
         await stopping
         log.info("stopping")
     finally:
         code = await _stop(http, broker, settings.broker_shutdown_timeout_ms / 1000)
+        await asked.close()
+        if tls is not None:
+            tls.close()
     if code == 0:
         log.info("stopped")
     return code
+
+
+async def _open_http(http: HttpServer, listening: Sequence[Door], tls: DoorTls | None) -> dict[str, int]:
+    """The ports of doors without a listener of their own, by scheme."""
+    ports: dict[str, int] = {}
+    for door in listening:
+        if door.binary:
+            continue
+        with taken_port("HTTP", door.option, door.port):
+            port = await http.start(door.host, door.port, tls.http if tls and door.tls else None)
+        if not door.listener:
+            ports.setdefault(door.scheme, port)
+    return ports
 
 
 def _listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
@@ -255,9 +309,11 @@ def _metrics_options(settings: Settings) -> MetricsOptions:
     )
 
 
-def _say_serving(title: str, options: ProcessOptions, host: str, binary_port: int, http_port: int) -> None:
+def _say_serving(title: str, options: ProcessOptions, host: str, ports: Mapping[str, int]) -> None:
+    urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
+    named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
     sys.stdout.write(
-        f"Magnetar {title} is serving pulsar://{host}:{binary_port} and http://{host}:{http_port} "
+        f"Magnetar {title} is serving {named} "
         f"(data in {options.data_dir}, started in {_process_age_ms()} ms)\n"
     )
     sys.stdout.flush()

@@ -14,6 +14,7 @@ from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.server.doors import Advertised
 from magnetar.server.entry_filters import load_entry_filters
 
 _MIB = 1 << 20
@@ -106,14 +107,22 @@ def entry_cache_settings(settings: Settings) -> EntryCacheSettings:
 
 
 def broker_settings(
-    settings: Settings, host: str, binary_port: int, http_port: int, runtime: Mapping[str, str]
+    settings: Settings, told: Advertised, broker_id: str, runtime: Mapping[str, str]
 ) -> BrokerSettings:
-    """:param host: as clients are told; the ports are the real ones"""
+    """:param told: where clients are told that the broker is
+
+    :param broker_id: ``host:port`` of HTTP
+    """
+    main = told.main
     return BrokerSettings(
         cluster=settings.cluster_name,
-        service_url=f"pulsar://{host}:{binary_port}",
-        http_url=f"http://{host}:{http_port}",
-        broker_id=f"{host}:{http_port}",
+        service_url=main.binary or "",
+        service_url_tls=main.binary_tls or "",
+        http_url=main.http or "",
+        http_url_tls=main.http_tls or "",
+        listeners=told.listeners,
+        authentication_refresh_seconds=settings.authentication_refresh_check_seconds,
+        broker_id=broker_id,
         topic=topic_settings(settings),
         max_message_size=settings.max_message_size,
         max_publish_buffer=settings.publish_buffer_bytes or _NO_LIMIT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +26,10 @@ from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
 from magnetar.metadata.resolving import ResolvingStore
+from magnetar.security.authorization import Authorizer
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.collector import Collector
+from magnetar.server.doors import Door, advertised
 from magnetar.server.health import HealthCheck
 from magnetar.server.settings import (
     broker_settings,
@@ -37,6 +39,7 @@ from magnetar.server.settings import (
     managed_ledger_settings,
 )
 from magnetar.server.storage_report import StorageReport
+from magnetar.server.taken_port import taken_port
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +71,7 @@ class StandaloneBroker:
         self._process: Process | None = None
         self._collector: Collector | None = None
         self._guard: DiskGuard | None = None
-        self._binary_port = 0
+        self._binary_ports: dict[str, int] = {}
         self._orphan_scan: Any = None
 
     @property
@@ -84,8 +87,14 @@ class StandaloneBroker:
         return self._process
 
     @property
-    def binary_port(self) -> int:
-        return self._binary_port
+    def authorizer(self) -> Authorizer:
+        if self._broker is None:
+            raise RuntimeError("the broker has not started")
+        return self._broker.authorizer
+
+    @property
+    def binary_ports(self) -> Mapping[str, int]:
+        return self._binary_ports
 
     async def start(self) -> None:
         """The ledger store comes first: its lock keeps a second process away from all the rest."""
@@ -156,21 +165,25 @@ class StandaloneBroker:
         self, ledgers: ManagedLedgers, metadata: MetadataStore, wheel: TimerWheel
     ) -> BrokerService:
         """With a free port, what clients are told is known only once the broker listens."""
-        place, settings = self._place, self._place.settings
-        port = settings.broker_service_port
-        known = broker_settings(
-            settings, place.advertised_host, port, place.http_port, place.runtime_settings
+        place = self._place
+        known = self._known({door.scheme: door.port for door in place.doors if not door.listener})
+        broker = BrokerService(
+            place.io,
+            wheel,
+            metadata,
+            ledgers,
+            known,
+            authenticator=place.authenticator,
+            authorizer=place.make_authorizer,
         )
-        known = replace(known, metadata_url=f"sqlite:{_METADATA_FILE}")
-        broker = BrokerService(place.io, wheel, metadata, ledgers, known)
         self._broker = broker
-        if port != 0:
+        free = any(door.port == 0 for door in place.doors)
+        if not free:
             await self._bootstrap(metadata, known)
-        listener = await broker.start(settings.bind_address, port, lambda: Connection(broker, handle))
-        self._binary_port = listener.port
-        if port == 0:
-            known = replace(known, service_url=f"pulsar://{place.advertised_host}:{listener.port}")
-            self._broker.settings = known
+        for door in place.doors:
+            await self._listen(broker, door)
+        if free:
+            known = broker.settings = self._known(self._binary_ports)
             await self._bootstrap(metadata, known)
         assert self._store is not None
         assert self._guard is not None
@@ -180,9 +193,36 @@ class StandaloneBroker:
         self._collector.start()
         return broker
 
+    def _known(self, binary_ports: Mapping[str, int]) -> BrokerSettings:
+        place = self._place
+        ports = {**binary_ports, **place.http_ports}
+        told = advertised(place.settings, place.advertised_host, ports)
+        http_port = next(iter(place.http_ports.values()), 0)
+        broker_id = f"{place.advertised_host}:{http_port}"
+        known = broker_settings(place.settings, told, broker_id, place.runtime_settings)
+        return replace(known, metadata_url=f"sqlite:{_METADATA_FILE}")
+
+    async def _listen(self, broker: BrokerService, door: Door) -> None:
+        tls = self._place.tls
+        network = tls.binary if tls is not None and door.tls else None
+        with taken_port("binary", door.option, door.port):
+            listener = await broker.start(
+                door.host, door.port, lambda: Connection(broker, handle, door.listener), network
+            )
+        if not door.listener:
+            self._binary_ports.setdefault(door.scheme, listener.port)
+
     async def _bootstrap(self, metadata: MetadataStore, known: BrokerSettings) -> None:
         bundles = self._place.settings.default_number_of_namespace_bundles
-        await bootstrap(metadata, known.cluster, known.http_url, known.service_url, bundles)
+        await bootstrap(
+            metadata,
+            known.cluster,
+            known.http_url,
+            known.service_url,
+            bundles,
+            http_url_tls=known.http_url_tls,
+            broker_url_tls=known.service_url_tls,
+        )
 
     async def stop(self) -> None:
         """Also after a start that failed half way."""

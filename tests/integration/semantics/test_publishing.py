@@ -122,8 +122,8 @@ def test_a_message_above_the_topics_size_is_refused_and_others_are_not(server: S
     producer = client.create_producer(name_of("small"), batching_enabled=False)
     producer.send(bytes(2_000))
     set_policy(server, f"{TOPICS}/small/maxMessageSize", 1_000)
-    # The library closes its connection at each refusal and sends again, now and then for ever: with receipts of
-    # others still to be read, who would send again too.
+    # The library closes its connection at each refusal and sends again, now and then for ever: with receipts
+    # of others still to be read, who would send again too.
     told: list[Any] = []
     stubborn = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:

@@ -10,7 +10,7 @@ from peers import TOPIC, Brokers, Peer, frame, send_frame, subscribe_frame
 from magnetar.broker.connections.session import SessionState
 from magnetar.errors import AuthenticationFailure, ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.security.authentication import NobodyIsAsked, PeerCertificate
+from magnetar.security.authentication import Claim, NobodyIsAsked
 from magnetar.security.principal import ANONYMOUS, Principal
 
 ALICE = Principal("alice", "word")
@@ -25,10 +25,17 @@ class Slow:
         self.cancelled = False
         self.loop: Any = None
 
-    async def authenticate(
-        self, method: str, data: bytes, peer: str, tls: PeerCertificate | None
-    ) -> Principal:
-        self.asked.append((method, data, peer))
+    asks = True
+
+    def listen(self, changed: Any) -> None:
+        """It never changes its mind."""
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        [offered] = claim.credentials
+        self.asked.append((offered.method, offered.data, offered.peer))
         self.answer = self.loop.create_future()
         try:
             principal: Principal = await self.answer
@@ -129,7 +136,7 @@ def test_an_answer_that_never_comes_ends_with_the_patience_for_silent_clients() 
     peer = Peer(brokers, connect=False)
     peer.may_be_closed = True
     peer.connection.data_received(connect_frame())
-    brokers.world.wait(89)
+    brokers.world.wait(29)
     assert not peer.closed
     brokers.world.wait(2)
     assert peer.closed
@@ -168,9 +175,15 @@ def test_everybody_is_anonymous_where_nobody_is_asked() -> None:
 class Knows:
     """Takes the word of a client for its name."""
 
-    async def authenticate(
-        self, method: str, data: bytes, peer: str, tls: PeerCertificate | None
-    ) -> Principal:
+    asks = True
+
+    def listen(self, changed: Any) -> None:
+        """It never changes its mind."""
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+    async def authenticate(self, claim: Claim) -> Principal:
         return Principal("alice", "word")
 
 

@@ -17,6 +17,7 @@ class Watched:
         self.address = "peer"
         self.closed = False
         self.held_back = False
+        self.greeted = True
         self.pings = 0
         self.aborted = False
 
@@ -49,6 +50,17 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def test_a_client_that_does_not_say_who_it_is_is_closed_however_much_it_sends(world: World) -> None:
+    world.connection.greeted = False
+    for _ in range(29):
+        world.loop.run_for(1.0)
+        world.keep_alive.heard()
+    assert not world.connection.aborted
+    world.loop.run_for(2.0)
+    assert world.connection.aborted
+    assert not world.connection.pings
 
 
 def test_a_silent_client_is_pinged_and_closed_an_interval_later(world: World) -> None:

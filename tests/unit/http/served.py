@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from world import World
@@ -17,7 +20,7 @@ from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
-from magnetar.http.routing import Application, Process
+from magnetar.http.routing import Access, Application, Process
 from magnetar.http.server import HttpServer
 from magnetar.io.wheel import TimerWheel
 from magnetar.naming.topic_name import TopicName
@@ -50,9 +53,21 @@ class Served:
         self.health_error: Exception | None = None
         process = Process(lambda: self.ready, self._check, known.runtime, self._storage, self._figures)
         self.http = HttpServer(io)
-        self.http.serve(Application(Admin(self.broker), process, MetricsOptions("0"), "1.2.3", "standalone"))
+        self._application = Application(
+            Admin(self.broker), process, MetricsOptions("0"), "1.2.3", "standalone"
+        )
+        self.http.serve(self._application)
         for name in (TOPIC, LEGACY):
             self.topic(name)
+
+    @contextmanager
+    def access(self, access: Access) -> Iterator[None]:
+        """Goes by other rules of who is let in, and to what."""
+        self.http.serve(replace(self._application, access=access))
+        try:
+            yield
+        finally:
+            self.http.serve(self._application)
 
     async def _check(self) -> None:
         if self.health_error is not None:

@@ -12,11 +12,13 @@ import pytest
 from served import Served
 
 from magnetar.http.endpoints.table import ENDPOINTS
-from magnetar.http.engine.message import Request
-from magnetar.http.routing import Endpoint, Found, Router, resource_of
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.routing import Access, Endpoint, Found, Router, resource_of
 from magnetar.security import operations
-from magnetar.security.operations import Resource
+from magnetar.security.authentication import Claim
+from magnetar.security.operations import Operation, Resource
 from magnetar.security.principal import Principal
+from magnetar.security.target import Target
 
 NAMES = {
     "cluster": "standalone",
@@ -188,31 +190,76 @@ def _stand(world: Served, row: Endpoint) -> None:
             world.ask("PUT", f"{base}/t/subscription/s")
 
 
+class Knows:
+    """Everybody is who they say."""
+
+    asks = True
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        return Principal(claim.credentials[0].data.decode(), "token")
+
+    def listen(self, changed: Any) -> None:
+        """It never changes its mind."""
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+class Refuses:
+    """Nobody may do anything."""
+
+    asks = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+
+    async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
+        self.asked.append((principal.role, str(operation), str(target)))
+        return "not you"
+
+    def listen(self, changed: Any) -> None:
+        """It never changes its mind."""
+
+
+def ask_as(world: Served, role: str, method: str, path: str, body: bytes = b"") -> Response:
+    headers = {"authorization": f"Bearer {role}"}
+    answer: Response = world.world.run(world.http.answer(Request(method, path, headers=headers, body=body)))
+    return answer
+
+
 def test_who_asks_is_logged_with_what_was_changed(world: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    who = Principal("admin", "token")
     path = "/admin/v2/namespaces/public/default/messageTTL"
-    for method, body in (("GET", b""), ("POST", b"60"), ("POST", b"-1")):
-        world.world.run(world.http.answer(Request(method, path, body=body, principal=who)))
-    lines = [record for record in caplog.records if record.getMessage() == "changed by an operator"]
-    assert len(lines) == 1
-    told = vars(lines[0])
-    assert (told["role"], told["operation"]) == ("admin", "write policy ttl")
-    assert (told["tenant"], told["namespace"]) == ("public", "default")
+    with world.access(Access(Knows())):
+        for method, body in (("GET", b""), ("POST", b"60"), ("POST", b"-1")):
+            ask_as(world, "admin", method, path, body)
+    lines = [vars(record) for record in caplog.records if record.name == "magnetar.audit"]
+    assert [(line["message"], line["status"]) for line in lines] == [("done", 204), ("refused", 412)]
+    assert {(line["role"], line["operation"], line["path"]) for line in lines} == {
+        ("admin", "write policy ttl", path)
+    }
 
 
 def test_who_may_not_is_refused_before_anything_happens(
-    world: Served, monkeypatch: pytest.MonkeyPatch
+    world: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[object] = []
-
-    def refuse(who: Principal, operation: object, resource: object, names: Mapping[str, str]) -> str:
-        asked.append((who.role, str(operation), resource, dict(names)))
-        return "not you"
-
-    monkeypatch.setattr("magnetar.http.server.refusal_of", refuse)
-    request = Request("DELETE", "/admin/v2/persistent/public/default/t", principal=Principal("r", "token"))
-    response = world.world.run(world.http.answer(request))
+    refuses = Refuses()
+    with world.access(Access(Knows(), refuses)):
+        response = ask_as(world, "r", "DELETE", "/admin/v2/persistent/public/default/t")
     assert (response.status, json.loads(response.body)) == (403, {"reason": "not you"})
-    names = {"domain": "persistent", "tenant": "public", "namespace": "default", "topic": "t"}
-    assert asked == [("r", "delete_topic", Resource.TOPIC, names)]
+    assert refuses.asked == [("r", "delete_topic", "persistent://public/default/t")]
+    [line] = [vars(record) for record in caplog.records if record.name == "magnetar.audit"]
+    assert (line["message"], line["role"], line["status"]) == ("refused", "r", 403)
+
+
+@pytest.mark.parametrize("row", ENDPOINTS, ids=lambda row: f"{row.method} {row.path}")
+def test_every_row_is_asked_for_but_those_of_read_plans_and_metrics(world: Served, row: Endpoint) -> None:
+    refuses = Refuses()
+    with world.access(Access(Knows(), refuses, open_metrics=False)):
+        response = ask_as(world, "r", row.method, path_of(row.path))
+    if row.resource is Resource.READ_PLAN:
+        assert not refuses.asked
+    else:
+        assert response.status == 403
+        [(role, operation, _target)] = refuses.asked
+        assert (role, operation) == ("r", str(row.operation))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-
 from magnetar.broker.admin.backlogs import BacklogAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
@@ -18,10 +15,7 @@ from magnetar.broker.admin.tenants import TenantAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
-from magnetar.security.operations import Operation
-from magnetar.security.principal import ANONYMOUS, Principal
-
-log = logging.getLogger(__name__)
+from magnetar.security.principal import BROKER, Principal
 
 
 class Admin:
@@ -32,7 +26,7 @@ class Admin:
     fields left out.
     """
 
-    def __init__(self, broker: BrokerService, principal: Principal = ANONYMOUS) -> None:
+    def __init__(self, broker: BrokerService, principal: Principal = BROKER) -> None:
         """:param principal: who asks"""
         self._broker = broker
         self.principal = principal
@@ -52,11 +46,3 @@ class Admin:
     def asked_by(self, principal: Principal) -> Admin:
         """The same for somebody else."""
         return self if principal == self.principal else Admin(self._broker, principal)
-
-    def changed(self, operation: Operation, names: Mapping[str, str]) -> None:
-        """Logs that something was done; each door tells it of what it let through.
-
-        :param names: of what it was done to, by kind
-        """
-        who = self.principal.role or "anonymous"
-        log.info("changed by an operator", extra={"role": who, "operation": str(operation), **names})

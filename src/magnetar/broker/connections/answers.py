@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar import __version__
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
@@ -19,6 +20,15 @@ SERVER_REQUEST_ID = 2**64 - 1
 def success(request_id: int) -> BaseCommand:
     command = BaseCommand(type=BaseCommand.SUCCESS)
     command.success.request_id = request_id
+    return command
+
+
+def auth_challenge(method: str) -> BaseCommand:
+    """Asks for a fresh proof; the data are those that Pulsar's clients know it by (PIP-30)."""
+    command = BaseCommand(type=BaseCommand.AUTH_CHALLENGE)
+    command.authChallenge.server_version = f"Magnetar {__version__}"
+    command.authChallenge.challenge.auth_method_name = method
+    command.authChallenge.challenge.auth_data = b"PulsarAuthRefresh"
     return command
 
 

@@ -16,6 +16,7 @@ from magnetar.broker.connections.publishing import Publishing
 from magnetar.broker.connections.reading import ACKS, BAD_SEND, FLOW, NOTHING, SENDS, Reader
 from magnetar.broker.connections.requests import Requests
 from magnetar.broker.connections.session import Session, SessionState
+from magnetar.broker.connections.standing import ask_again
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.flow.keep_alive import KeepAlive
 from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
@@ -24,6 +25,7 @@ from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
+from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -40,9 +42,18 @@ _FRAMES_UNASKED = 32
 class Connection:
     """A protocol for :class:`magnetar.io.interfaces.Network`."""
 
-    def __init__(self, broker: BrokerService, handle: Callable[[Connection, BaseCommand], None]) -> None:
-        """:param handle: does what a command says that is not per message"""
+    def __init__(
+        self,
+        broker: BrokerService,
+        handle: Callable[[Connection, BaseCommand], None],
+        listener: str = "",
+    ) -> None:
+        """:param handle: does what a command says that is not per message
+
+        :param listener: the advertised listener that its client came in by; empty: by none in particular
+        """
         self.broker = broker
+        self.listener = listener
         self._handle = handle
         self.transport: Any = None
         self.session = Session()
@@ -265,6 +276,13 @@ class Connection:
         return found
 
     @property
+    def greeted(self) -> bool:
+        """Whether it is known who its client is, and no longer asked."""
+        return (
+            self.session.state is not SessionState.NEW and self.session.state is not SessionState.CONNECTING
+        )
+
+    @property
     def held_back(self) -> bool:
         """Whether it is not read for a reason that is not its client's: what it sent is still being done."""
         if self.publishing.paused or self.broker.publish_buffer.holds(self):
@@ -286,6 +304,26 @@ class Connection:
 
     def send_error(self, request_id: int, error: BrokerError) -> None:
         self.send(answers.failure(request_id, error))
+
+    # Who the client is, and what it may
+
+    async def prove_again(self, methods: frozenset[str] | None) -> None:
+        """What clients are let in by has changed.
+
+        :param methods: by which; None: by all
+        """
+        session = self.session
+        if session.proving is not None and (methods is None or session.principal.method in methods):
+            session.proving.again()
+
+    async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
+        """What is allowed has changed: what the client has opened is asked again.
+
+        :param touched: namespaces, and tenants by their names; None: everything
+        :raises MetadataFailure: it cannot be known now
+        """
+        if not self.closed:
+            await ask_again(self, touched)
 
     # What the broker closes
 

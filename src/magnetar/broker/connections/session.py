@@ -51,6 +51,7 @@ class Session:
         "principal",
         "producers",
         "protocol_version",
+        "proving",
         "state",
         "supports_partial_producer",
         "topic_watchers",
@@ -59,6 +60,8 @@ class Session:
     def __init__(self) -> None:
         self.state = SessionState.NEW
         self.principal = ANONYMOUS
+        self.proving: Any = None
+        """What asks the client again who it is (``proving``); None: nobody asks."""
         self.handshake: Any = None
         """The task that asks who the client is, while CONNECTING."""
         self.host = ""
@@ -88,10 +91,14 @@ class Session:
         """CONNECT has come."""
         self._move(SessionState.CONNECTING)
 
-    def open(self, principal: Principal) -> None:
-        """It is known who the client is."""
+    def open(self, principal: Principal, proving: Any = None) -> None:
+        """It is known who the client is.
+
+        :param proving: what asks it again; None: nobody does
+        """
         self._move(SessionState.OPEN)
         self.principal = principal
+        self.proving = proving
 
     def closing(self) -> None:
         """Ends it for the broker: what was opened is gone at once, whether or not the client knows."""
@@ -107,6 +114,8 @@ class Session:
         if self.handshake is not None:
             self.handshake.cancel()
             self.handshake = None
+        if self.proving is not None:
+            self.proving.stop()
         opening = [o.producer for o in self.opening_producers.values() if o.producer is not None]
         for producer in [*self.producers.values(), *opening]:
             producer.topic.remove_producer(producer)

@@ -14,7 +14,7 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.principal import BROKER, Principal
 
 
 class ConsumerConnection(Protocol):
@@ -126,7 +126,7 @@ class Consumer(Generic[S]):
         metadata: Mapping[str, str],
         connected_ms: int,
         partition: int,
-        principal: Principal = ANONYMOUS,
+        principal: Principal = BROKER,
     ) -> None:
         """:param principal: for whom it receives"""
         self.subscription = subscription

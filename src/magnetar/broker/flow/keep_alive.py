@@ -22,6 +22,8 @@ class WatchedConnection(Protocol):
     def closed(self) -> bool: ...
     @property
     def held_back(self) -> bool: ...
+    @property
+    def greeted(self) -> bool: ...
 
     def send(self, command: BaseCommand) -> None: ...
     def abort(self) -> None: ...
@@ -87,6 +89,10 @@ class KeepAlive:
         connection = self._connection
         if connection.closed:
             # It was closed an interval ago, and its client did not even take what it was still to get.
+            connection.abort()
+            return
+        if not connection.greeted:
+            log.info("closing a connection without a CONNECT", extra={"peer": connection.address})
             connection.abort()
             return
         # A client that is not read because of what the broker still does for it cannot show that it lives.

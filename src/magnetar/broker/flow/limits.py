@@ -7,6 +7,7 @@ from typing import Protocol
 
 from magnetar.errors import BrokerError, NotAllowed
 from magnetar.invariants import must
+from magnetar.naming.namespace_name import NamespaceName
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ class BoundedConnection(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def close(self) -> None: ...
+    async def prove_again(self, methods: frozenset[str] | None) -> None: ...
+    async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None: ...
 
 
 class ConnectionCounts:
@@ -35,6 +38,8 @@ class ConnectionCounts:
         self.created = 0
         self.closed_count = 0
         self.handshakes = 0
+        self.unproven = 0
+        """Clients that did not prove who they are."""
         self.refused = 0
 
     def opened(self, connection: BoundedConnection) -> BrokerError | None:

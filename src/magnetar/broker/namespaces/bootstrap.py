@@ -12,14 +12,24 @@ from magnetar.naming.namespace_name import NamespaceName
 
 
 async def bootstrap(
-    metadata: MetadataStore, cluster: str, http_url: str, broker_url: str, bundles: int
+    metadata: MetadataStore,
+    cluster: str,
+    http_url: str,
+    broker_url: str,
+    bundles: int,
+    *,
+    http_url_tls: str = "",
+    broker_url_tls: str = "",
 ) -> None:
     """Writes what is missing; what is there stays, but for the cluster's own addresses.
 
     :param bundles: into how many a new namespace is divided, 1 … 65536
     :raises MetadataError: the store refused, or the cluster's record is damaged
     """
-    await _put_cluster(metadata, cluster, http_url, broker_url)
+    urls = {"serviceUrl": http_url, "brokerServiceUrl": broker_url}
+    if http_url_tls or broker_url_tls:
+        urls |= {"serviceUrlTls": http_url_tls, "brokerServiceUrlTls": broker_url_tls}
+    await _put_cluster(metadata, cluster, urls)
     tenant = {"adminRoles": [], "allowedClusters": [cluster]}
     for name in ("public", "sample"):
         await _put_new(metadata, f"/admin/policies/{name}", tenant)
@@ -30,12 +40,12 @@ async def bootstrap(
         await _put_new(metadata, f"/admin/policies/{namespace.path}", new_policies([cluster], division))
 
 
-async def _put_cluster(metadata: MetadataStore, cluster: str, http_url: str, broker_url: str) -> None:
+async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str, str]) -> None:
     """The addresses may have changed since the last start; whatever else was set stays."""
     path = f"/admin/clusters/{cluster}"
     node = await metadata.get(path)
     known = _known_cluster(path, node.value) if node is not None and node.value else _new_cluster()
-    wanted = {**known, "serviceUrl": http_url, "brokerServiceUrl": broker_url}
+    wanted = {**known, **urls}
     if node is None or wanted != known:
         await metadata.put(path, _encoded(wanted), MUST_NOT_EXIST if node is None else node.version)
 

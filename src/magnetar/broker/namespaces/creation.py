@@ -14,7 +14,7 @@ from magnetar.errors import AlreadyExists, NotAllowed, TopicNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.principal import BROKER, Principal
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class TopicCreation:
         live = (topic.name for topic in self._live.values())
         return [name for name in live if not name.persistent and name.namespace_name == namespace]
 
-    async def partitions_or_create(self, name: TopicName, principal: Principal = ANONYMOUS) -> int:
+    async def partitions_or_create(self, name: TopicName, principal: Principal = BROKER) -> int:
         """The number of partitions; a topic that is missing is made with partitions where policies say so.
 
         :param principal: who asks

@@ -26,7 +26,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.protocol.wire_ids import unsigned
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.principal import BROKER, Principal
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class TopicLists:
         watcher_id: int,
         namespace: NamespaceName,
         pattern: str,
-        principal: Principal = ANONYMOUS,
+        principal: Principal = BROKER,
     ) -> TopicList | None:
         """The list of a new watcher, who hears of all that happens to it from now on.
 

@@ -19,6 +19,15 @@ def _missing() -> TenantNotFound:
 class Tenants:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, changed: Callable[[str], None]) -> None:
+        """``changed`` is called with the name of a tenant that was changed here, before that is answered."""
+        self._listeners.append(changed)
+
+    def _tell(self, name: str) -> None:
+        for changed in self._listeners:
+            changed(name)
 
     async def names(self) -> Sequence[str]:
         """Sorted."""
@@ -35,10 +44,12 @@ class Tenants:
         """:raises AlreadyExists: there is one"""
         if not await create(self._metadata, f"{_POLICIES}/{name}", value):
             raise AlreadyExists("Tenant already exist")
+        self._tell(name)
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
         """:raises TenantNotFound: there is no such tenant"""
         await change(self._metadata, f"{_POLICIES}/{name}", work, _missing())
+        self._tell(name)
 
     async def delete(self, name: str) -> None:
         """:raises TenantNotFound: there is no such tenant
@@ -58,3 +69,4 @@ class Tenants:
             raise _missing() from error
         except NodeNotEmpty as error:
             raise HasChildren("The tenant still has active namespaces") from error
+        self._tell(name)

@@ -12,7 +12,8 @@ from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.publishing.admission import Admission
 from magnetar.errors import BrokerError
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.naming.topic_name import TopicName
+from magnetar.security.principal import BROKER, Principal
 
 
 class AccessMode(IntEnum):
@@ -83,6 +84,9 @@ class ProducerTopic(Protocol):
     """Nobody is let in, and nothing is taken: it is being unloaded or deleted."""
     fenced: bool
     """It was lost to another broker."""
+
+    @property
+    def name(self) -> TopicName: ...
 
     @property
     def admission(self) -> Admission | None:
@@ -188,7 +192,7 @@ class Producer:
         metadata: Mapping[str, str],
         connected_ms: int,
         schema_version: bytes = b"",
-        principal: Principal = ANONYMOUS,
+        principal: Principal = BROKER,
     ) -> None:
         """:param principal: for whom it publishes"""
         self.topic = topic

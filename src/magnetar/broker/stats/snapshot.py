@@ -103,7 +103,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             created=connections.created,
             closed=connections.closed_count,
             handshakes_succeeded=connections.handshakes,
-            handshakes_failed=connections.refused,
+            handshakes_failed=connections.refused + connections.unproven,
         ),
         lookups=LookupMetrics(
             answers=broker.lookups.count,

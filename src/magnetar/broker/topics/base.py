@@ -29,7 +29,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.principal import BROKER, Principal
 
 S = TypeVar("S", bound=BaseSubscription)
 
@@ -285,7 +285,7 @@ class BaseTopic(ABC, Generic[S]):
         *,
         durable: bool,
         create: bool,
-        principal: Principal = ANONYMOUS,
+        principal: Principal = BROKER,
     ) -> S:
         """The subscription of that name, made when missing.
 

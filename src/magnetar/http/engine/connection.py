@@ -176,8 +176,7 @@ class HttpConnection:
         self._transport.pause_reading()
         self._owner.bodies.complete(self)
         body, self._body = self._body, bytearray()
-        local = self._transport.get_extra_info("sockname")
-        request = _request_of(head, body, str(local[0]) if isinstance(local, tuple) else "")
+        request = _request_of(head, body, self._transport)
         self._loop.create_task(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
@@ -310,7 +309,8 @@ class HttpConnection:
             self._transport.abort()
 
 
-def _request_of(head: h11.Request, body: bytearray, local_host: str) -> Request:
+def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Request:
+    local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     target = head.target.decode("ascii", "replace")
     path, _, query = target.partition("?")
     if not path.startswith("/"):
@@ -322,7 +322,11 @@ def _request_of(head: h11.Request, body: bytearray, local_host: str) -> Request:
         query=dict(parse_qsl(query, keep_blank_values=True)),
         headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
         body=body,
-        local_host=local_host,
+        local_host=str(local[0]) if isinstance(local, tuple) else "",
+        local_port=local[1] if isinstance(local, tuple) else 0,
+        secure=transport.get_extra_info("ssl_object") is not None,
+        peer=f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "",
+        certificate=transport.get_extra_info("peercert"),
     )
 
 

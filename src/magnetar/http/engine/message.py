@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from magnetar.errors import BrokerError, InvalidRequest
+from magnetar.security.authentication import PeerCertificate
 from magnetar.security.principal import ANONYMOUS, Principal
 
 JSON_TYPE = "application/json"
@@ -34,6 +35,14 @@ class Request:
     """Who asks."""
     local_host: str = ""
     """The address of this machine that the client reached; empty when nobody knows."""
+    local_port: int = 0
+    """The port that the client reached; 0 when nobody knows."""
+    secure: bool = False
+    """Whether it came through TLS."""
+    peer: str = ""
+    """``host:port`` of the client; empty when nobody knows."""
+    certificate: PeerCertificate | None = None
+    """What TLS has verified of the client's certificate."""
     parse: Callable[[bytes | bytearray], Any] = json.loads
     """Makes a value of the body, or tells what became of that before."""
 

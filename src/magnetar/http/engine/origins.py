@@ -49,14 +49,15 @@ class Origins:
 
     def _is_own(self, origin: tuple[str, str, int], request: Request, port: int) -> bool:
         scheme, host, origin_port = origin
-        if scheme != "http":
+        own_scheme = "https" if request.secure else "http"
+        if scheme != own_scheme:
             return False
         # A page's name may be made to lead here whenever its owner likes: that it is the name which was asked
         # for says nothing about whose it is.
         if not (_is_loopback(host) or host in self._own or host == request.local_host.lower()):
             return False
         # Behind a mapped port the broker knows of its own only what the client asked for.
-        return origin_port == port or _parsed(f"http://{request.headers.get('host', '')}") == origin
+        return origin_port == port or _parsed(f"{own_scheme}://{request.headers.get('host', '')}") == origin
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,6 +8,8 @@ from magnetar import errors
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName, check_part
 from magnetar.naming.topic_name import Domain, TopicName
+from magnetar.security.operations import Resource
+from magnetar.security.target import BROKER_ITSELF, Target
 
 
 def tenant_of(variables: Mapping[str, str]) -> str:
@@ -74,6 +76,21 @@ def topic_of(variables: Mapping[str, str]) -> str:
         return str(TopicName(domain, _namespace(variables), variables["topic"]))
     except InvalidName as error:
         raise errors.InvalidTopicName(str(error)) from error
+
+
+def target_of(resource: Resource, variables: Mapping[str, str]) -> Target:
+    """What an endpoint's operation is asked of.
+
+    :raises errors.InvalidName: a name breaks the rules
+    :raises errors.InvalidTopicName: that of the topic does
+    """
+    if resource in (Resource.TOPIC, Resource.SUBSCRIPTION):
+        return Target.of_topic(TopicName.parse(topic_of(variables)), variables.get("subscription", ""))
+    if resource is Resource.NAMESPACE:
+        return Target.of_namespace(_namespace(variables))
+    if resource is Resource.TENANT:
+        return Target.of_tenant(variables["tenant"])
+    return BROKER_ITSELF
 
 
 def partition_of(topic: str) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker import events
-from magnetar.broker.connections import answers
+from magnetar.broker.connections import answers, rules
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import consumers, lookups, producers, schemas, session
+from magnetar.broker.connections.rules import Rule
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import BrokerError, InternalError, NotAllowed
 from magnetar.protocol.errors import FrameError
@@ -21,6 +23,14 @@ Handler = Callable[[Connection, BaseCommand], None]
 Request = Callable[[Connection, Any], Coroutine[Any, Any, None]]
 Refusal = Callable[[int, BrokerError], BaseCommand]
 """From the request's id and what went wrong to the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One row of the table of commands."""
+
+    handle: Handler
+    rule: Rule
 
 
 async def _answer(
@@ -46,57 +56,74 @@ def _begin(connection: Connection, message: Any, work: Coroutine[Any, Any, None]
     task.add_done_callback(lambda _done: connection.requests.ended(size))
 
 
-def _request(field: str, handler: Request, refusal: Refusal = answers.failure) -> Handler:
-    """:param refusal: the form of the answer when it cannot be done"""
+async def _allowed(connection: Connection, rule: Rule, message: Any, handler: Request) -> None:
+    await rule.check(connection, message)
+    await handler(connection, message)
+
+
+def _request(
+    field: str, handler: Request, rule: Rule, refusal: Refusal = answers.failure, *, asks: bool = True
+) -> Command:
+    """:param refusal: the form of the answer when it cannot be done
+
+    :param asks: the rule is asked before the handler; else the handler does
+    """
 
     def handle_request(connection: Connection, command: BaseCommand) -> None:
         message = getattr(command, field)
-        work = _answer(connection, field, handler(connection, message), message.request_id, refusal)
+        done = _allowed(connection, rule, message, handler) if asks else handler(connection, message)
+        work = _answer(connection, field, done, message.request_id, refusal)
         _begin(connection, message, work)
 
-    return handle_request
+    return Command(handle_request, rule)
 
 
-def _refuse(field: str, what: str) -> Handler:
+def _refuse(field: str, what: str) -> Command:
     def refuse(connection: Connection, command: BaseCommand) -> None:
         request_id = getattr(command, field).request_id
         refusal = NotAllowed(f"{what} are not supported by this broker yet")
         events.refused(field, connection.address, str(refusal))
         connection.send_error(request_id, refusal)
 
-    return refuse
+    return Command(refuse, rules.REFUSED)
 
 
 _TRANSACTIONS = "Transactions"
 
-TABLE: dict[int, Handler] = {
-    BaseCommand.CONNECT: session.connect,
-    BaseCommand.PING: session.ping,
-    BaseCommand.PONG: session.pong,
-    BaseCommand.AUTH_RESPONSE: session.auth_response,
+TABLE: dict[int, Command] = {
+    BaseCommand.CONNECT: Command(session.connect, rules.SESSION),
+    BaseCommand.PING: Command(session.ping, rules.SESSION),
+    BaseCommand.PONG: Command(session.pong, rules.SESSION),
+    BaseCommand.AUTH_RESPONSE: Command(session.auth_response, rules.SESSION),
     BaseCommand.PARTITIONED_METADATA: _request(
-        "partitionMetadata", lookups.partitioned_metadata, answers.partitions_failure
+        "partitionMetadata", lookups.partitioned_metadata, rules.LOOKUP, answers.partitions_failure
     ),
-    BaseCommand.LOOKUP: _request("lookupTopic", lookups.lookup, answers.lookup_failure),
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: _request("getTopicsOfNamespace", lookups.topics_of_namespace),
-    BaseCommand.PRODUCER: _request("producer", producers.open_producer),
-    BaseCommand.CLOSE_PRODUCER: _request("close_producer", producers.close_producer),
-    BaseCommand.SEND: producers.send_slowly,
-    BaseCommand.SUBSCRIBE: _request("subscribe", consumers.subscribe),
-    BaseCommand.FLOW: consumers.flow,
-    BaseCommand.ACK: consumers.acknowledge,
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: consumers.redeliver,
-    BaseCommand.UNSUBSCRIBE: _request("unsubscribe", consumers.unsubscribe),
-    BaseCommand.CLOSE_CONSUMER: _request("close_consumer", consumers.close_consumer),
-    BaseCommand.SEEK: _request("seek", consumers.seek),
-    BaseCommand.GET_LAST_MESSAGE_ID: _request("getLastMessageId", consumers.last_message_id),
-    BaseCommand.CONSUMER_STATS: consumers.consumer_stats,
-    BaseCommand.GET_SCHEMA: _request("getSchema", schemas.get_schema, answers.schema_failure),
+    BaseCommand.LOOKUP: _request("lookupTopic", lookups.lookup, rules.LOOKUP, answers.lookup_failure),
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: _request(
+        "getTopicsOfNamespace", lookups.topics_of_namespace, rules.TOPICS
+    ),
+    BaseCommand.PRODUCER: _request("producer", producers.open_producer, rules.PRODUCER, asks=False),
+    BaseCommand.CLOSE_PRODUCER: _request("close_producer", producers.close_producer, rules.HELD),
+    BaseCommand.SEND: Command(producers.send_slowly, rules.HELD),
+    BaseCommand.SUBSCRIBE: _request("subscribe", consumers.subscribe, rules.SUBSCRIBE, asks=False),
+    BaseCommand.FLOW: Command(consumers.flow, rules.HELD),
+    BaseCommand.ACK: Command(consumers.acknowledge, rules.HELD),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Command(consumers.redeliver, rules.HELD),
+    BaseCommand.UNSUBSCRIBE: _request("unsubscribe", consumers.unsubscribe, rules.UNSUBSCRIBE),
+    BaseCommand.CLOSE_CONSUMER: _request("close_consumer", consumers.close_consumer, rules.HELD),
+    BaseCommand.SEEK: _request("seek", consumers.seek, rules.SEEK),
+    BaseCommand.GET_LAST_MESSAGE_ID: _request(
+        "getLastMessageId", consumers.last_message_id, rules.LAST_MESSAGE
+    ),
+    BaseCommand.CONSUMER_STATS: Command(consumers.consumer_stats, rules.HELD),
+    BaseCommand.GET_SCHEMA: _request(
+        "getSchema", schemas.get_schema, rules.GET_SCHEMA, answers.schema_failure
+    ),
     BaseCommand.GET_OR_CREATE_SCHEMA: _request(
-        "getOrCreateSchema", schemas.get_or_create_schema, answers.made_schema_failure
+        "getOrCreateSchema", schemas.get_or_create_schema, rules.ADD_SCHEMA, answers.made_schema_failure
     ),
-    BaseCommand.WATCH_TOPIC_LIST: _request("watchTopicList", lookups.watch_topic_list),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request("watchTopicListClose", lookups.close_topic_list),
+    BaseCommand.WATCH_TOPIC_LIST: _request("watchTopicList", lookups.watch_topic_list, rules.TOPICS),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request("watchTopicListClose", lookups.close_topic_list, rules.HELD),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),
     BaseCommand.NEW_TXN: _refuse("newTxn", _TRANSACTIONS),
     BaseCommand.ADD_PARTITION_TO_TXN: _refuse("addPartitionToTxn", _TRANSACTIONS),
@@ -109,7 +136,7 @@ TABLE: dict[int, Handler] = {
 
 def handle(connection: Connection, command: BaseCommand) -> None:
     """:raises FrameError: a command that only brokers send, or none at all"""
-    handler = TABLE.get(command.type)
-    if handler is None:
+    row = TABLE.get(command.type)
+    if row is None:
         raise FrameError(f"{BaseCommand.Type.Name(command.type)} is not for brokers")
-    handler(connection, command)
+    row.handle(connection, command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from magnetar.broker.connections import rules
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer
 from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
@@ -83,6 +84,7 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
 async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
     broker, principal = connection.broker, connection.session.principal
     name = broker.parse_topic(request.topic)
+    await rules.SUBSCRIBE.check(connection, request)
     kind = _kind(request)
     if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")

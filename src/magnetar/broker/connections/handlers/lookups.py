@@ -41,7 +41,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     owner = await broker.look_up(name, connection.session.principal)
-    told = owner.addresses_of(request.advertised_listener_name)
+    told = owner.addresses_of(request.advertised_listener_name or connection.listener)
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
     response.request_id = request.request_id

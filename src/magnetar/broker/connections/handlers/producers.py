@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from magnetar.broker.connections import rules
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
@@ -46,6 +47,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     broker, principal = connection.broker, connection.session.principal
     producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
+    await rules.PRODUCER.check(connection, request)
     if request.txn_enabled:
         raise NotAllowed("Transactions are not supported by this broker yet")
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:

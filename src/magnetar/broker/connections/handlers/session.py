@@ -7,11 +7,13 @@ import logging
 from magnetar import __version__
 from magnetar.broker.connections.answers import SERVER_REQUEST_ID
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.proving import Proving
 from magnetar.broker.connections.session import SessionState
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import InternalError
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect
+from magnetar.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
 
@@ -37,19 +39,19 @@ def connect(connection: Connection, command: BaseCommand) -> None:
 
 async def _authenticate(connection: Connection, request: CommandConnect) -> None:
     session, broker = connection.session, connection.broker
+    proving = Proving(connection, request) if broker.authenticator.asks else None
     try:
-        principal = await broker.authenticator.authenticate(
-            request.auth_method_name, request.auth_data, session.address, connection.peer_certificate
-        )
+        principal = await proving.first() if proving is not None else ANONYMOUS
     except Exception as error:  # noqa: BLE001 - told to the client
         session.handshake = None
         if session.state is SessionState.CONNECTING:
+            broker.connections.unproven += 1
             _refuse(connection, error)
         return
     session.handshake = None
     if session.state is not SessionState.CONNECTING:
         return
-    session.open(principal)
+    session.open(principal, proving)
     broker.connections.handshakes += 1
     answer = BaseCommand(type=BaseCommand.CONNECTED)
     connected = answer.connected
@@ -59,6 +61,8 @@ async def _authenticate(connection: Connection, request: CommandConnect) -> None
     connected.feature_flags.supports_topic_watchers = broker.topic_lists.enabled
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     connection.send(answer)
+    if proving is not None:
+        proving.proven(principal)
     connection.resume_reading()
 
 
@@ -80,6 +84,9 @@ def pong(_connection: Connection, _command: BaseCommand) -> None:
     """Any traffic counts as a sign of life: nothing more to do."""
 
 
-def auth_response(connection: Connection, _command: BaseCommand) -> None:
-    """Answers a challenge that this broker never sends."""
-    raise FrameError("AUTH_RESPONSE without a challenge")
+def auth_response(connection: Connection, command: BaseCommand) -> None:
+    """A fresh proof, as AUTH_CHALLENGE asked for."""
+    proving = connection.session.proving
+    if proving is None:
+        raise FrameError("AUTH_RESPONSE without a challenge")
+    proving.answered(command.authResponse)

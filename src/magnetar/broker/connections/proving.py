@@ -1,0 +1,160 @@
+"""Who a client is, asked when it comes and again whenever that may have changed.
+
+The conversation is Pulsar's (PIP-30): CONNECT carries the first proof; AUTH_CHALLENGE asks for a fresh one
+before the old one ends, AUTH_RESPONSE brings it. A client that cannot give one is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker import events
+from magnetar.broker.connections import answers
+from magnetar.broker.connections.session import SessionState
+from magnetar.broker.translation import to_broker_error
+from magnetar.errors import AuthenticationFailure, BrokerError, InternalError
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.pulsar_api_pb2 import CommandAuthResponse, CommandConnect
+from magnetar.security.authentication import Claim, Credentials
+from magnetar.security.chain import renewed
+from magnetar.security.principal import Principal
+
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_LONGEST_TIMER_SECONDS = 86_400.0
+
+
+class Proving:
+    """Of one connection, whose clients are asked."""
+
+    __slots__ = ("_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")
+
+    def __init__(self, connection: Connection, request: CommandConnect) -> None:
+        self._connection = connection
+        self._claim = _claim_of(connection, request)
+        self._refreshes = request.feature_flags.supports_auth_refresh
+        self._challenged = False
+        self._timer: Any = None
+        self._task: Any = None
+
+    async def first(self) -> Principal:
+        """Who the client is, by what CONNECT says.
+
+        :raises AuthenticationFailure: it did not prove it
+        :raises AuthorizationFailure: it may not speak for whom it speaks
+        """
+        return await self._connection.broker.authenticator.authenticate(self._claim)
+
+    def proven(self, principal: Principal) -> None:
+        """The session counts as that of ``principal`` until its proof ends."""
+        self._challenged = False
+        self._cancel_timer()
+        if principal.expires is None:
+            return
+        broker = self._connection.broker
+        left = principal.expires - broker.io.clock.wall_ms() / 1000
+        early = broker.settings.authentication_refresh_seconds if self._refreshes else 0.0
+        self._schedule(max(left - early, 0.0), left)
+
+    def _schedule(self, seconds: float, left: float) -> None:
+        due = self._refresh if self._refreshes and seconds < left else self._end
+        if seconds > _LONGEST_TIMER_SECONDS:
+            due, seconds = self._look_again, _LONGEST_TIMER_SECONDS
+        self._timer = self._connection.broker.wheel.schedule(seconds, due)
+
+    def _look_again(self) -> None:
+        self.proven(self._connection.session.principal)
+
+    def _refresh(self) -> None:
+        """Asks the client for a fresh proof; it has until the old one ends."""
+        self._timer = None
+        self._challenged = True
+        asked = self._claim.original or self._claim.credentials[0]
+        self._connection.send(answers.auth_challenge(asked.method))
+        expires = self._connection.session.principal.expires
+        if expires is not None:
+            left = expires - self._connection.broker.io.clock.wall_ms() / 1000
+            self._timer = self._connection.broker.wheel.schedule(max(left, 0.0), self._end)
+
+    def _end(self) -> None:
+        self._timer = None
+        self._refuse(AuthenticationFailure("What the client proved itself by has expired"))
+
+    def answered(self, response: CommandAuthResponse) -> None:
+        """The client has answered a challenge.
+
+        :raises FrameError: there was none
+        """
+        if not self._challenged:
+            raise FrameError("AUTH_RESPONSE without a challenge")
+        data = response.response
+        claim = self._claim
+        if claim.original is not None:
+            claim = replace(claim, original=replace(claim.original, data=data.auth_data))
+        else:
+            claim = replace(claim, credentials=(replace(claim.credentials[0], data=data.auth_data),))
+        self._challenged = False
+        self._ask(claim)
+
+    def again(self) -> None:
+        """What the client was let in by has changed: it has to count still."""
+        if self._task is None:
+            self._ask(self._claim)
+
+    def _ask(self, claim: Claim) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._connection.broker.io.loop.create_task(self._renew(claim))
+
+    async def _renew(self, claim: Claim) -> None:
+        connection = self._connection
+        try:
+            found = await connection.broker.authenticator.authenticate(claim)
+            principal = renewed(connection.session.principal, found)
+        except Exception as error:  # noqa: BLE001 - told to the client
+            self._task = None
+            self._refuse(to_broker_error(error))
+            return
+        self._task = None
+        if connection.session.state is SessionState.OPEN:
+            self._claim = claim
+            connection.session.principal = principal
+            self.proven(principal)
+
+    def _refuse(self, error: BrokerError) -> None:
+        connection = self._connection
+        if connection.closed:
+            return
+        if isinstance(error, InternalError):
+            log.error("nobody can say who a client is", extra={"peer": connection.address}, exc_info=error)
+        events.unproven(connection.address, connection.session.principal.named, str(error))
+        connection.send_error(answers.SERVER_REQUEST_ID, error)
+        connection.close()
+
+    def stop(self) -> None:
+        """The connection ends."""
+        self._cancel_timer()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _claim_of(connection: Connection, request: CommandConnect) -> Claim:
+    own = Credentials(
+        request.auth_method_name, request.auth_data, connection.address, connection.peer_certificate
+    )
+    original = None
+    if request.HasField("original_auth_data") or request.original_auth_method:
+        data = request.original_auth_data.encode()
+        original = Credentials(request.original_auth_method, data, connection.address)
+    return Claim((own,), request.original_principal, original)

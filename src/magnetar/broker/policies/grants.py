@@ -1,0 +1,132 @@
+"""What was granted to whom, out of the records of tenants and namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+from magnetar.broker.policies.namespaces import NamespaceRecords
+from magnetar.broker.policies.tenants import Tenants
+from magnetar.errors import MetadataFailure, NamespaceNotFound, TenantNotFound
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+from magnetar.security.grants import Actions, NamespaceGrants
+
+_POLICIES = "/admin/policies"
+_MAX_KNOWN = 10_000
+_EMPTY = NamespaceGrants()
+
+Touched = NamespaceName | str | None
+
+
+class StoredGrants:
+    """See :class:`magnetar.security.grants.Grants`. Answers from memory until the metadata change."""
+
+    def __init__(self, metadata: MetadataStore, tenants: Tenants, namespaces: NamespaceRecords) -> None:
+        self._tenants = tenants
+        self._namespaces = namespaces
+        self._admins = MetadataCache(metadata, _POLICIES, self._read_admins, most=_MAX_KNOWN)
+        self._grants = MetadataCache(metadata, _POLICIES, self._read_grants, most=_MAX_KNOWN)
+        self._listeners: list[Callable[[Touched], None]] = []
+        metadata.listen(_POLICIES, self._metadata_changed)
+        metadata.listen_session(self._session_changed)
+        tenants.listen(self._tenant_changed)
+
+    async def tenant_admins(self, tenant: str) -> Set[str]:
+        """See :meth:`magnetar.security.grants.Grants.tenant_admins`.
+
+        :raises MetadataFailure: what is stored is not what a broker writes
+        """
+        return await self._admins.get(f"{_POLICIES}/{tenant}") if tenant else frozenset()
+
+    async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
+        """See :meth:`magnetar.security.grants.Grants.of_namespace`.
+
+        :raises MetadataFailure: what is stored is not what a broker writes
+        """
+        return await self._grants.get(f"{_POLICIES}/{namespace.path}")
+
+    def listen(self, changed: Callable[[Touched], None]) -> None:
+        self._listeners.append(changed)
+
+    async def namespace_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
+        """Policies were changed, here or elsewhere; those of topics grant nothing."""
+        if topic is not None:
+            return
+        if namespace is None:
+            self._grants.forget_all()
+        else:
+            self._grants.forget(f"{_POLICIES}/{namespace.path}")
+        self._tell(namespace)
+
+    def _tenant_changed(self, tenant: str) -> None:
+        self._admins.forget(f"{_POLICIES}/{tenant}")
+        self._tell(tenant)
+
+    def _metadata_changed(self, change: Change) -> None:
+        name = change.path[len(_POLICIES) + 1 :]
+        if "/" not in name:
+            self._tell(name)
+            return
+        try:
+            self._tell(NamespaceName.parse(name))
+        except InvalidName:
+            # Nothing that a broker writes.
+            return
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._tell(None)
+
+    def _tell(self, touched: Touched) -> None:
+        for listener in self._listeners:
+            listener(touched)
+
+    async def _read_admins(self, path: str) -> Set[str]:
+        try:
+            record = await self._tenants.get(path[len(_POLICIES) + 1 :])
+        except TenantNotFound:
+            return frozenset()
+        return _names(record.get("adminRoles"), path)
+
+    async def _read_grants(self, path: str) -> NamespaceGrants:
+        try:
+            record = await self._namespaces.get(NamespaceName.parse(path[len(_POLICIES) + 1 :]))
+        except NamespaceNotFound:
+            return _EMPTY
+        policies = _mapping(record.get("auth_policies"), path)
+        return NamespaceGrants(
+            of_namespace=_by_role(policies.get("namespace_auth"), path),
+            of_topics={
+                topic: _by_role(roles, path)
+                for topic, roles in _mapping(policies.get("destination_auth"), path).items()
+            },
+            of_subscriptions={
+                subscription: _names(roles, path)
+                for subscription, roles in _mapping(policies.get("subscription_auth_roles"), path).items()
+            },
+            prefixed=record.get("subscription_auth_mode") == "Prefix",
+        )
+
+
+def _by_role(value: Any, path: str) -> Mapping[str, Actions]:
+    return {role: _names(actions, path) for role, actions in _mapping(value, path).items()}
+
+
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise MetadataFailure(f"What is stored at {path} grants nothing that can be understood")
+    return value
+
+
+def _names(value: Any, path: str) -> frozenset[str]:
+    if value is None:
+        return frozenset()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise MetadataFailure(f"What is stored at {path} names no roles")
+    return frozenset(value)

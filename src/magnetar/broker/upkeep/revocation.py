@@ -1,0 +1,106 @@
+"""What rested on a permission that is gone ends: producers, consumers, watched lists of topics.
+
+Whatever changes who may do what, or who somebody is, notes what it touches; a moment later that, and nothing
+else, is asked again, a slice at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from magnetar.broker.flow.limits import BoundedConnection
+from magnetar.errors import BrokerError
+from magnetar.io.slices import Slice, let_others
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.security.authorization import Touched
+
+if TYPE_CHECKING:
+    from magnetar.broker.service import BrokerService
+
+log = logging.getLogger(__name__)
+
+_GATHER_SECONDS = 0.2
+_RETRY_SECONDS = 1.0
+
+
+class Revocation:
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+        self._everything = False
+        self._touched: dict[NamespaceName | str, None] = {}
+        self._methods: set[str] = set()
+        self._all_methods = False
+        self._task: Any = None
+        self._timer: Any = None
+        broker.authorizer.listen(self._permissions_changed)
+        broker.authenticator.listen(self._proofs_changed)
+
+    def roles_changed(self) -> None:
+        """Superusers or proxies are others now."""
+        self._all_methods = True
+        self._permissions_changed(None)
+
+    def _permissions_changed(self, touched: Touched) -> None:
+        if touched is None:
+            self._everything = True
+        else:
+            self._touched[touched] = None
+        self._soon(_GATHER_SECONDS)
+
+    def _proofs_changed(self, methods: frozenset[str] | None) -> None:
+        if methods is None:
+            self._all_methods = True
+        else:
+            self._methods |= methods
+        self._soon(0.0)
+
+    def _soon(self, seconds: float) -> None:
+        if self._timer is None and self._task is None:
+            self._timer = self._broker.wheel.schedule(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = self._broker.io.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        touched, everything = self._touched, self._everything
+        methods, all_methods = self._methods, self._all_methods
+        self._touched, self._everything = {}, False
+        self._methods, self._all_methods = set(), False
+        again = _GATHER_SECONDS
+        try:
+            if methods or all_methods:
+                which = None if all_methods else frozenset(methods)
+                await self._each(lambda connection: connection.prove_again(which))
+            if touched or everything:
+                by = None if everything else frozenset(touched)
+                await self._each(lambda connection: connection.ask_again(by))
+        except (BrokerError, MetadataError) as error:
+            log.warning("permissions cannot be read, trying again", extra={"error": str(error)})
+            self._touched.update(touched)
+            self._everything |= everything
+            self._methods |= methods
+            self._all_methods |= all_methods
+            again = _RETRY_SECONDS
+        self._task = None
+        if self._touched or self._everything or self._methods or self._all_methods:
+            self._soon(again)
+
+    async def _each(self, work: Callable[[BoundedConnection], Awaitable[None]]) -> None:
+        running = Slice(self._broker.io, "permissions")
+        for connection in list(self._broker.connections.all):
+            await work(connection)
+            if running.is_over():
+                running.end()
+                await let_others(self._broker.io.loop)
+                running.begin()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,155 @@
+"""Where a broker listens and what clients are told of it: ports, bind addresses, advertised listeners.
+
+``bindAddresses``, ``advertisedListeners`` and ``internalListenerName`` are those of PIP-61 and PIP-95.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.config.settings import Settings, SettingsContradict
+
+BINARY, BINARY_TLS, HTTP, HTTPS = "pulsar", "pulsar+ssl", "http", "https"
+SCHEMES = (BINARY, BINARY_TLS, HTTP, HTTPS)
+_ADDRESS = re.compile(
+    r"(?:(?P<name>[-\w]+):)?(?P<scheme>pulsar\+ssl|pulsar|https|http)://"
+    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]\s]+):(?P<port>[0-9]{1,5})/?"
+)
+_FIELDS = {BINARY: "binary", BINARY_TLS: "binary_tls", HTTP: "http", HTTPS: "http_tls"}
+_OPTIONS = {BINARY: "--binary-port", HTTP: "--http-port"}
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One address that is listened on."""
+
+    scheme: str
+    """One of :data:`SCHEMES`."""
+    host: str
+    port: int
+    """0: a free one."""
+    listener: str = ""
+    """The advertised listener whose addresses clients are told who come in here; empty: that of all."""
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme in (BINARY_TLS, HTTPS)
+
+    @property
+    def binary(self) -> bool:
+        return self.scheme in (BINARY, BINARY_TLS)
+
+    @property
+    def option(self) -> str:
+        """What takes another port."""
+        return _OPTIONS.get(self.scheme, "another port in the settings, or")
+
+
+def doors(settings: Settings) -> Sequence[Door]:
+    """All of them, those of the ports first.
+
+    :raises SettingsContradict: an address is malformed or given twice, or there is no door of a kind
+    """
+    host = settings.bind_address
+    ports = (
+        (BINARY, settings.broker_service_port),
+        (BINARY_TLS, settings.broker_service_port_tls),
+        (HTTP, settings.web_service_port),
+        (HTTPS, settings.web_service_port_tls),
+    )
+    found = [Door(scheme, host, port) for scheme, port in ports if port is not None]
+    for name, scheme, address, port in _addresses("bindAddresses", settings.bind_addresses):
+        found.append(Door(scheme, address.strip("[]"), port, name))
+    taken = [(door.host, door.port) for door in found if door.port]
+    for place in taken:
+        if taken.count(place) > 1:
+            raise SettingsContradict(f"two ports are {place[0]}:{place[1]}")
+    if settings.tls_enabled and not any(door.tls for door in found):
+        raise SettingsContradict(
+            "tlsEnabled wants brokerServicePortTls or webServicePortTls: no port has TLS without"
+        )
+    for kind, least in (("binary protocol", (BINARY, BINARY_TLS)), ("HTTP", (HTTP, HTTPS))):
+        if not any(door.scheme in least for door in found):
+            raise SettingsContradict(f"no port for the {kind}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """What clients are told."""
+
+    main: Addresses
+    """Who names no listener."""
+    listeners: Mapping[str, Addresses]
+
+
+def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Advertised:
+    """What clients are told once it is known which ports there are.
+
+    :param host: of clients that name no listener
+    :param ports: by scheme, of the doors that have no listener of their own
+    :raises SettingsContradict: the settings of listeners do
+    """
+    own = Addresses(None)
+    for scheme, port in ports.items():
+        own = _with(own, scheme, f"{scheme}://{host}:{port}")
+    named: dict[str, Addresses] = {}
+    for name, scheme, address, port in _addresses("advertisedListeners", settings.advertised_listeners):
+        if not name:
+            raise SettingsContradict("advertisedListeners wants name:scheme://host:port")
+        known = named.get(name, Addresses(None))
+        if getattr(known, _FIELDS[scheme]) is not None:
+            raise SettingsContradict(f"advertisedListeners gives two addresses of {scheme} to {name}")
+        named[name] = _with(known, scheme, f"{scheme}://{address}:{port}")
+    if named and settings.advertised_address:
+        raise SettingsContradict("advertisedAddress and advertisedListeners cannot both be given")
+    internal = settings.internal_listener_name
+    if internal and internal not in named:
+        raise SettingsContradict(f"internalListenerName {internal!r} is none of advertisedListeners")
+    if not named:
+        return Advertised(own, {})
+    first = named[internal or next(iter(named))]
+    return Advertised(_completed(first, own), {name: _completed(at, own) for name, at in named.items()})
+
+
+def check_listeners(settings: Settings, all_doors: Sequence[Door]) -> None:
+    """:raises SettingsContradict: a door is of a listener that is not advertised"""
+    told = advertised(settings, "localhost", {})
+    for door in all_doors:
+        if door.listener and door.listener not in told.listeners:
+            raise SettingsContradict(
+                f"bindAddresses names the listener {door.listener!r}, which advertisedListeners does not have"
+            )
+
+
+def _completed(listener: Addresses, own: Addresses) -> Addresses:
+    """A listener that says nothing of HTTP has that of the broker."""
+    return replace(
+        listener,
+        http=listener.http or own.http,
+        http_tls=listener.http_tls or own.http_tls,
+    )
+
+
+def _with(addresses: Addresses, scheme: str, url: str) -> Addresses:
+    values: dict[str, str] = {_FIELDS[scheme]: url}
+    return replace(addresses, **values)
+
+
+def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
+    """Name (may be empty), scheme, host and port of each.
+
+    :raises SettingsContradict: it is malformed
+    """
+    found = []
+    for piece in filter(None, map(str.strip, text.split(","))):
+        match = _ADDRESS.fullmatch(piece)
+        if match is None or int(match["port"]) > 65535:
+            raise SettingsContradict(
+                f"{setting}: {piece!r} is not name:scheme://host:port, the scheme one of {', '.join(SCHEMES)}"
+            )
+        found.append((match["name"] or "", match["scheme"], match["host"], int(match["port"])))
+    return found

@@ -1,0 +1,186 @@
+"""From the settings of a file to who is asked, who may do what, and TLS."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.tls import TlsFiles, TlsRules
+from magnetar.security.authentication import Authenticator, NobodyIsAsked, Provider
+from magnetar.security.authorization import Authorizer, EverybodyMay
+from magnetar.security.chain import ProviderChain
+from magnetar.security.grants import Grants
+from magnetar.security.options import Options, ProviderRefused
+from magnetar.security.rules import PulsarRules
+
+log = logging.getLogger(__name__)
+
+PROVIDERS_GROUP = "magnetar.authentication"
+"""Entry points of other packages: name to a callable ``(io, worker, options) -> Provider``."""
+AUTHORIZERS_GROUP = "magnetar.authorization"
+"""Entry points: name to a callable ``(io, options, grants, superusers) -> Authorizer``."""
+
+_PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+_NOT_HERE = {
+    "org.apache.pulsar.broker.authentication.AuthenticationProviderAthenz": "Athenz",
+    "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl": "Kerberos (SASL)",
+}
+MakeProvider = Callable[[Io, Worker, Options], Provider]
+
+
+def _certificates(_io: Io, _worker: Worker, _options: Options) -> Provider:
+    from magnetar.security.providers.certificates import CertificateProvider
+
+    return CertificateProvider()
+
+
+def _tokens(io: Io, worker: Worker, options: Options) -> Provider:
+    from magnetar.security.providers.tokens import TokenProvider
+
+    return TokenProvider(io, worker, options)
+
+
+def _passwords(io: Io, worker: Worker, options: Options) -> Provider:
+    from magnetar.security.providers.passwords import PasswordProvider
+
+    return PasswordProvider(io, worker, options)
+
+
+_PULSAR = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+_OWN: Mapping[str, MakeProvider] = {
+    f"{_PULSAR}Tls": _certificates,
+    f"{_PULSAR}Token": _tokens,
+    f"{_PULSAR}Basic": _passwords,
+    "tls": _certificates,
+    "token": _tokens,
+    "basic": _passwords,
+}
+
+
+class Roles:
+    """Superusers and proxies as they are now: some settings can change while the broker runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._superusers = frozenset(settings.super_user_roles)
+        self._proxies = frozenset(settings.proxy_roles)
+
+    def superusers(self) -> frozenset[str]:
+        return self._superusers
+
+    def proxies(self) -> frozenset[str]:
+        return self._proxies
+
+
+def authenticator(io: Io, settings: Settings, given: Mapping[str, str], roles: Roles) -> Authenticator:
+    """Who is asked who clients are.
+
+    :param given: what the file says, by name, secrets as they are
+    :raises SettingsContradict: a provider is not known, or cannot work with the settings
+    """
+    if not settings.authentication_enabled:
+        return NobodyIsAsked()
+    options = Options(given)
+    worker = io.start_worker("security")
+    providers: list[Provider] = []
+    try:
+        for name in settings.authentication_providers:
+            providers.append(_provider(name)(io, worker, options))
+    except ProviderRefused as error:
+        raise SettingsContradict(str(error)) from error
+    if not providers and not settings.anonymous_user_role:
+        raise SettingsContradict(
+            "authenticationEnabled wants authenticationProviders or anonymousUserRole: nobody could get in"
+        )
+    if settings.tls_allow_insecure_connection and any(one.method == "tls" for one in providers):
+        raise SettingsContradict(
+            "tlsAllowInsecureConnection and authentication by TLS cannot go together: "
+            "a certificate that nobody has verified proves nothing"
+        )
+    return ProviderChain(
+        io,
+        providers,
+        anonymous_role=settings.anonymous_user_role,
+        proxy_roles=roles.proxies,
+        proof_of_original=settings.authenticate_original_auth_data,
+    )
+
+
+def _provider(name: str) -> MakeProvider:
+    """:raises SettingsContradict: there is none of that name"""
+    own = _OWN.get(name)
+    if own is not None:
+        return own
+    if name in _NOT_HERE:
+        raise SettingsContradict(
+            f"authenticationProviders: {_NOT_HERE[name]} is not supported; tokens, TLS, Basic and OpenID are"
+        )
+    found: MakeProvider = _entry_point(PROVIDERS_GROUP, name, "authenticationProviders")
+    return found
+
+
+def _entry_point(group: str, name: str, setting: str) -> Any:
+    for entry in entry_points(group=group):
+        if entry.name == name:
+            try:
+                return entry.load()
+            except (ImportError, AttributeError) as error:
+                raise SettingsContradict(f"{setting}: {name} cannot be loaded: {error}") from error
+    raise SettingsContradict(f"{setting}: nothing is known of {name!r}")
+
+
+def authorizer(
+    io: Io, settings: Settings, given: Mapping[str, str], roles: Roles, grants: Grants
+) -> Authorizer:
+    """Who is asked who may do what.
+
+    :raises SettingsContradict: the provider is not known, or clients are not asked who they are
+    """
+    if not settings.authorization_enabled:
+        return EverybodyMay()
+    if not settings.authentication_enabled:
+        raise SettingsContradict("authorizationEnabled wants authenticationEnabled: else nobody has a role")
+    if settings.authorization_provider != _PULSARS_RULES:
+        make = _entry_point(AUTHORIZERS_GROUP, settings.authorization_provider, "authorizationProvider")
+        made: Authorizer = make(io, Options(given), grants, roles.superusers)
+        return made
+    return PulsarRules(grants, roles.superusers, wildcards=settings.authorization_allow_wildcards_matching)
+
+
+def tls_files(settings: Settings) -> TlsFiles:
+    """Where the broker's own certificate, its key and the issuers it trusts are.
+
+    :raises SettingsContradict: a key store of a kind that only Java reads
+    """
+    if not settings.tls_enabled_with_key_store:
+        return TlsFiles(
+            settings.tls_certificate_file_path, settings.tls_key_file_path, settings.tls_trust_certs_file_path
+        )
+    for name, kind, path in (
+        ("tlsKeyStoreType", settings.tls_key_store_type, settings.tls_key_store),
+        ("tlsTrustStoreType", settings.tls_trust_store_type, settings.tls_trust_store),
+    ):
+        if path and kind.upper() != "PKCS12":
+            raise SettingsContradict(
+                f"{name}={kind}: only Java reads that; PKCS12 is wanted "
+                "(keytool -importkeystore -deststoretype pkcs12)"
+            )
+    return TlsFiles(
+        key_store=settings.tls_key_store,
+        key_store_password=settings.tls_key_store_password,
+        trust_store=settings.tls_trust_store,
+        trust_store_password=settings.tls_trust_store_password,
+    )
+
+
+def tls_rules(settings: Settings, *, http: bool) -> TlsRules:
+    """Versions and ciphers of a door."""
+    protocols: Sequence[str] = settings.tls_protocols
+    ciphers: Sequence[str] = settings.tls_ciphers
+    if http:
+        protocols = settings.web_service_tls_protocols or protocols
+        ciphers = settings.web_service_tls_ciphers or ciphers
+    return TlsRules(tuple(protocols), tuple(ciphers))

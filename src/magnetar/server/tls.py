@@ -1,0 +1,69 @@
+"""TLS of a broker's doors: contexts out of the settings, read anew when the files change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.io.real.tls_network import Handshakes, TlsServerNetwork
+from magnetar.io.tls import TlsFiles, TlsRefused, server_context
+from magnetar.security.watched_files import WatchedFiles
+from magnetar.server.security import tls_files, tls_rules
+
+log = logging.getLogger(__name__)
+
+
+class DoorTls:
+    """The contexts of the binary door and of HTTP."""
+
+    def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> None:
+        """:raises SettingsContradict: the files cannot be used"""
+        self._io = io
+        self._settings = settings
+        self._files: TlsFiles = tls_files(settings)
+        self._worker: Worker = io.start_worker("tls")
+        try:
+            self._contexts = self._read()
+        except TlsRefused as error:
+            self._worker.close()
+            raise SettingsContradict(f"TLS: {error}") from error
+        handshakes = Handshakes()
+        self.binary = TlsServerNetwork(loop, lambda: self._contexts[0], handshakes=handshakes)
+        self.http = TlsServerNetwork(loop, lambda: self._contexts[1], handshakes=handshakes)
+        seconds = settings.tls_cert_refresh_check_duration_sec
+        self._watched = WatchedFiles(io, self._worker, self._files.paths, seconds, self._changed)
+
+    def _read(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        settings, files = self._settings, self._files
+        trusts = bool(files.trust or files.trust_store)
+        ask = trusts and not settings.tls_allow_insecure_connection
+        require = settings.tls_require_trusted_client_cert_on_connect
+        if require and settings.tls_allow_insecure_connection:
+            raise TlsRefused(
+                "tlsRequireTrustedClientCertOnConnect and tlsAllowInsecureConnection cannot go together"
+            )
+        binary, http = (
+            server_context(files, tls_rules(settings, http=of_http), ask_client=ask, require_client=require)
+            for of_http in (False, True)
+        )
+        return binary, http
+
+    def _changed(self) -> None:
+        self._io.loop.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        """New connections go by what the files say now; while that cannot be used, by what they said."""
+        try:
+            self._contexts = await run_job(self._io.loop, self._worker, self._read)
+        except TlsRefused as error:
+            log.error("the changed certificates cannot be used", extra={"reason": str(error)})
+            return
+        log.info("certificates were read anew")
+
+    def close(self) -> None:
+        self._watched.close()
+        self._worker.close()
