@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from magnetar.broker import events
@@ -50,7 +51,7 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io, Listener, StreamProtocol
 from magnetar.io.slices import Slice, each, let_others
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
@@ -387,26 +388,10 @@ class BrokerService:
                     raise
 
     async def _await_loading(self, loading: Any) -> AnyTopic:
-        waiter = self.io.loop.create_future()
-
-        def pass_on(done: Any) -> None:
-            if waiter.done():
-                return
-            if done.exception() is not None:
-                waiter.set_exception(done.exception())
-            else:
-                waiter.set_result(done.result())
-
-        def give_up() -> None:
-            if not waiter.done():
-                waiter.set_exception(ServiceNotReady("Failed to load topic within timeout"))
-
-        loading.add_done_callback(pass_on)
-        timer = self.wheel.schedule(self.settings.topic_load_timeout_seconds, give_up)
-        try:
-            topic: AnyTopic = await waiter
-        finally:
-            timer.cancel()
+        limit = partial(self.wheel.schedule, self.settings.topic_load_timeout_seconds)
+        if not await finished(self.io.loop, loading, limit):
+            raise ServiceNotReady("Failed to load topic within timeout")
+        topic: AnyTopic = loading.result()
         return topic
 
     def _start_loading(self, name: TopicName, full_name: str, *, create: bool, unasked: bool) -> Any:
@@ -414,6 +399,7 @@ class BrokerService:
             raise TooManyRequests("Too many topics are being loaded")
         loading = self.io.loop.create_task(self._load(name, create=create, unasked=unasked))
         self._loading[full_name] = loading
+        loading.add_done_callback(nobody_waits)
         loading.add_done_callback(lambda _done: self._loading.pop(full_name, None))
         return loading
 
@@ -522,9 +508,9 @@ class BrokerService:
         """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
         going = self._unloading.get(topic.full_name)
         if going is not None:
-            await going
+            await outcome(self.io.loop, going)
             return
-        await self._start_removing(topic, topic.close(), events.topic_closed)
+        await outcome(self.io.loop, self._start_removing(topic, topic.close(), events.topic_closed))
 
     async def delete_topic(self, topic: AnyTopic) -> None:
         """Removes a topic with everything it stored.
@@ -536,8 +522,7 @@ class BrokerService:
         # From here on nobody is let in: who comes has the topic made anew.
         topic.closing = True
         removing = self._start_removing(topic, topic.delete(), events.topic_deleted)
-        await finished(self.io.loop, removing)
-        removing.result()
+        await outcome(self.io.loop, removing)
         await self.delete_schema(topic.name)
 
     async def delete_stored_topic(self, name: TopicName) -> None:
@@ -548,7 +533,7 @@ class BrokerService:
             await self.delete_topic(live)
             return
         if going is not None:
-            await going
+            await outcome(self.io.loop, going)
         try:
             ledger = await self.managed_ledgers.open(name.path, create=False)
         except ManagedLedgerNotFound:

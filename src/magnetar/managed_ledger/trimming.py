@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, outcome
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
@@ -171,8 +171,7 @@ class Trimmer:
         await self.settle()
         self._running = self._io.loop.create_task(self._truncate())
         try:
-            await finished(self._io.loop, self._running)
-            self._running.result()
+            await outcome(self._io.loop, self._running)
         finally:
             self._running = None
         self.schedule()

@@ -24,7 +24,7 @@ from magnetar.broker.topics.entries import batch_size_or_zero, first_published_a
 from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
@@ -259,7 +259,7 @@ class Topic(BaseTopic[Subscription]):
                 making = self.loop.create_task(self._make_durable(name, start, properties))
                 self._making[name] = making
                 making.add_done_callback(lambda _done: self._making.pop(name, None))
-            made: Subscription = await making
+            made: Subscription = await outcome(self.loop, making)
             return made
         cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
         return self._add_subscription(name, cursor, properties)
