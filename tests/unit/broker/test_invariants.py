@@ -162,7 +162,7 @@ def _batch_and_entry(_topic: Topic, subscription: Subscription, _consumers: list
 
 
 def _unknown_cursor(topic: Topic, subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
-    del topic.managed_ledger._cursors[subscription.name]
+    del topic.managed_ledger.cursors._by_name[subscription.name]
 
 
 _ANY: tuple[Plant, ...] = (

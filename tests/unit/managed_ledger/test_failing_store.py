@@ -11,9 +11,9 @@ from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerFenced, LedgerStore
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
-from magnetar.managed_ledger.managed_ledger import State
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.state import State
 
 KEEP = ManagedLedgerSettings(
     max_entries_per_ledger=5, min_rollover_ms=0, retention=RetentionSettings(-1, -1), read_max_entries=3

@@ -104,7 +104,7 @@ class Topic(BaseTopic[Subscription]):
                 await self._deduplicate()
             elif not wanted and DEDUPLICATION in self.managed_ledger.cursors:
                 self.deduplication = None
-                await self.managed_ledger.delete_cursor(DEDUPLICATION)
+                await self.managed_ledger.cursors.delete(DEDUPLICATION)
             self._look_at_entries()
 
     async def _deduplicate(self) -> None:
@@ -281,7 +281,7 @@ class Topic(BaseTopic[Subscription]):
         subscription.close()
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
-            self.managed_ledger.remove_cursor(subscription.cursor)
+            self.managed_ledger.cursors.remove(subscription.cursor)
             events.subscription_deleted(self.full_name, subscription.name)
 
     async def unsubscribe(self, name: str) -> None:
@@ -297,7 +297,7 @@ class Topic(BaseTopic[Subscription]):
             return
         subscription.close()
         try:
-            await self.managed_ledger.delete_cursor(name)
+            await self.managed_ledger.cursors.delete(name)
         except (LedgerError, MetadataError):
             subscription.unfence()
             raise
@@ -340,7 +340,7 @@ class Topic(BaseTopic[Subscription]):
         reader = self.managed_ledger.reader
         self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
         self.misses.messages = reader.entries_missed
-        self.mark_deletes.messages = self.managed_ledger.mark_deletes
+        self.mark_deletes.messages = self.managed_ledger.cursors.mark_deletes
         for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes):
             rate.tick(seconds)
         acknowledged = self._tick_clients(seconds)
