@@ -81,7 +81,7 @@ class Append:
 
 
 class AppendQueue:
-    """Appends that are not durable yet, in order: first those that a ledger was given, then those that wait."""
+    """Appends that are not durable yet, in order: those that a ledger was given, then those that wait."""
 
     __slots__ = ("waiting", "written")
 

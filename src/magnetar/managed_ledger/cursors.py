@@ -71,6 +71,23 @@ class Cursors(Mapping[str, Cursor]):
         else:
             self._active.pop(cursor, None)
 
+    # All of them
+
+    async def close(self) -> None:
+        """Writes their states."""
+        for cursor in list(self._by_name.values()):
+            await cursor.close()
+
+    async def delete_all(self) -> None:
+        for name in list(self._by_name):
+            await self.delete(name)
+
+    def abandon(self) -> None:
+        """They belong to somebody else: none is written any more."""
+        for cursor in self._by_name.values():
+            if cursor.storage is not None:
+                cursor.storage.abandon()
+
     # They move, and so does the end
 
     def read_position_moved(self, cursor: Cursor) -> None:

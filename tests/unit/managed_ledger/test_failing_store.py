@@ -163,7 +163,7 @@ def test_terminating_while_an_append_fails_tells_its_producer(faulty: Faulty) ->
     faulty.store.fail_append(2)
     append(ledger, 1)
     assert world.run(ledger.terminate()) == listener.stored[-1]
-    assert ledger.pending_count == 0
+    assert len(ledger.appends) == 0
     assert len(listener.failed) == 1
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()

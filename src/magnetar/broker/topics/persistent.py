@@ -231,7 +231,7 @@ class Topic(BaseTopic[Subscription]):
 
     def _on_their_way(self) -> Iterator[tuple[str, int]]:
         """Names and highest sequence ids of what is published and not durable yet."""
-        for operation in self.managed_ledger.pending():
+        for operation in self.managed_ledger.appends:
             publish = operation.context
             if publish is not None and publish.completes:
                 last = operation.first + operation.count - 1
