@@ -11,6 +11,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import Cancellable, Loop
+from magnetar.io.waiting import fail, settle
 from magnetar.protocol.hot_client_encode import encode_acks
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageIdData
 
@@ -192,12 +193,10 @@ async def _pass_on(answers: list[Any], waiting: list[Any]) -> None:
 
 def _tell(waiting: list[Any], error: PulsarException | None) -> None:
     for future in waiting:
-        if future.done():
-            continue
         if error is None:
-            future.set_result(None)
+            settle(future)
         else:
-            future.set_exception(error)
+            fail(future, error)
 
 
 def _words(bits: int) -> list[int]:

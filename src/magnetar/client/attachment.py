@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
-from magnetar.client.deadline import sleep
 from magnetar.client.exceptions import (
     AlreadyClosed,
     ConnectError,
@@ -20,6 +19,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.lookup import Lookup
 from magnetar.client.pool import ConnectionPool
 from magnetar.io.interfaces import ClientIo
+from magnetar.io.waiting import sleep
 
 log = logging.getLogger(__name__)
 

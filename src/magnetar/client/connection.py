@@ -8,6 +8,7 @@ from typing import Any
 from magnetar.client.exceptions import ConnectError, PulsarException, ReadError, Timeout
 from magnetar.client.wire import Runs, Wire
 from magnetar.io.interfaces import Cancellable, ClientIo
+from magnetar.io.waiting import settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnected
@@ -101,8 +102,7 @@ class Connection:
 
     def connected(self, command: CommandConnected) -> None:
         self.server_version = command.server_version
-        if not self.ready.done():
-            self.ready.set_result(None)
+        settle(self.ready)
 
     def refused(self, error: PulsarException) -> None:
         self.abort(error)

@@ -12,7 +12,6 @@ from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.deadline import fail_at, nobody_waits, wake
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -25,7 +24,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.place import Place
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import fail, finished, nobody_waits, settle
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
@@ -169,7 +168,7 @@ class Consumer(Attachment):
         if end is None:
             await waiter
             return
-        timer = self._loop.call_at(end, fail_at, waiter, Timeout(f"{self._topic}: no message in time"))
+        timer = self._loop.call_at(end, fail, waiter, Timeout(f"{self._topic}: no message in time"))
         try:
             await waiter
         finally:
@@ -178,7 +177,7 @@ class Consumer(Attachment):
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            wake(waiter)
+            settle(waiter)
         if self.on_arrival is not None:
             self.on_arrival()
 
@@ -363,7 +362,7 @@ class Consumer(Attachment):
         waiter = self._loop.create_future()
         self._attach_waiters.append(waiter)
         error = Timeout(f"{self._topic}: not attached in time")
-        timer = self._loop.call_later(self._services.operation_timeout, fail_at, waiter, error)
+        timer = self._loop.call_later(self._services.operation_timeout, fail, waiter, error)
         try:
             await waiter
         finally:
@@ -443,7 +442,7 @@ class Consumer(Attachment):
     def _tell_attached(self) -> None:
         waiters, self._attach_waiters = self._attach_waiters, []
         for waiter in waiters:
-            wake(waiter)
+            settle(waiter)
 
     def _forget_messages(self) -> None:
         self._queue.clear()

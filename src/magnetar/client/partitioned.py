@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.deadline import fail_at, wake
 from magnetar.client.enums import PartitionsRoutingMode
 from magnetar.client.exceptions import (
     InvalidConfiguration,
@@ -22,6 +21,7 @@ from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, ProducerOptions, SendCallback
+from magnetar.io.waiting import fail, settle
 from magnetar.naming.hashes import java_string_hash
 
 T = TypeVar("T")
@@ -195,7 +195,7 @@ class PartitionedConsumer:
     def _arrived(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            wake(waiter)
+            settle(waiter)
 
     async def receive(self, timeout_millis: float | None = None) -> Message:
         """The next message of any partition; in order within each.
@@ -220,7 +220,7 @@ class PartitionedConsumer:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             late = Timeout(f"{self._topic}: no message in time")
-            timer = None if end is None else self._loop.call_at(end, fail_at, waiter, late)
+            timer = None if end is None else self._loop.call_at(end, fail, waiter, late)
             try:
                 await waiter
             finally:

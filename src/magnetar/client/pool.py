@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
-from magnetar.client.deadline import nobody_waits, within
+from magnetar.client.deadline import within
 from magnetar.client.exceptions import AlreadyClosed, ConnectError
 from magnetar.client.service_url import Address
 from magnetar.client.wire import Runs
 from magnetar.io.interfaces import ClientIo
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, nobody_waits, outcome
 
 _Key = tuple[Address, Address, int]
 
@@ -86,8 +86,7 @@ class ConnectionPool:
 
         async def establish() -> Connection:
             await self._io.network.connect(through.host, through.port, factory)
-            await finished(self._io.loop, made[-1].ready)
-            made[-1].ready.result()
+            await outcome(self._io.loop, made[-1].ready)
             return made[-1]
 
         try:

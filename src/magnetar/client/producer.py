@@ -10,7 +10,7 @@ from typing import Any
 
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
-from magnetar.client.deadline import nobody_waits, within
+from magnetar.client.deadline import within
 from magnetar.client.enums import CompressionType, ProducerAccessMode
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -34,6 +34,7 @@ from magnetar.client.outgoing_message import (
 )
 from magnetar.client.schema import ProducerSchema
 from magnetar.io.interfaces import Cancellable
+from magnetar.io.waiting import nobody_waits, settle
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
@@ -374,8 +375,7 @@ class Producer(Attachment):
         if not self._pending_messages and self._drained:
             drained, self._drained = self._drained, []
             for future in drained:
-                if not future.done():
-                    future.set_result(None)
+                settle(future)
 
     def _fail_pending(self, error: PulsarException) -> None:
         pending = list(self._pending)

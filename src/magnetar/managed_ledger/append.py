@@ -1,12 +1,15 @@
-"""One call of append on its way to becoming durable, and who is told."""
+"""Calls of append on their way to becoming durable, and who is told."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
+from magnetar.managed_ledger.position import Position
 
 
 class Append:
@@ -75,6 +78,52 @@ class Append:
             self.starts[self.first : end],
             self.ends[self.first : end],
         )
+
+
+class AppendQueue:
+    """Appends that are not durable yet, in order: those that a ledger was given, then those that wait."""
+
+    __slots__ = ("waiting", "written")
+
+    def __init__(self) -> None:
+        self.written: deque[Append] = deque()
+        self.waiting: deque[Append] = deque()
+
+    def __len__(self) -> int:
+        return len(self.written) + len(self.waiting)
+
+    def __iter__(self) -> Iterator[Append]:
+        yield from self.written
+        yield from self.waiting
+
+    def durable_through(self, last_entry_id: int) -> list[Append]:
+        """Takes out what the ledger has up to an entry; one that it has a part of is split."""
+        written = self.written
+        done: list[Append] = []
+        while written:
+            operation = written[0]
+            last = operation.first_entry_id + operation.count - 1
+            if last > last_entry_id:
+                if operation.first_entry_id <= last_entry_id:
+                    written[0] = operation.split(last_entry_id - operation.first_entry_id + 1)
+                    done.append(operation)
+                break
+            done.append(written.popleft())
+        return done
+
+    def write_again(self) -> None:
+        """What was given to a ledger waits for the next one."""
+        self.waiting.extendleft(reversed(self.written))
+        self.written.clear()
+
+    def check(self, name: str, durable: Position) -> None:
+        """:raises BrokenInvariant: what was written is not behind ``durable`` in order"""
+        after = durable
+        for append in self.written:
+            where = (append.ledger_id, append.first_entry_id)
+            must(append.count > 0, name, "has an append of", append.count, "entries")
+            must(where > after, name, "has an append at", where, "behind", after)
+            after = (append.ledger_id, append.first_entry_id + append.count - 1)
 
 
 class AppendListener(Protocol):

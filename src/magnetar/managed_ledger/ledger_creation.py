@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import sleep
 from magnetar.ledger.interface import LedgerOutOfOrder, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 
@@ -75,16 +75,6 @@ class LedgerCreation:
             )
             await self._delete(writer.ledger_id)
             if left:
-                await self._pass(pause)
+                await sleep(self._loop, pause)
                 pause *= 2
         raise LedgerOutOfOrder(f"{self._name}: no new ledger has an id above {self.last_id}")
-
-    async def _pass(self, seconds: float) -> None:
-        passed = self._loop.create_future()
-        self._loop.call_later(seconds, _wake, passed)
-        await passed
-
-
-def _wake(passed: Any) -> None:
-    if not passed.done():
-        passed.set_result(None)

@@ -28,6 +28,13 @@ class LedgerList:
     def get(self, ledger_id: int) -> LedgerSummary | None:
         return self._by_id.get(ledger_id)
 
+    def last_stored(self) -> Position:
+        """Where the last entry is that the list knows of; before the first one when there is none."""
+        for summary in reversed(list(self)):
+            if summary.entries:
+                return (summary.ledger_id, summary.entries - 1)
+        return (self.first_id(), -1)
+
     def last(self) -> LedgerSummary | None:
         return self._by_id[self._ids[-1]] if self._ids else None
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping
 from typing import Any
 
 from magnetar.invariants import must
@@ -27,8 +25,8 @@ from magnetar.ledger.interface import (
     LedgerWriter,
     StoreFull,
 )
-from magnetar.managed_ledger.append import Append, AppendListener
-from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue
+from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader
@@ -39,27 +37,15 @@ from magnetar.managed_ledger.errors import (
     ManagedLedgerTerminated,
 )
 from magnetar.managed_ledger.ledger_creation import LedgerCreation
-from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.owned_record import OwnedRecord
+from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
+from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.state import State
 from magnetar.managed_ledger.trimming import Trimmer
-from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing, may_have_happened
+from magnetar.metadata.interface import MetadataError, MetadataStore
 
 log = logging.getLogger(__name__)
-
-_CURSORS_LOOKED_AT = 16
-"""At how many read positions it looks, on average, when one of many has moved."""
-
-
-class State(Enum):
-    OPEN = "LedgerOpened"
-    ROLLING = "CreatingLedger"
-    NEEDS_LEDGER = "ClosedLedger"
-    TERMINATED = "Terminated"
-    FENCED = "Fenced"
-    CLOSED = "Closed"
 
 
 class ManagedLedger:
@@ -83,31 +69,28 @@ class ManagedLedger:
         self.path = path
         self._io = io
         self._store = store
-        self._metadata = metadata
-        self._deletions = deletions
         self.settings = settings
         self.retention = retention
-        self.ledgers = LedgerList(record.ledgers)
-        self.terminated: Position | None = record.terminated
-        self.properties = record.properties
-        self._rest = record.rest
-        self._record = OwnedRecord(io.loop, metadata, path, version)
+        self._record = LedgersRecord(
+            io.loop, metadata, path, record, version, deletions, lambda gone: self.reader.forget(gone)
+        )
+        self.ledgers = self._record.ledgers
         self._ending = Mutex(io.loop)
         self.cache = LedgerCache(cache)
         self.reader = EntryReader(store, self.ledgers, self.cache, settings)
-        self._cursors: dict[str, Cursor] = {}
-        self._active: dict[Cursor, None] = {}
-        self._moved_unseen = 0
-        """Moves of read positions since the cache was last told what may go."""
+        self.cursors = Cursors(
+            self.ledgers, self.cache, settings.backlogged_threshold, lambda: self.trimmer.schedule()
+        )
+        # What cursors tell goes straight there.
+        self.read_position_moved = self.cursors.read_position_moved
+        self.mark_delete_moved = self.cursors.mark_delete_moved
         self.listener: AppendListener | None = None
         self._writer: LedgerWriter | None = None
         self._current: LedgerSummary | None = None
         self._appended_entries = 0
         self._appended_bytes = 0
-        self._pending: deque[Append] = deque()
-        self._waiting: deque[Append] = deque()
-        self._perhaps_named: list[LedgerSummary] = []
-        """Ledgers made in vain, which the record may name: its write was not answered."""
+        self.appends = AppendQueue()
+        """Those that are not durable yet, in order."""
         last = self.ledgers.last()
         last_id = -1 if last is None else last.ledger_id
         self.creation = LedgerCreation(io.loop, store, name, last_id, self._delete_unlisted)
@@ -116,43 +99,30 @@ class ManagedLedger:
         """The record says who goes on: it is asked before a ledger is made."""
         self._next_roll: Cancellable | None = None
         """Runs while appends wait for the pause after a failed roll."""
-        self.trimmer = Trimmer(self, io)
+        self.trimmer = Trimmer(self, self._record, io)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
-        self.last_confirmed: Position = self._last_stored()
+        self.last_confirmed: Position = self.ledgers.last_stored()
         self.entries_added = 0
         self.bytes_added = 0
         self.append_errors = 0
-        self.mark_deletes = 0
         self.last_ledger_made_ms = 0
         self.last_ledger_failed_ms = 0
         self._checked_confirmed: Position = (-1, -1)
         """As of the last look at it."""
 
-    def _last_stored(self) -> Position:
-        for summary in reversed(list(self.ledgers)):
-            if summary.entries:
-                return (summary.ledger_id, summary.entries - 1)
-        return (self.ledgers.first_id(), -1)
+    @property
+    def terminated(self) -> Position | None:
+        """The last position, once it is ended for ever."""
+        return self._record.terminated
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self._record.properties
 
     @property
     def max_read_position(self) -> Position:
         """Dispatchers, readers and everything else reads up to here."""
         return self.last_confirmed
-
-    @property
-    def cursors(self) -> Mapping[str, Cursor]:
-        """By name, non-durable ones among them."""
-        return self._cursors
-
-    @property
-    def pending_count(self) -> int:
-        """Appends not yet durable."""
-        return len(self._pending) + len(self._waiting)
-
-    def pending(self) -> Iterator[Append]:
-        """Appends not yet durable, in order."""
-        yield from self._pending
-        yield from self._waiting
 
     @property
     def current_ledger(self) -> LedgerSummary | None:
@@ -165,13 +135,8 @@ class ManagedLedger:
         self._checked_confirmed = last
         must(self._appended_entries >= 0 and self._appended_bytes >= 0, name, "appended less than nothing")
         must(self.state is not State.OPEN or self._writer is not None, name, "is open without a writer")
-        after = last
-        for append in self._pending:
-            where = (append.ledger_id, append.first_entry_id)
-            must(append.count > 0, name, "has an append of", append.count, "entries")
-            must(where > after, name, "has an append at", where, "behind", after)
-            after = (append.ledger_id, append.first_entry_id + append.count - 1)
-        for cursor in self._cursors.values():
+        self.appends.check(name, last)
+        for cursor in self.cursors.values():
             cursor.check()
 
     # Appending
@@ -187,14 +152,14 @@ class ManagedLedger:
         :raises ManagedLedgerClosed: it is closed or lost to somebody else
         """
         operation = Append(buffer, starts, ends, 0, count, size, context)
-        if self.state is State.OPEN and not self._waiting:
+        if self.state is State.OPEN and not self.appends.waiting:
             self._write(operation)
             return
         if self.state is State.TERMINATED:
             raise ManagedLedgerTerminated(f"{self.name} is terminated")
         if self.state in (State.CLOSED, State.FENCED):
             raise ManagedLedgerClosed(f"{self.name} is closed")
-        self._waiting.append(operation)
+        self.appends.waiting.append(operation)
         if self.state is State.NEEDS_LEDGER:
             self._start_roll()
 
@@ -206,12 +171,12 @@ class ManagedLedger:
     def _write(self, operation: Append) -> None:
         room = self._room()
         if room == 0:
-            self._waiting.appendleft(operation)
+            self.appends.waiting.appendleft(operation)
             self._start_roll()
             return
         full = operation.count > room
         if full:
-            self._waiting.appendleft(operation.split(room))
+            self.appends.waiting.appendleft(operation.split(room))
         writer = self._writer
         if writer is None:
             raise AssertionError("an open managed ledger has a writer")
@@ -221,54 +186,34 @@ class ManagedLedger:
             )
         except LedgerClosed:
             # The writer ended and on_failed is about to say so: this one is written again with the rest.
-            self._waiting.appendleft(operation)
+            self.appends.waiting.appendleft(operation)
             self.state = State.NEEDS_LEDGER
             self._start_roll()
             return
         operation.ledger_id = writer.ledger_id
         self._appended_entries += operation.count
         self._appended_bytes += operation.size
-        self._pending.append(operation)
+        self.appends.written.append(operation)
         if full:
             self._start_roll()
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
         """From a ledger's writer; what a former one says late changes nothing."""
-        pending = self._pending
         current = self._current
         if current is None or current.ledger_id != ledger_id:
             return
-        done: list[Append] = []
-        while pending:
-            operation = pending[0]
-            last = operation.first_entry_id + operation.count - 1
-            if last > last_entry_id:
-                if operation.first_entry_id <= last_entry_id:
-                    pending[0] = operation.split(last_entry_id - operation.first_entry_id + 1)
-                    done.append(operation)
-                break
-            done.append(pending.popleft())
+        done = self.appends.durable_through(last_entry_id)
         for operation in done:
             current.size += operation.size
             self.entries_added += operation.count
             self.bytes_added += operation.size
         current.entries = last_entry_id + 1
         self.last_confirmed = (current.ledger_id, last_entry_id)
-        if self._active:
-            self._keep(done)
+        self.cursors.appended(done)
         if self.listener is not None:
             self.listener.on_durable(done)
         if self._room() == 0 and self.state is State.OPEN:
             self._start_roll()
-
-    def _keep(self, appends: Sequence[Append]) -> None:
-        """Caches what a cursor near the end is about to read."""
-        threshold = self.settings.backlogged_threshold
-        near = max(cursor.read_position for cursor in self._active)
-        if self.ledgers.entries_after((near[0], near[1] - 1)) > threshold + sum(a.count for a in appends):
-            return
-        for operation in appends:
-            self.cache.insert(operation.as_run())
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         """From a ledger's writer: everything not durable is written again, to a new ledger."""
@@ -280,8 +225,7 @@ class ManagedLedger:
         )
         self.append_errors += 1
         self._writer = None
-        self._waiting.extendleft(reversed(self._pending))
-        self._pending.clear()
+        self.appends.write_again()
         if isinstance(reason, LedgerFenced):
             # Whoever takes the managed ledger over has written its record before; else it was a mistake.
             self._writer_fenced = True
@@ -312,7 +256,7 @@ class ManagedLedger:
 
     def _end_pause(self) -> None:
         self._next_roll = None
-        if self._waiting or self._writer_fenced:
+        if self.appends.waiting or self._writer_fenced:
             self._start_roll()
 
     async def _run_roll(self) -> None:
@@ -345,7 +289,7 @@ class ManagedLedger:
         try:
             await self._close_current()
         except LedgerError:
-            await self.let_go(summary)
+            await self._record.let_go(summary)
             raise
         current = self._current
         if current is not None and not current.entries and current.ledger_id in self.ledgers:
@@ -353,24 +297,19 @@ class ManagedLedger:
             self.ledgers.remove(current.ledger_id)
         self.ledgers.add(summary)
         try:
-            await self.put_record()
+            await self._record.put()
         except (ManagedLedgerError, MetadataError) as error:
             self.ledgers.remove(summary.ledger_id)
             if gone is not None and not self.lost:
                 self.ledgers.add(gone)
-            if may_have_happened(error):
-                # The record may name it: it goes when one has been written for certain that does not.
-                self._perhaps_named.append(summary)
-            else:
-                await self.let_go(summary)
+            await self._record.not_listed(summary, error)
             raise
         self.creation.listed(summary.ledger_id)
         self._writer_fenced = False
         if gone is not None:
-            await self.let_go(gone)
+            await self._record.let_go(gone)
         # What the last one never told of is stored anew: its count says that it does not have it.
-        self._waiting.extendleft(reversed(self._pending))
-        self._pending.clear()
+        self.appends.write_again()
         writer.set_listener(self)
         self._writer, self._current = writer, summary
         self._appended_entries = self._appended_bytes = 0
@@ -408,15 +347,10 @@ class ManagedLedger:
         current.closed_ms = max(self._io.clock.wall_ms(), 1)
         self._writer = None
 
-    async def let_go(self, summary: LedgerSummary) -> None:
-        """Deletes a ledger that the record does not name, now or later."""
-        self.reader.forget(summary.ledger_id)
-        await self._deletions.delete(summary.ledger_id)
-
     async def _delete_unlisted(self, ledger_id: int) -> None:
         # A store that gave an id twice must not cost what is stored.
         if ledger_id not in self.ledgers:
-            await self.let_go(LedgerSummary(ledger_id))
+            await self._record.let_go(LedgerSummary(ledger_id))
 
     async def rolled(self) -> None:
         """Returns when no new ledger is on its way."""
@@ -429,14 +363,14 @@ class ManagedLedger:
         return self.state in (State.CLOSED, State.FENCED)
 
     def _drain(self) -> None:
-        while self._waiting and self.state is State.OPEN:
-            self._write(self._waiting.popleft())
+        while self.appends.waiting and self.state is State.OPEN:
+            self._write(self.appends.waiting.popleft())
         if self.state in (State.CLOSED, State.FENCED, State.TERMINATED):
             self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
 
     def _fail_waiting(self, error: Exception) -> None:
-        failed = list(self._waiting)
-        self._waiting.clear()
+        failed = list(self.appends.waiting)
+        self.appends.waiting.clear()
         if failed and self.listener is not None:
             self.listener.on_failed(failed, error)
 
@@ -457,29 +391,13 @@ class ManagedLedger:
     def _disown(self) -> None:
         self.state = State.FENCED
         self._record.abandon()
-        for cursor in self._cursors.values():
-            if cursor.storage is not None:
-                cursor.storage.abandon()
+        self.cursors.abandon()
         if self.listener is not None:
             self.listener.on_fenced()
 
-    async def put_record(self) -> None:
-        """Writes the list of ledgers.
-
-        :raises ManagedLedgerFenced: somebody else wrote it
-        """
-        await self._record.put(
-            lambda: encode_managed_ledger(
-                ManagedLedgerRecord(list(self.ledgers), self.terminated, self.properties, self._rest)
-            )
-        )
-        in_vain, self._perhaps_named = self._perhaps_named, []
-        for summary in in_vain:
-            await self.let_go(summary)
-
     async def _put_or_lose(self) -> None:
         try:
-            await self.put_record()
+            await self._record.put()
         except ManagedLedgerFenced:
             self.fenced()
             raise
@@ -490,8 +408,7 @@ class ManagedLedger:
         :raises ManagedLedgerFenced: it belongs to somebody else
         """
         await self.rolled()
-        merged = {**self.properties, **changes}
-        self.properties = {key: value for key, value in merged.items() if value is not None}
+        self._record.merge(changes)
         await self._put_or_lose()
 
     def use_retention(self, retention: RetentionSettings) -> None:
@@ -510,52 +427,6 @@ class ManagedLedger:
         if self.state is State.OPEN and self._appended_entries:
             self._start_roll()
 
-    # Cursors
-
-    def set_active(self, cursor: Cursor, active: bool) -> None:
-        """An active cursor has consumers: what it will read soon is kept in memory."""
-        cursor.active = active
-        if active and self.cursors.get(cursor.name) is cursor:
-            self._active[cursor] = None
-        else:
-            self._active.pop(cursor, None)
-
-    def add_cursor(self, cursor: Cursor) -> None:
-        self._cursors[cursor.name] = cursor
-
-    def remove_cursor(self, cursor: Cursor) -> None:
-        if self.cursors.get(cursor.name) is cursor:
-            del self._cursors[cursor.name]
-        self.set_active(cursor, False)
-        self.trimmer.schedule()
-
-    async def delete_cursor(self, name: str) -> None:
-        """Removes a cursor with its state; one that does not exist is fine."""
-        cursor = self.cursors.get(name)
-        if cursor is None:
-            return
-        if cursor.storage is not None:
-            await cursor.storage.delete()
-        self.remove_cursor(cursor)
-
-    def read_position_moved(self, cursor: Cursor) -> None:
-        if cursor.active:
-            active = self._active
-            if len(active) == 1:
-                self.cache.drop_before(cursor.wanted_from())
-                return
-            # To look at all of them costs as much as they are many: so not for every move of each.
-            self._moved_unseen += _CURSORS_LOOKED_AT
-            if active and self._moved_unseen >= len(active):
-                self._moved_unseen = 0
-                self.cache.drop_before(min(c.wanted_from() for c in active))
-
-    def mark_delete_moved(self, cursor: Cursor) -> None:
-        self.mark_deletes += 1
-        # To look what may go costs a walk over all ledgers and cursors: not for every acknowledgement.
-        if cursor.storage is not None and cursor.left_a_ledger():
-            self.trimmer.schedule()
-
     # Ending
 
     async def terminate(self) -> Position:
@@ -571,13 +442,13 @@ class ManagedLedger:
                 await self._close_current()
             finally:
                 self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
-            self.terminated = self.last_confirmed
+            end = self._record.terminated = self.last_confirmed
             try:
                 await self._put_or_lose()
             except (ManagedLedgerError, MetadataError):
-                self.terminated = None
+                self._record.terminated = None
                 raise
-            return self.terminated
+            return end
 
     async def _settle(self) -> None:
         await self.rolled()
@@ -589,8 +460,7 @@ class ManagedLedger:
             if self.state is State.CLOSED:
                 return
             await self._end()
-            for cursor in list(self.cursors.values()):
-                await cursor.close()
+            await self.cursors.close()
             self.reader.close()
 
     async def _end(self) -> None:
@@ -617,17 +487,11 @@ class ManagedLedger:
         async with self._ending:
             was_lost = self.lost
             await self._end()
-            if not await self._record.still_owned() and await self._metadata.exists(self.path):
+            if await self._record.is_anothers():
                 if not was_lost:
                     self._disown()
                 raise ManagedLedgerFenced(f"{self.name} belongs to somebody else")
-            for name in list(self.cursors):
-                await self.delete_cursor(name)
-            try:
-                await self._record.delete()
-            except NodeMissing:
+            await self.cursors.delete_all()
+            if not await self._record.delete():
                 log.info("record was gone already", extra={"managed_ledger": self.name})
-            in_vain, self._perhaps_named = self._perhaps_named, []
-            for summary in [*self.ledgers, *in_vain]:
-                await self.let_go(summary)
             self.reader.close()

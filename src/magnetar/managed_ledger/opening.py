@@ -164,7 +164,7 @@ class ManagedLedgers:
             # Entries that this cursor saw were never acknowledged to their producer and are gone with a
             # crash.
             state.move_mark_delete(ledger.last_confirmed)
-        ledger.add_cursor(Cursor(name, ledger, state, storage, self._io.clock.wall_ms()))
+        ledger.cursors.add(Cursor(name, ledger, state, storage, self._io.clock.wall_ms()))
 
     async def open_cursor(
         self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]
@@ -178,7 +178,7 @@ class ManagedLedgers:
         state = AcknowledgedState(start_position(ledger, start))
         await storage.create(state, properties)
         cursor = Cursor(name, ledger, state, storage, self._io.clock.wall_ms())
-        ledger.add_cursor(cursor)
+        ledger.cursors.add(cursor)
         return cursor
 
     def open_reader_cursor(self, ledger: ManagedLedger, name: str, start: Position) -> Cursor:
@@ -186,7 +186,7 @@ class ManagedLedgers:
         trimmed."""
         state = AcknowledgedState(start_position(ledger, start))
         cursor = Cursor(name, ledger, state, None, self._io.clock.wall_ms())
-        ledger.add_cursor(cursor)
+        ledger.cursors.add(cursor)
         return cursor
 
     async def close(self, ledger: ManagedLedger) -> None:

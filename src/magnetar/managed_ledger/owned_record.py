@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import outcome
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
@@ -53,8 +53,7 @@ class OwnedRecord:
         """
         # A task of its own: a caller that is cancelled must not leave the version behind the store's.
         task = self._loop.create_task(self._put(encode, written))
-        await finished(self._loop, task)
-        task.result()
+        await outcome(self._loop, task)
 
     async def delete(self) -> None:
         """Removes the record, unless somebody else wrote it.
@@ -63,8 +62,7 @@ class OwnedRecord:
         :raises NodeMissing: it was gone already
         """
         task = self._loop.create_task(self._delete())
-        await finished(self._loop, task)
-        task.result()
+        await outcome(self._loop, task)
 
     async def still_owned(self) -> bool:
         """Whether the record is as it was last written here.

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, outcome
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary
 from magnetar.managed_ledger.settings import RetentionSettings
@@ -60,16 +61,15 @@ class TrimmedLedger(Protocol):
 
     async def rolled(self) -> None: ...
     def start_over(self) -> None: ...
-    async def put_record(self) -> None: ...
-    async def let_go(self, summary: LedgerSummary) -> None: ...
     def fenced(self) -> None: ...
 
 
 class Trimmer:
     """Lets ledgers of one managed ledger go when nobody needs them."""
 
-    def __init__(self, managed_ledger: TrimmedLedger, io: Io) -> None:
+    def __init__(self, managed_ledger: TrimmedLedger, record: LedgersRecord, io: Io) -> None:
         self._owner = managed_ledger
+        self._record = record
         self._io = io
         self._running: Any = None
         self._again = False
@@ -150,13 +150,13 @@ class Trimmer:
                 cursor.skip_trimmed()
         # The new list first: a ledger that is listed exists.
         try:
-            await self._owner.put_record()
+            await self._record.put()
         except (ManagedLedgerError, MetadataError):
             # They may still be listed: whoever trims next tries again.
             self._owner.ledgers.put_back(going)
             raise
         for summary in going:
-            await self._owner.let_go(summary)
+            await self._record.let_go(summary)
 
     async def truncate(self) -> None:
         """Lets everything go that durable cursors have consumed, whatever retention says; goes on in a new
@@ -171,8 +171,7 @@ class Trimmer:
         await self.settle()
         self._running = self._io.loop.create_task(self._truncate())
         try:
-            await finished(self._io.loop, self._running)
-            self._running.result()
+            await outcome(self._io.loop, self._running)
         finally:
             self._running = None
         self.schedule()

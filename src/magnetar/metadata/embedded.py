@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from magnetar.io.interfaces import Io, SqlConnection, SqlError, SqlFull
 from magnetar.io.jobs import run_job
 from magnetar.io.space_reserve import SpaceReserve
+from magnetar.io.waiting import finished
 from magnetar.metadata.interface import (
     Change,
     MetadataError,
@@ -131,10 +132,7 @@ class EmbeddedMetadataStore:
 
     async def close(self) -> None:
         if self._stopped is not None:
-            if not self._stopped.done():
-                waiter = self._io.loop.create_future()
-                self._stopped.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
-                await waiter
+            await finished(self._io.loop, self._stopped)
             return
         self._closed = True
         self._stopped = self._io.loop.create_future()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, sleep
 from magnetar.metadata.interface import (
     Change,
     MetadataRefused,
@@ -114,7 +114,7 @@ class ResolvingStore:
                     raise
                 unknown = error
             for pause in _PAUSES:
-                await self._pass(pause)
+                await sleep(self._loop, pause)
                 if sessions_lost != self._sessions_lost:
                     # Whoever asked may own nothing any more: it is not made by another session.
                     break
@@ -134,16 +134,6 @@ class ResolvingStore:
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:
             self._sessions_lost += 1
-
-    async def _pass(self, seconds: float) -> None:
-        passed = self._loop.create_future()
-        self._loop.call_later(seconds, _wake, passed)
-        await passed
-
-
-def _wake(passed: Any) -> None:
-    if not passed.done():
-        passed.set_result(None)
 
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:

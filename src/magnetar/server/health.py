@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
-from typing import Any
-
 from magnetar.broker.service import BrokerService
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
 from magnetar.io.mutex import Mutex
 from magnetar.ledger.interface import LedgerError
-from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.single_appends import SingleAppends
 from magnetar.metadata.interface import MetadataError
 
 _NAME = "pulsar/{cluster}/persistent/healthcheck"
@@ -23,8 +18,7 @@ class HealthCheck:
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
-        self._ledger: ManagedLedger | None = None
-        self._waiting: Any = None
+        self._entries: SingleAppends | None = None
         self._mutex = Mutex(broker.io.loop)
 
     async def run(self) -> None:
@@ -44,26 +38,16 @@ class HealthCheck:
 
     async def _store_and_read(self) -> None:
         async with self._mutex:
-            if self._ledger is None:
+            if self._entries is None:
                 name = _NAME.format(cluster=self._broker.settings.cluster)
-                self._ledger = await self._broker.managed_ledgers.open(name, create=True)
-                self._ledger.listener = self
+                ledger = await self._broker.managed_ledgers.open(name, create=True)
+                self._entries = SingleAppends(self._broker.io.loop, ledger, self._lost)
+            entries = self._entries
             token = self._broker.io.randomness.token(16)
-            self._waiting = self._broker.io.loop.create_future()
-            self._ledger.append(token, array("q", (0,)), array("q", (16,)), 1, 16, None)
-            appended: Append = await self._waiting
-            position = (appended.ledger_id, appended.first_entry_id)
-            run = await self._ledger.reader.read(position, position, 1, 1)
+            position = await entries.append_durably(token)
+            run = await entries.ledger.reader.read(position, position, 1, 1)
             if run.entry(0) != token:
                 raise PersistenceFailure("Health check read something else than it wrote")
 
-    def on_durable(self, appends: Sequence[Append]) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(appends[-1])
-
-    def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(error)
-
-    def on_fenced(self) -> None:
-        self._ledger = None
+    def _lost(self) -> None:
+        self._entries = None

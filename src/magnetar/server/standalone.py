@@ -17,6 +17,7 @@ from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.errors import MetadataFailure
 from magnetar.http.routing import Process
+from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
@@ -52,11 +53,6 @@ _METADATA_FILE = f"{_METADATA}/metadata.sqlite"
 def run_standalone(options: ProcessOptions) -> int:
     """Serves until SIGTERM or SIGINT; answers the exit code."""
     return run_process("standalone", options, StandaloneBroker)
-
-
-def _wake(waiter: Any) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 class StandaloneBroker:
@@ -155,9 +151,7 @@ class StandaloneBroker:
                     return
                 except MetadataUnavailable as error:
                     log.warning("leftover ledgers are looked for again later", extra={"error": str(error)})
-                later = broker.io.loop.create_future()
-                broker.io.loop.call_later(_RETRY_SECONDS, _wake, later)
-                await later
+                await sleep(broker.io.loop, _RETRY_SECONDS)
         except (ManagedLedgerError, LedgerError, MetadataError, MetadataFailure) as error:
             log.error("leftover ledgers are not removed", extra={"error": str(error)})
 

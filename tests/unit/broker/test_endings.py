@@ -41,7 +41,7 @@ def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_en
     async def fails(_name: str) -> None:
         raise LedgerError("not now")
 
-    monkeypatch.setattr(topic.managed_ledger, "delete_cursor", fails)
+    monkeypatch.setattr(topic.managed_ledger.cursors, "delete", fails)
     with pytest.raises(LedgerError):
         lived.world.run(topic.unsubscribe("s"))
     assert subscription.closing

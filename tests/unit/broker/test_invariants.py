@@ -129,7 +129,7 @@ def _less_than_nothing(topic: Topic, _subscription: Subscription, _consumers: li
 def _out_of_order(topic: Topic, _subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
     ledger = topic.managed_ledger
     ledger.append(b"x", array("q", [0]), array("q", [1]), 1, 1, None)
-    next(iter(ledger.pending())).ledger_id = 0
+    next(iter(ledger.appends)).ledger_id = 0
 
 
 def _read_behind(_topic: Topic, subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
@@ -162,7 +162,7 @@ def _batch_and_entry(_topic: Topic, subscription: Subscription, _consumers: list
 
 
 def _unknown_cursor(topic: Topic, subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
-    del topic.managed_ledger._cursors[subscription.name]
+    del topic.managed_ledger.cursors._by_name[subscription.name]
 
 
 _ANY: tuple[Plant, ...] = (

@@ -11,9 +11,9 @@ from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
 from magnetar.ledger.interface import LedgerFenced, LedgerStore
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
-from magnetar.managed_ledger.managed_ledger import State
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.state import State
 
 KEEP = ManagedLedgerSettings(
     max_entries_per_ledger=5, min_rollover_ms=0, retention=RetentionSettings(-1, -1), read_max_entries=3
@@ -163,7 +163,7 @@ def test_terminating_while_an_append_fails_tells_its_producer(faulty: Faulty) ->
     faulty.store.fail_append(2)
     append(ledger, 1)
     assert world.run(ledger.terminate()) == listener.stored[-1]
-    assert ledger.pending_count == 0
+    assert len(ledger.appends) == 0
     assert len(listener.failed) == 1
     again = World(world.crash(), settings=KEEP)
     ledger, _ = again.open()

@@ -11,8 +11,9 @@ from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore, FaultyWriter
 from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.errors import ManagedLedgerFenced
-from magnetar.managed_ledger.managed_ledger import ManagedLedger, State
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.state import State
 from magnetar.metadata.faulty import Fault
 
 
@@ -82,7 +83,7 @@ def test_who_does_not_own_it_any_more_makes_no_ledger() -> None:
     world.wait(60)
     assert listener.fenced
     assert ledger.state is State.FENCED
-    assert ledger.pending_count == 0
+    assert len(ledger.appends) == 0
     # It was stored before the ledger was fenced, or its producer hears that it was not.
     assert len(listener.stored) == 3 or isinstance(listener.failed[0], ManagedLedgerFenced)
     assert fencing.store.made == made

@@ -10,8 +10,8 @@ from world import SMALL, World, append
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore, FaultyWriter
 from magnetar.ledger.interface import LedgerOutOfOrder, LedgerStore, Quorums
-from magnetar.managed_ledger.managed_ledger import State
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.state import State
 
 
 class UnorderedStore(FaultyLedgerStore):
@@ -142,7 +142,7 @@ def test_closing_fails_what_waits_for_the_pause() -> None:
     append(ledger, 1, "waiting")
     world.run(world.managed.close(ledger))
     assert len(listener.failed) == 2
-    assert ledger.pending_count == 0
+    assert len(ledger.appends) == 0
     asked = unordered.store.asked
     world.wait(60)
     assert unordered.store.asked == asked

@@ -14,9 +14,9 @@ from magnetar.managed_ledger.errors import (
     ManagedLedgerNotFound,
     ManagedLedgerTerminated,
 )
-from magnetar.managed_ledger.managed_ledger import State
 from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.state import State
 
 KEEP = ManagedLedgerSettings(
     max_entries_per_ledger=5, min_rollover_ms=0, retention=RetentionSettings(-1, -1), read_max_entries=3
@@ -359,7 +359,7 @@ def test_tailing_reads_come_from_memory(cache: EntryCacheSettings) -> None:
     world = World(settings=KEEP, cache=cache)
     ledger, listener = world.open()
     cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
-    ledger.set_active(cursor, True)
+    ledger.cursors.set_active(cursor, True)
     found: list[tuple[int, int]] = []
     hits = 0
     for _ in range(20):
@@ -386,7 +386,7 @@ def test_many_cursors_keep_in_memory_only_what_some_have_to_read(monkeypatch: py
     ledger, listener = world.open()
     cursors = [world.run(world.managed.open_cursor(ledger, f"s{n}", EARLIEST, {})) for n in range(40)]
     for cursor in cursors:
-        ledger.set_active(cursor, True)
+        ledger.cursors.set_active(cursor, True)
     looks = 0
     drop_before = LedgerCache.drop_before
 
@@ -405,7 +405,7 @@ def test_many_cursors_keep_in_memory_only_what_some_have_to_read(monkeypatch: py
     assert 0 < looks <= moves // 2
     assert world.managed.cache.entries <= 2 * 3
     for cursor in cursors[:-1]:
-        ledger.set_active(cursor, False)
+        ledger.cursors.set_active(cursor, False)
     world.publish(ledger, listener, 3)
     assert cursors[-1].read_cached(100, 1 << 20) is not None
     assert world.managed.cache.entries == 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -132,5 +133,4 @@ class KeepAlive:
             self._liveness_timer = None
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
-            if not answer.done():
-                answer.set_result(alive)
+            settle(answer, alive)

@@ -8,6 +8,7 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.waiting import settle
 
 log = logging.getLogger(__name__)
 
@@ -209,8 +210,7 @@ class Outgoing:
     def _wake_takers(self) -> None:
         takers, self._takers = self._takers, []
         for taken in takers:
-            if not taken.done():
-                taken.set_result(None)
+            settle(taken)
 
     @property
     def paused(self) -> bool:

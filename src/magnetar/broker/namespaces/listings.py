@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, outcome
 from magnetar.naming.namespace_name import NamespaceName
 
 
@@ -42,8 +42,7 @@ class NameListings:
         if listing is None:
             listing = self._loop.create_task(self._list(listed, self._running.get(listed)))
             self._next[listed] = listing
-        await finished(self._loop, listing)
-        names: Sequence[str] = listing.result()
+        names: Sequence[str] = await outcome(self._loop, listing)
         return names
 
     async def _list(self, listed: ListedNames, before: Any) -> Sequence[str]:

@@ -16,7 +16,7 @@ from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.opening import ROOT
 from magnetar.metadata.interface import Change, ChangeKind, MetadataError, MetadataStore, SessionEvent
@@ -181,9 +181,7 @@ class TopicLists:
             connection.topic_watchers[watcher_id] = found
         try:
             if found.loading is not None:
-                loading = found.loading
-                await finished(self._io.loop, loading)
-                loading.result()
+                await outcome(self._io.loop, found.loading)
         except BaseException:
             if connection.topic_watchers.get(watcher_id) is found:
                 self.close(connection, watcher_id)

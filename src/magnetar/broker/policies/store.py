@@ -40,6 +40,10 @@ Listener = Callable[[NamespaceName | None, TopicName | None], Awaitable[None]]
 Without a namespace those of any may have changed. May be told of one change more than once."""
 
 
+CHANGE_EVENTS = "__change_events"
+"""The topic of a namespace that has the policies of the others."""
+
+
 class TopicPolicies(Protocol):
     """Where topics have policies of their own."""
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from magnetar.broker.publishing.producer import AccessMode, Producer
 from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
 """Property of a managed ledger: it rises with each exclusive owner and outlives the broker."""
@@ -114,7 +115,7 @@ class ExclusiveAccess:
         self.forget(producer)
         for entry in [e for e in self._waiting if e[0] is producer]:
             self._waiting.remove(entry)
-            self._settle(entry[1], granted=False)
+            settle(entry[1], False)
         self._grant_next()
 
     def _grant_next(self) -> None:
@@ -134,32 +135,24 @@ class ExclusiveAccess:
             await self._become_owner(producer)
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiting client hears of it
             self._changing = False
-            if not admitted.done():
-                admitted.set_exception(error)
+            fail(admitted, error)
             self._grant_next()
             return
         self._changing = False
         if producer.closed or self._topic.closing:
-            self._settle(admitted, granted=False)
+            settle(admitted, False)
             self.leave(producer)
             return
         self._topic.admit(producer)
-        self._settle(admitted, granted=True)
-
-    @staticmethod
-    def _settle(admitted: Any, *, granted: bool) -> None:
-        if not admitted.done():
-            admitted.set_result(granted)
+        settle(admitted, True)
 
     def _fail_waiting(self) -> None:
         while self._waiting:
             _producer, admitted = self._waiting.popleft()
-            if not admitted.done():
-                admitted.set_exception(ProducerFenced("Fenced by another producer"))
+            fail(admitted, ProducerFenced("Fenced by another producer"))
 
     def disconnect_waiting(self) -> None:
         """The topic closes: those who wait look it up again."""
         while self._waiting:
             _producer, admitted = self._waiting.popleft()
-            if not admitted.done():
-                admitted.set_exception(ServiceNotReady("Topic is temporarily unavailable"))
+            fail(admitted, ServiceNotReady("Topic is temporarily unavailable"))

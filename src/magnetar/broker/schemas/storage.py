@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from magnetar.broker.schemas.data import StoredSchema
 from magnetar.broker.schemas.records import (
@@ -15,7 +14,7 @@ from magnetar.broker.schemas.records import (
 )
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import LedgerError, LedgerMetadata, LedgerStore, LedgerWriter, Quorums
-from magnetar.managed_ledger.single_entry import append_one
+from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     MetadataError,
@@ -25,21 +24,6 @@ from magnetar.metadata.interface import (
 )
 
 ROOT = "/schemas"
-
-
-class _Durable:
-    """Waits until the one entry of a ledger is durable."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.done: Any = loop.create_future()
-
-    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
-        if last_entry_id >= 0 and not self.done.done():
-            self.done.set_result(None)
-
-    def on_failed(self, _ledger_id: int, _first_entry_id: int, reason: LedgerError) -> None:
-        if not self.done.done():
-            self.done.set_exception(reason)
 
 
 class SchemaStorage:
@@ -102,10 +86,7 @@ class SchemaStorage:
             raise
 
     async def _write(self, writer: LedgerWriter, entry: bytes) -> int:
-        durable = _Durable(self._loop)
-        writer.set_listener(durable)
-        entry_id = append_one(writer, entry)
-        await durable.done
+        entry_id = await SingleEntries(self._loop, writer).append_durably(entry)
         await writer.close()
         return entry_id
 

@@ -339,7 +339,7 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Json:
             else {}
         ),
         "waitingCursorsCount": sum(cursor["waitingReadOp"] for cursor in cursors.values()),
-        "pendingAddEntriesCount": ledger.pending_count,
+        "pendingAddEntriesCount": len(ledger.appends),
         "lastConfirmedEntry": format_position(ledger.last_confirmed),
         "state": ledger.state.value,
         "ledgers": ledgers,

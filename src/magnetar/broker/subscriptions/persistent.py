@@ -116,7 +116,7 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         self._dispatcher_for(kind).add(consumer)
         self._came(kind, consumer)
-        self.topic.managed_ledger.set_active(self.cursor, True)
+        self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Its unacknowledged messages go to others, or wait for the next consumer."""
@@ -125,7 +125,7 @@ class Subscription(BaseSubscription):
             return
         self.dispatcher.remove(consumer)
         if not self.dispatcher.consumers:
-            self.topic.managed_ledger.set_active(self.cursor, False)
+            self.topic.managed_ledger.cursors.set_active(self.cursor, False)
             if not self.durable and not self.closing and self.awaiting_return is None:
                 self.topic.forget_subscription(self)
 

@@ -6,19 +6,21 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from magnetar.broker.policies.records import Record
+from magnetar.broker.policies.store import CHANGE_EVENTS
+from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
-from magnetar.broker.schemas.registry import SchemaRegistry
-from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.managed_ledger.opening import ROOT, ManagedLedgers
+from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
@@ -29,7 +31,6 @@ from magnetar.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-CHANGE_EVENTS = "__change_events"
 COMPACTION = "__compaction"
 """The subscription that keeps all records, until compaction moves it on."""
 
@@ -48,19 +49,6 @@ def _codec() -> ModuleType:
 def change_events_of(namespace: NamespaceName) -> TopicName:
     """Where a namespace has the policies of its topics."""
     return TopicName(Domain.PERSISTENT, namespace, CHANGE_EVENTS)
-
-
-class Topics(Protocol):
-    """What the broker does for the policies of topics."""
-
-    io: Io
-    managed_ledgers: ManagedLedgers
-    topics: dict[str, AnyTopic]
-    schemas: SchemaRegistry
-
-    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic: ...
-    async def create_topic(self, name: TopicName) -> AnyTopic: ...
-    def next_producer_name(self) -> str: ...
 
 
 class _Namespace:
@@ -85,13 +73,15 @@ class SystemTopicPolicies:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: ServedTopics,
         cluster: str,
         tell: Callable[[NamespaceName, TopicName], Any],
         metadata: MetadataStore,
+        names: ProducerNames,
     ) -> None:
         """:param tell: awaited with each topic whose policies somebody else changed"""
         self._topics = topics
+        self._names = names
         self._cluster = cluster
         self._tell = tell
         self._known: dict[NamespaceName, _Namespace] = {}
@@ -134,7 +124,7 @@ class SystemTopicPolicies:
     def _state(self, namespace: NamespaceName) -> _Namespace:
         state = self._known.get(namespace)
         if state is None:
-            state = self._known[namespace] = _Namespace(self._topics.io, self._topics.next_producer_name())
+            state = self._known[namespace] = _Namespace(self._topics.io, self._names.next())
         return state
 
     async def _open(self, state: _Namespace, topic: Topic) -> None:

@@ -24,6 +24,7 @@ from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
 from magnetar.errors import NotAllowed, ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
+from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.errors import InvalidName
@@ -259,8 +260,7 @@ class BaseTopic(ABC, Generic[S]):
     def _wake_drained(self) -> None:
         waiters, self._drain_waiters = self._drain_waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            settle(waiter)
 
     async def drained(self, producers: Sequence[Producer]) -> None:
         """Returns when all that these producers published is durable or has failed."""

@@ -24,7 +24,7 @@ from magnetar.broker.topics.entries import batch_size_or_zero, first_published_a
 from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.append import Append
@@ -104,7 +104,7 @@ class Topic(BaseTopic[Subscription]):
                 await self._deduplicate()
             elif not wanted and DEDUPLICATION in self.managed_ledger.cursors:
                 self.deduplication = None
-                await self.managed_ledger.delete_cursor(DEDUPLICATION)
+                await self.managed_ledger.cursors.delete(DEDUPLICATION)
             self._look_at_entries()
 
     async def _deduplicate(self) -> None:
@@ -231,7 +231,7 @@ class Topic(BaseTopic[Subscription]):
 
     def _on_their_way(self) -> Iterator[tuple[str, int]]:
         """Names and highest sequence ids of what is published and not durable yet."""
-        for operation in self.managed_ledger.pending():
+        for operation in self.managed_ledger.appends:
             publish = operation.context
             if publish is not None and publish.completes:
                 last = operation.first + operation.count - 1
@@ -259,7 +259,7 @@ class Topic(BaseTopic[Subscription]):
                 making = self.loop.create_task(self._make_durable(name, start, properties))
                 self._making[name] = making
                 making.add_done_callback(lambda _done: self._making.pop(name, None))
-            made: Subscription = await making
+            made: Subscription = await outcome(self.loop, making)
             return made
         cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
         return self._add_subscription(name, cursor, properties)
@@ -281,7 +281,7 @@ class Topic(BaseTopic[Subscription]):
         subscription.close()
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
-            self.managed_ledger.remove_cursor(subscription.cursor)
+            self.managed_ledger.cursors.remove(subscription.cursor)
             events.subscription_deleted(self.full_name, subscription.name)
 
     async def unsubscribe(self, name: str) -> None:
@@ -297,7 +297,7 @@ class Topic(BaseTopic[Subscription]):
             return
         subscription.close()
         try:
-            await self.managed_ledger.delete_cursor(name)
+            await self.managed_ledger.cursors.delete(name)
         except (LedgerError, MetadataError):
             subscription.unfence()
             raise
@@ -340,7 +340,7 @@ class Topic(BaseTopic[Subscription]):
         reader = self.managed_ledger.reader
         self.reads.messages, self.reads.bytes = reader.entries_read, reader.bytes_read
         self.misses.messages = reader.entries_missed
-        self.mark_deletes.messages = self.managed_ledger.mark_deletes
+        self.mark_deletes.messages = self.managed_ledger.cursors.mark_deletes
         for rate in (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes):
             rate.tick(seconds)
         acknowledged = self._tick_clients(seconds)

@@ -10,6 +10,7 @@ from typing import Any
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
+from magnetar.io.waiting import fail, settle
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 
@@ -71,15 +72,13 @@ class TopicWriter:
         size: int,
     ) -> None:
         done = self._waiting.popleft()
-        if not done.done():
-            done.set_result((ledger_id, first_entry_id))
+        settle(done, (ledger_id, first_entry_id))
 
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
         done = self._waiting.popleft()
-        if not done.done():
-            done.set_exception(error)
+        fail(done, error)
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         raise AssertionError("a persistent topic stores what it takes")

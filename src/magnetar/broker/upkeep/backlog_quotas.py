@@ -10,17 +10,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from magnetar.broker.flow.rates import Distribution
-from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
-from magnetar.io.interfaces import Io
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -57,12 +55,6 @@ class Evictions:
     by_time: int = 0
     age_seconds: int = -1
     """-1: there is none, or it is not known."""
-
-
-class QuotaBroker(Protocol):
-    io: Io
-    settings: BrokerSettings
-    topics: dict[str, AnyTopic]
 
 
 def _has_quota(topic: Topic) -> bool:
@@ -135,8 +127,8 @@ def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) 
 class BacklogQuotas:
     """Looks at the quotas of all topics of a broker, and acts on them."""
 
-    def __init__(self, broker: QuotaBroker) -> None:
-        self._broker = broker
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
         self.checks = Distribution(CHECK_BOUNDS)
@@ -168,11 +160,11 @@ class BacklogQuotas:
 
     async def _age_ms(self, topic: Topic) -> int | None:
         """The age of the backlog, as precisely as is wanted; None without one, or when it is not known."""
-        if self._broker.settings.precise_age_quota:
+        if self._served.settings.precise_age_quota:
             since = await oldest_published_ms(topic)
         else:
             since = closed_ms_of_oldest(topic)
-        return None if since is None else max(0, self._broker.io.clock.wall_ms() - since)
+        return None if since is None else max(0, self._served.io.clock.wall_ms() - since)
 
     async def check_producer(self, topic: AnyTopic) -> None:
         """Whether a producer may be made.
@@ -181,7 +173,7 @@ class BacklogQuotas:
         :raises QuotaExceeded: one at which they fail
         :raises LedgerError: the age of the backlog cannot be read
         """
-        if not isinstance(topic, Topic) or not self._broker.settings.backlog_quota_check:
+        if not isinstance(topic, Topic) or not self._served.settings.backlog_quota_check:
             return
         quota = await self.exceeded(topic)
         if quota is None:
@@ -199,7 +191,7 @@ class BacklogQuotas:
 
     async def run(self) -> None:
         """Looks at all topics with quotas, one after the other."""
-        started = self._broker.io.clock.monotonic()
+        started = self._served.io.clock.monotonic()
         due: list[Topic] = []
 
         def look(topic: AnyTopic) -> None:
@@ -208,8 +200,8 @@ class BacklogQuotas:
             else:
                 self._known_age(topic, -1)
 
-        topics: Mapping[str, AnyTopic] = self._broker.topics
-        await each(self._broker.io, "backlog quotas", list(topics.values()), look, pause=PAUSE_SECONDS)
+        topics: Mapping[str, AnyTopic] = self._served.topics
+        await each(self._served.io, "backlog quotas", list(topics.values()), look, pause=PAUSE_SECONDS)
         for name in self._known.keys() - topics.keys():
             del self._known[name]
         for topic in due:
@@ -220,8 +212,8 @@ class BacklogQuotas:
                     "cannot tell how old a backlog is",
                     extra={"topic": topic.full_name, "error": str(error)},
                 )
-            await let_others(self._broker.io.loop)
-        self.checks.add(self._broker.io.clock.monotonic() - started)
+            await let_others(self._served.io.loop)
+        self.checks.add(self._served.io.clock.monotonic() - started)
 
     def _known_age(self, topic: AnyTopic, seconds: int) -> None:
         known = self._known.get(topic.full_name)
@@ -298,11 +290,11 @@ class BacklogQuotas:
 
     async def _evict_by_time(self, topic: Topic) -> None:
         seconds = topic.policies.age_quota.limit_seconds
-        now_ms = self._broker.io.clock.wall_ms()
+        now_ms = self._served.io.clock.wall_ms()
         self._count(topic, Quota.TIME)
         for subscription in counted(topic):
             start = subscription.cursor.mark_delete
-            if self._broker.settings.precise_age_quota:
+            if self._served.settings.precise_age_quota:
                 before_ms = now_ms - int(seconds * _DOWN_TO * 1000)
                 last = await last_published_before(topic.managed_ledger, start, before_ms)
             else:

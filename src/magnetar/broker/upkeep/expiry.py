@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
 
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.topics.persistent import Topic
-from magnetar.io.interfaces import Io
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -22,11 +21,6 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 
 log = logging.getLogger(__name__)
-
-
-class ExpiringBroker(Protocol):
-    io: Io
-    topics: dict[str, AnyTopic]
 
 
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
@@ -120,8 +114,8 @@ async def expire_topic(topic: Topic) -> None:
 
 
 class ExpiryCheck:
-    def __init__(self, broker: ExpiringBroker) -> None:
-        self._broker = broker
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
 
     async def run(self) -> None:
         """Looks at all topics with a time to live, one after the other."""
@@ -131,8 +125,8 @@ class ExpiryCheck:
             if isinstance(topic, Topic) and topic.policies.message_ttl_seconds > 0:
                 due.append(topic)
 
-        topics: Mapping[str, AnyTopic] = self._broker.topics
-        await each(self._broker.io, "expiry", list(topics.values()), look, pause=PAUSE_SECONDS)
+        topics: Mapping[str, AnyTopic] = self._served.topics
+        await each(self._served.io, "expiry", list(topics.values()), look, pause=PAUSE_SECONDS)
         for topic in due:
             try:
                 await expire_topic(topic)
@@ -140,4 +134,4 @@ class ExpiryCheck:
                 log.warning(
                     "cannot tell what has expired", extra={"topic": topic.full_name, "error": str(error)}
                 )
-            await let_others(self._broker.io.loop)
+            await let_others(self._served.io.loop)

@@ -7,21 +7,17 @@ topics in slices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
-from magnetar.io.interfaces import Io
 from magnetar.io.slices import PAUSE_SECONDS, each
-from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import ManagedLedgers
 
 T = TypeVar("T")
 
@@ -29,29 +25,20 @@ _LOOP = "loop"
 """Among the slices: how late the loop was to fire timers."""
 
 
-class HousekeptBroker(Protocol):
-    io: Io
-    wheel: TimerWheel
-    settings: BrokerSettings
-    managed_ledgers: ManagedLedgers
-    topics: dict[str, AnyTopic]
-
-
 class Housekeeping:
     def __init__(
         self,
-        broker: HousekeptBroker,
+        served: ServedTopics,
         inactive_topics: InactiveTopicsCheck,
         expiry: ExpiryCheck,
         quotas: BacklogQuotas,
     ) -> None:
-        self._broker = broker
+        self._served = served
         self._expiry = expiry
         self._quotas = quotas
-        self._io = broker.io
-        self._wheel = broker.wheel
+        self._io = served.io
+        self._wheel = served.wheel
         self._inactive_topics = inactive_topics
-        self._busy: dict[BaseTopic[Any], None] = {}
         self._timers: dict[str, Any] = {}
         self._running: dict[str, Any] = {}
         self.cache_hits = Rate()
@@ -59,7 +46,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """From now on, until :meth:`stop`."""
-        settings = self._broker.settings
+        settings = self._served.settings
         self._repeat("statistics", settings.stats_seconds, self._tick)
         self._repeat("retention", settings.retention_check_seconds, self._check_retention)
         self._repeat("deduplication", settings.deduplication_check_seconds, self._save_sequence_ids)
@@ -71,13 +58,6 @@ class Housekeeping:
     def stop(self) -> None:
         for pending in (*self._timers.values(), *self._running.values()):
             pending.cancel()
-
-    def mark_busy(self, topic: BaseTopic[Any]) -> None:
-        """Its rates are worked out until they are 0."""
-        self._busy[topic] = None
-
-    def forget(self, topic: AnyTopic) -> None:
-        self._busy.pop(topic, None)
 
     def longest_slices(self) -> dict[str, float]:
         """Seconds that background work kept the loop, by kind, and that the loop was late (``loop``)."""
@@ -104,8 +84,8 @@ class Housekeeping:
 
     def _tick(self) -> None:
         """Rates of what moved in the last window, and once more of what stopped."""
-        seconds = self._broker.settings.stats_seconds
-        cache = self._broker.managed_ledgers.cache
+        seconds = self._served.settings.stats_seconds
+        cache = self._served.managed_ledgers.cache
         self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes
         self.cache_misses.messages, self.cache_misses.bytes = cache.misses, cache.missed_bytes
         self.cache_hits.tick(seconds)
@@ -113,15 +93,15 @@ class Housekeeping:
         self._io.slices.new_window()
         self._io.slices.note(_LOOP, self._wheel.longest_delay)
         self._wheel.longest_delay = 0.0
-        self._start_task("statistics", list(self._busy), self._tick_topic)
+        self._start_task("statistics", list(self._served.busy), self._tick_topic)
 
     def _tick_topic(self, topic: BaseTopic[Any]) -> None:
-        if topic in self._busy and not topic.tick(self._broker.settings.stats_seconds):
+        if topic in self._served.busy and not topic.tick(self._served.settings.stats_seconds):
             topic.is_busy = False
-            del self._busy[topic]
+            del self._served.busy[topic]
 
     def _check_retention(self) -> None:
-        ledgers = list(self._broker.managed_ledgers.opened.values())
+        ledgers = list(self._served.managed_ledgers.opened.values())
         self._start_task("retention", ledgers, self._check_ledger)
 
     @staticmethod
@@ -130,7 +110,7 @@ class Housekeeping:
         ledger.trimmer.schedule()
 
     def _save_sequence_ids(self) -> None:
-        stored = [topic for topic in self._broker.topics.values() if isinstance(topic, Topic)]
+        stored = [topic for topic in self._served.topics.values() if isinstance(topic, Topic)]
         self._start_task("deduplication", stored, Topic.save_sequence_ids)
 
     def _check_expiry(self) -> None:

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
 
-from magnetar.broker.namespaces.registry import Namespaces
-from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Io
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 
@@ -27,18 +23,6 @@ log = logging.getLogger(__name__)
 
 CAUGHT_UP = "delete_when_subscriptions_caught_up"
 """The mode in which subscriptions keep a topic only as long as they have a backlog."""
-
-
-class SweptBroker(Protocol):
-    io: Io
-    settings: BrokerSettings
-    namespaces: Namespaces
-    managed_ledgers: ManagedLedgers
-    topics: dict[str, AnyTopic]
-
-    async def delete_topic(self, topic: AnyTopic) -> None: ...
-    async def delete_schema(self, name: TopicName) -> None: ...
-    async def forget_policies(self, name: TopicName) -> None: ...
 
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
@@ -72,20 +56,20 @@ def is_due(topic: AnyTopic, now: float) -> bool:
 
 
 class InactiveTopicsCheck:
-    def __init__(self, broker: SweptBroker) -> None:
-        self._broker = broker
+    def __init__(self, served: ServedTopics) -> None:
+        self._served = served
 
     async def run(self) -> None:
         """Deletes what is due; one topic after the other."""
         due: list[AnyTopic] = []
-        clock = self._broker.io.clock
+        clock = self._served.io.clock
 
         def look(topic: AnyTopic) -> None:
             if is_due(topic, clock.monotonic()):
                 due.append(topic)
 
-        topics: Mapping[str, AnyTopic] = self._broker.topics
-        await each(self._broker.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
+        topics: Mapping[str, AnyTopic] = self._served.topics
+        await each(self._served.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
         for topic in due:
             # Somebody may have come meanwhile. From here to its closing nobody can.
             if topics.get(topic.full_name) is topic and is_due(topic, clock.monotonic()):
@@ -94,10 +78,10 @@ class InactiveTopicsCheck:
     async def _delete(self, topic: AnyTopic) -> None:
         name = topic.name
         try:
-            await self._broker.delete_topic(topic)
+            await self._served.delete_topic(topic)
             if name.partition_index < 0:
-                await self._broker.forget_policies(name)
-            elif self._broker.settings.delete_inactive_partitioned:
+                await self._served.forget_policies(name)
+            elif self._served.settings.delete_inactive_partitioned:
                 await self._delete_partitioned(name.base)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
             # What is left of it is found when it is loaded again.
@@ -109,13 +93,13 @@ class InactiveTopicsCheck:
 
     async def _delete_partitioned(self, name: TopicName) -> None:
         """Deletes a partitioned topic of which no partition is left."""
-        count = await self._broker.namespaces.partitions(name)
+        count = await self._served.namespaces.partitions(name)
         for index in range(count):
             partition = name.partition(index)
-            live = str(partition) in self._broker.topics
-            if live or await self._broker.managed_ledgers.exists(partition.path):
+            live = str(partition) in self._served.topics
+            if live or await self._served.managed_ledgers.exists(partition.path):
                 return
-        if await self._broker.namespaces.delete_partitioned(name):
-            await self._broker.delete_schema(name)
-            await self._broker.forget_policies(name)
+        if await self._served.namespaces.delete_partitioned(name):
+            await self._served.delete_schema(name)
+            await self._served.forget_policies(name)
             log.info("deleted an inactive partitioned topic", extra={"topic": str(name)})

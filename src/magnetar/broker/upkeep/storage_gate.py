@@ -7,29 +7,24 @@ they are closed, and on coming back get an error with the reason.
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import QuotaExceeded
-from magnetar.io.interfaces import Io
 from magnetar.io.slices import let_others
 
 log = logging.getLogger(__name__)
 
 
-class GatedBroker(Protocol):
-    io: Io
-    topics: dict[str, AnyTopic]
-
-
 class StorageGate:
     """One for all persistent topics of a broker."""
 
-    def __init__(self, broker: GatedBroker) -> None:
+    def __init__(self, served: ServedTopics) -> None:
         self.refused = 0
         """Producers that were refused or closed since the broker started."""
-        self._broker = broker
+        self._served = served
         self._reason = ""
         self._closing: Any = None
 
@@ -42,7 +37,7 @@ class StorageGate:
         """Closes all producers of persistent topics, and lets none in."""
         self._reason = reason
         if self._closing is None:
-            self._closing = self._broker.io.loop.create_task(self._close_producers())
+            self._closing = self._served.io.loop.create_task(self._close_producers())
             self._closing.add_done_callback(self._closed)
 
     def open(self) -> None:
@@ -60,14 +55,14 @@ class StorageGate:
             self._closing.cancel()
 
     async def _close_producers(self) -> None:
-        topics = self._broker.topics.values()
+        topics = self._served.topics.values()
         for topic in [each for each in topics if isinstance(each, Topic) and each.producers]:
             if not self._reason:
                 return
             if not topic.closing:
                 self.refused += len(topic.producers)
                 await topic.close_producers_in_order()
-            await let_others(self._broker.io.loop)
+            await let_others(self._served.io.loop)
 
     def _closed(self, task: Any) -> None:
         self._closing = None

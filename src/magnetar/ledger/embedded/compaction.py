@@ -10,6 +10,7 @@ from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.slices import each
 from magnetar.io.space_reserve import SpaceExhausted, is_without_room
+from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.index import RUN_FIELDS, PartIndex
 from magnetar.ledger.embedded.index_lookup import IndexLookup
@@ -190,9 +191,7 @@ class Compaction:
         self._result = None
         self._end_pause()
         while self._task is not None:
-            ended = self._io.loop.create_future()
-            self._task.add_done_callback(lambda _, ended=ended: ended.done() or ended.set_result(None))
-            await ended
+            await finished(self._io.loop, self._task)
 
     def close(self) -> None:
         if self._worker is not None:

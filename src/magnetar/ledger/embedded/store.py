@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import File, Io
+from magnetar.io.waiting import outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
@@ -146,7 +147,7 @@ class EmbeddedLedgerStore:
             deleted = self._log.control(LEDGER_DELETED, ledger_id)
             self._deleting[ledger_id] = deleted
             deleted.add_done_callback(lambda _: self._deleted(ledger_id))
-        await _outcome(self._io, deleted)
+        await outcome(self._io.loop, deleted)
 
     async def ledger_ids(self) -> Sequence[int]:
         self._refuse_when_closed()
@@ -183,7 +184,7 @@ class EmbeddedLedgerStore:
 
     async def close(self) -> None:
         if self._stopped is not None:
-            await _outcome(self._io, self._stopped)
+            await outcome(self._io.loop, self._stopped)
             return
         self._stopped = self._io.loop.create_future()
         try:
@@ -241,7 +242,7 @@ class EmbeddedLedgerStore:
             recovered = self._io.loop.create_task(self._close_at_end(row))
             self._recovering[ledger_id] = recovered
             recovered.add_done_callback(lambda _: self._recovering.pop(ledger_id))
-        await _outcome(self._io, recovered)
+        await outcome(self._io.loop, recovered)
 
     async def _close_at_end(self, row: LedgerRow) -> None:
         await self._log.settle()
@@ -261,20 +262,3 @@ class EmbeddedLedgerStore:
 
     def _failed(self, what: str, error: BaseException) -> None:
         self._log.fail(what, error)
-
-
-async def _outcome(io: Io, shared: Any) -> None:
-    """Awaits what several may await: that one of them is cancelled leaves it alone."""
-    mine = io.loop.create_future()
-
-    def pass_on(done: Any) -> None:
-        if mine.done():
-            return
-        error = done.exception()
-        if error is None:
-            mine.set_result(None)
-        else:
-            mine.set_exception(error)
-
-    shared.add_done_callback(pass_on)
-    await mine

@@ -74,7 +74,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         topic,
         connection,
         producer_id,
-        request.producer_name or broker.next_producer_name(),
+        request.producer_name or broker.producer_names.next(),
         user_provided_name=request.user_provided_producer_name and bool(request.producer_name),
         epoch=request.epoch,
         access_mode=AccessMode(request.producer_access_mode),

@@ -1,0 +1,1 @@
+"""Which topics this broker serves."""

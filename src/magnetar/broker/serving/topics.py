@@ -1,0 +1,403 @@
+"""The topics that this broker serves: loaded on demand, closed, deleted, or lost to another broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from magnetar.broker import events
+from magnetar.broker.flow.loop_budget import LoopBudget
+from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.unacked_limit import UnackedLimit
+from magnetar.broker.namespaces.counts import TopicCounts
+from magnetar.broker.namespaces.creation import TopicCreation
+from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.ownership.bundles import NamespaceBundles
+from magnetar.broker.ownership.contract import Bundle, Owner, Ownership
+from magnetar.broker.ownership.only_broker import OnlyBroker
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.base import BaseTopic
+from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.topics.persistent import Topic, retention_settings
+from magnetar.errors import (
+    NamespaceNotFound,
+    NotAllowed,
+    ServedElsewhere,
+    ServiceNotReady,
+    TooManyRequests,
+    TopicNotFound,
+)
+from magnetar.io.interfaces import Io
+from magnetar.io.slices import Slice, each, let_others
+from magnetar.io.waiting import finished, nobody_waits, outcome
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+from magnetar.security.principal import BROKER, Principal
+
+log = logging.getLogger(__name__)
+
+_UNLOADS = 64
+"""Topics closed at the same time when the broker stops."""
+
+
+class ServedTopics:
+    """Everything here runs in the loop."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        metadata: MetadataStore,
+        managed_ledgers: ManagedLedgers,
+        settings: BrokerSettings,
+        ownership: Ownership | None = None,
+    ) -> None:
+        """:param ownership: knows which broker serves what; None: this one serves everything"""
+        self.io = io
+        self.wheel = wheel
+        self.settings = settings
+        self.metadata = metadata
+        self.managed_ledgers = managed_ledgers
+        self.namespaces = Namespaces(io, metadata)
+        self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
+        self.policies.listen(self._policies_changed)
+        self.schemas = SchemaRegistry(
+            io,
+            SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
+            metadata,
+        )
+        self.topics: dict[str, AnyTopic] = {}
+        """Those that are loaded, by full name."""
+        self.busy: dict[BaseTopic[Any], None] = {}
+        """Those whose rates are not all 0."""
+        self.creation = TopicCreation(
+            self.namespaces, self.policies, managed_ledgers, self.topics, TopicCounts(metadata)
+        )
+        self.bundles = NamespaceBundles(metadata, self.policies.namespaces.get)
+        self.ownership: Ownership = ownership or OnlyBroker(metadata, self._as_owner)
+        self.ownership.listen(self._lost)
+        self.budget = LoopBudget(io.loop, io.clock)
+        self.unacked_limit = (
+            UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
+            if settings.max_unacked
+            else None
+        )
+        self.publish_latency = Timings()
+        self.topic_loads = Timings()
+        self.stopping = False
+        """Nothing is loaded any more."""
+        self._loading: dict[str, Any] = {}
+        self._unloading: dict[str, Any] = {}
+
+    # What the broker owns
+
+    def _as_owner(self, generation: int) -> Owner:
+        own = self.settings
+        return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
+
+    async def owner_of(self, name: TopicName) -> Owner:
+        """The broker that serves a topic, which need not exist.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises ServiceNotReady: it is not known now
+        """
+        return await self.ownership.owner_of(await self.bundles.of_topic(name))
+
+    def _lost(self, bundle: Bundle | None) -> None:
+        """Somebody else may own the topics by now: they are closed, and nothing of them is written."""
+        lost = [topic for topic in self.topics.values() if bundle is None or topic.name in bundle]
+        log.warning("topics are not owned any more", extra={"bundle": bundle or "all", "topics": len(lost)})
+        for topic in lost:
+            topic.disown()
+        for _ in range(min(_UNLOADS, len(lost))):
+            self.io.loop.create_task(self._unload_each(lost))
+
+    # Loading
+
+    @property
+    def loading_count(self) -> int:
+        return len(self._loading)
+
+    def check_served(self, name: TopicName) -> None:
+        """:raises NotAllowed: topics of that kind are not served here"""
+        if name.persistent and not self.settings.persistent_topics and name.local != CHANGE_EVENTS:
+            raise NotAllowed("Broker is unable to load persistent topic")
+        if not name.persistent and not self.settings.non_persistent_topics:
+            raise NotAllowed("Broker is unable to load non-persistent topic")
+
+    async def topic(self, name: TopicName, *, create: bool, principal: Principal = BROKER) -> AnyTopic:
+        """The topic, loaded if need be; made if missing, wanted, and allowed.
+
+        :param principal: who asks; others who want it at the same time share the load, not the permission
+        :raises TopicNotFound: it is missing
+        :raises ServiceNotReady: it is just being closed, or the broker is stopping
+        """
+        return await self._loaded(name, create=create, unasked=True)
+
+    async def create_topic(self, name: TopicName) -> AnyTopic:
+        """Makes a topic, whatever the settings say of making them on use.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises ServiceNotReady: one of that name is just being closed, or the broker is stopping
+        """
+        return await self._loaded(name, create=True, unasked=False)
+
+    async def persistent_topic(self, name: TopicName) -> Topic:
+        """The persistent topic of that name, loaded if need be.
+
+        :raises TopicNotFound: it is missing
+        :raises PersistentTopicRequired: the name is that of a non-persistent one
+        """
+        return persistent(await self.topic(name, create=False))
+
+    async def _loaded(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
+        full_name = str(name)
+        while True:
+            found = self.topics.get(full_name)
+            if found is not None and found.fenced and not found.closing:
+                await self.unload_topic(found)
+                continue
+            if found is not None and not found.closing:
+                return found
+            if self.stopping:
+                raise ServiceNotReady("The broker is stopping")
+            self.ownership.check_serving()
+            if full_name in self._unloading:
+                raise ServiceNotReady("Topic is temporarily unavailable")
+            loading = self._loading.get(full_name)
+            if loading is None:
+                loading = self._start_loading(name, full_name, create=create, unasked=unasked)
+                return await self._await_loading(loading)
+            try:
+                return await self._await_loading(loading)
+            except TopicNotFound:
+                # Whoever began that load did not want the topic made.
+                if not create:
+                    raise
+
+    async def _await_loading(self, loading: Any) -> AnyTopic:
+        limit = partial(self.wheel.schedule, self.settings.topic_load_timeout_seconds)
+        if not await finished(self.io.loop, loading, limit):
+            raise ServiceNotReady("Failed to load topic within timeout")
+        topic: AnyTopic = loading.result()
+        return topic
+
+    def _start_loading(self, name: TopicName, full_name: str, *, create: bool, unasked: bool) -> Any:
+        if len(self._loading) >= self.settings.max_topic_loads:
+            raise TooManyRequests("Too many topics are being loaded")
+        loading = self.io.loop.create_task(self._load(name, create=create, unasked=unasked))
+        self._loading[full_name] = loading
+        loading.add_done_callback(nobody_waits)
+        loading.add_done_callback(lambda _done: self._loading.pop(full_name, None))
+        return loading
+
+    async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
+        started = self.io.clock.monotonic()
+        self.check_served(name)
+        await self.namespaces.check(name.namespace_name)
+        bundle = await self.bundles.of_topic(name)
+        owner = await self.ownership.owner_of(bundle)
+        if not owner.here:
+            raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", owner.addresses.http)
+        if name.partition_index < 0 and await self.namespaces.partitions(name):
+            raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
+        policies = await self.policies.of_topic(name)
+        missing = create and not await self.creation.exists(name)
+        if missing:
+            await self.creation.check_not_deleted(name)
+            if unasked:
+                create = await self.creation.may_create(name, policies)
+        if name.persistent:
+            topic: AnyTopic = await self._open_stored(name, policies, create=create)
+        elif create or await self.creation.is_partition(name):
+            topic = self._make_non_persistent(name, policies)
+            await topic.prepare()
+        else:
+            raise TopicNotFound(f"Topic {name} not found")
+        if not self.ownership.is_current(bundle, owner):
+            # It was opened by a right that has ended.
+            topic.disown()
+            await topic.close()
+            raise ServiceNotReady(f"{bundle} is not served by this broker any more")
+        self.topics[topic.full_name] = topic
+        if name.local == CHANGE_EVENTS and self.policies.topics is not None:
+            self.policies.topics.appeared(name.namespace_name)
+        try:
+            latest = await self.policies.of_topic(name)
+        except NamespaceNotFound:
+            # Whoever deletes it waits for this load, and finds the topic.
+            latest = policies
+        if latest is not policies:
+            topic.apply_policies(latest)
+            await topic.prepare()
+        milliseconds = (self.io.clock.monotonic() - started) * 1000
+        self.topic_loads.add(milliseconds)
+        events.topic_opened(topic.full_name, made=missing, milliseconds=milliseconds)
+        return topic
+
+    async def _open_stored(self, name: TopicName, policies: EffectivePolicies, *, create: bool) -> Topic:
+        try:
+            ledger = await self.managed_ledgers.open(
+                name.path, create=create, retention=retention_settings(policies.retention)
+            )
+        except ManagedLedgerNotFound as error:
+            raise TopicNotFound(f"Topic {name} not found") from error
+        topic = Topic(
+            name,
+            ledger,
+            self.managed_ledgers,
+            self.io,
+            self.wheel,
+            self.settings.topic,
+            self.budget,
+            policies,
+            self.mark_busy,
+            self.publish_latency.add,
+        )
+        topic.unacked_limit = self.unacked_limit
+        try:
+            await topic.prepare()
+        except (LedgerError, ManagedLedgerError, MetadataError):
+            await self.managed_ledgers.close(ledger)
+            raise
+        return topic
+
+    def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
+        return NonPersistentTopic(
+            name, self.io, self.wheel, self.settings.topic, self.budget, policies, self.mark_busy
+        )
+
+    def mark_busy(self, topic: BaseTopic[Any]) -> None:
+        """Its rates are worked out until they are 0."""
+        self.busy[topic] = None
+
+    async def _policies_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
+        """Live topics go by what counts now."""
+        affected: list[AnyTopic] = []
+
+        def take(live: AnyTopic) -> None:
+            name = live.name
+            if namespace in (None, name.namespace_name) and topic in (None, name.base):
+                affected.append(live)
+
+        await each(self.io, "policies", list(self.topics.values()), take)
+        running = Slice(self.io, "policies")
+        for live in affected:
+            if live.closing:
+                continue
+            try:
+                live.apply_policies(await self.policies.of_topic(live.name))
+                await live.prepare()
+            except NamespaceNotFound:
+                # It is being deleted, and its topics with it.
+                continue
+            if running.is_over():
+                running.end()
+                await let_others(self.io.loop)
+                running.begin()
+
+    # Ending
+
+    async def close_all(self) -> None:
+        """Loads nothing more and closes all topics; what was acknowledged is durable then."""
+        self.stopping = True
+        for loading in list(self._loading.values()):
+            await finished(self.io.loop, loading)
+        closing = list(self.topics.values())
+        workers = [
+            self.io.loop.create_task(self._unload_each(closing)) for _ in range(min(_UNLOADS, len(closing)))
+        ]
+        for worker in workers:
+            await finished(self.io.loop, worker)
+
+    async def _unload_each(self, topics: list[AnyTopic]) -> None:
+        """Takes one topic after another; several of these share the commits of their closing."""
+        while topics:
+            topic = topics.pop()
+            try:
+                await self.unload_topic(topic)
+            except (LedgerError, ManagedLedgerError, MetadataError) as error:
+                # What was acknowledged is durable all the same: the next start recovers the topic.
+                log.error("topic did not close", extra={"topic": topic.full_name, "error": str(error)})
+
+    async def unload_topic(self, topic: AnyTopic) -> None:
+        """Closes a topic; whoever comes next loads it again. Waits when it is being closed already."""
+        going = self._unloading.get(topic.full_name)
+        if going is not None:
+            await outcome(self.io.loop, going)
+            return
+        await outcome(self.io.loop, self._start_removing(topic, topic.close(), events.topic_closed))
+
+    async def delete_topic(self, topic: AnyTopic) -> None:
+        """Removes a topic with everything it stored.
+
+        :raises ServiceNotReady: it is just being closed
+        """
+        if topic.closing or topic.full_name in self._unloading:
+            raise ServiceNotReady("Topic is temporarily unavailable")
+        # From here on nobody is let in: who comes has the topic made anew.
+        topic.closing = True
+        removing = self._start_removing(topic, topic.delete(), events.topic_deleted)
+        await outcome(self.io.loop, removing)
+        await self.delete_schema(topic.name)
+
+    async def delete_stored_topic(self, name: TopicName) -> None:
+        """Removes a topic with everything it stored, whether it is loaded or not."""
+        live = self.topics.get(str(name))
+        going = self._unloading.get(str(name))
+        if live is not None and not live.closing and going is None:
+            await self.delete_topic(live)
+            return
+        if going is not None:
+            await outcome(self.io.loop, going)
+        try:
+            ledger = await self.managed_ledgers.open(name.path, create=False)
+        except ManagedLedgerNotFound:
+            return
+        await self.managed_ledgers.delete(ledger)
+        await self.delete_schema(name)
+
+    async def delete_schema(self, name: TopicName) -> None:
+        """Removes the schema of a topic that was deleted; partitions share that of their topic."""
+        if name.partition_index < 0:
+            await self.schemas.delete(name.schema_path)
+
+    def loading_in(self, namespace: NamespaceName) -> list[Any]:
+        """Loads in progress of topics of a namespace."""
+        return [
+            loading
+            for name, loading in self._loading.items()
+            if TopicName.parse(name).namespace_name == namespace
+        ]
+
+    async def forget_policies(self, name: TopicName) -> None:
+        """Removes the own policies of a topic that was deleted."""
+        if self.policies.topics is not None:
+            await self.policies.topics.delete(name)
+
+    def _start_removing(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> Any:
+        removing = self.io.loop.create_task(self._remove(topic, work, tell))
+        self._unloading[topic.full_name] = removing
+        return removing
+
+    async def _remove(self, topic: AnyTopic, work: Any, tell: Callable[[str], None]) -> None:
+        try:
+            await work
+            tell(topic.full_name)
+        finally:
+            del self._unloading[topic.full_name]
+            if self.topics.get(topic.full_name) is topic:
+                del self.topics[topic.full_name]
+            self.busy.pop(topic, None)

@@ -1,0 +1,108 @@
+"""What the metadata say of a managed ledger: its ledgers, its end, its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from magnetar.io.interfaces import Loop
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.owned_record import OwnedRecord
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
+from magnetar.metadata.interface import MetadataStore, NodeMissing, may_have_happened
+
+
+class LedgersRecord:
+    """The record as it is to be written, and the ledgers that go once it does not name them."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        metadata: MetadataStore,
+        path: str,
+        record: ManagedLedgerRecord,
+        version: int,
+        deletions: DeletionQueue,
+        forget: Callable[[int], None],
+    ) -> None:
+        """:param version: of the record in the metadata
+
+        :param forget: told of each ledger that goes
+        """
+        self._forget = forget
+        self._metadata = metadata
+        self._path = path
+        self._deletions = deletions
+        self._stored = OwnedRecord(loop, metadata, path, version)
+        self._rest = record.rest
+        self._perhaps_named: list[LedgerSummary] = []
+        """Ledgers made in vain, which the record may name: its write was not answered."""
+        self.ledgers = LedgerList(record.ledgers)
+        self.terminated: Position | None = record.terminated
+        self.properties: Mapping[str, str] = record.properties
+
+    async def put(self) -> None:
+        """Writes it.
+
+        :raises ManagedLedgerFenced: somebody else wrote it
+        """
+        await self._stored.put(
+            lambda: encode_managed_ledger(
+                ManagedLedgerRecord(list(self.ledgers), self.terminated, dict(self.properties), self._rest)
+            )
+        )
+        await self._delete_perhaps_named()
+
+    async def _delete_perhaps_named(self) -> None:
+        in_vain, self._perhaps_named = self._perhaps_named, []
+        for summary in in_vain:
+            await self.let_go(summary)
+
+    def merge(self, changes: Mapping[str, str | None]) -> None:
+        """Other properties, None for one less; they count when the record is written."""
+        merged = {**self.properties, **changes}
+        self.properties = {key: value for key, value in merged.items() if value is not None}
+
+    async def not_listed(self, summary: LedgerSummary, error: Exception) -> None:
+        """A ledger was made that the record could not be made to name."""
+        if may_have_happened(error):
+            # The record may name it: it goes when one has been written for certain that does not.
+            self._perhaps_named.append(summary)
+        else:
+            await self.let_go(summary)
+
+    async def let_go(self, summary: LedgerSummary) -> None:
+        """Deletes a ledger that the record does not name, now or later."""
+        self._forget(summary.ledger_id)
+        await self._deletions.delete(summary.ledger_id)
+
+    def abandon(self) -> None:
+        """It belongs to somebody else: it is written no more."""
+        self._stored.abandon()
+
+    async def still_owned(self) -> bool:
+        """Whether the record is as it was last written here.
+
+        :raises MetadataUnavailable: the store does not say
+        """
+        return await self._stored.still_owned()
+
+    async def is_anothers(self) -> bool:
+        """Whether there is a record, and somebody else has written it."""
+        return not await self.still_owned() and await self._metadata.exists(self._path)
+
+    async def delete(self) -> bool:
+        """Removes it with all ledgers; whether there was one.
+
+        :raises ManagedLedgerFenced: it belongs to somebody else
+        """
+        there = True
+        try:
+            await self._stored.delete()
+        except NodeMissing:
+            there = False
+        for summary in list(self.ledgers):
+            await self.let_go(summary)
+        await self._delete_perhaps_named()
+        return there

@@ -1,0 +1,16 @@
+"""What may be done with a managed ledger."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """The values are Pulsar's, as statistics show them."""
+
+    OPEN = "LedgerOpened"
+    ROLLING = "CreatingLedger"
+    NEEDS_LEDGER = "ClosedLedger"
+    TERMINATED = "Terminated"
+    FENCED = "Fenced"
+    CLOSED = "Closed"
