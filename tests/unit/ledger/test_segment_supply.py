@@ -37,8 +37,8 @@ class Supplied:
             SETTINGS,
             lambda: next(ids),
             lambda what, _error: self.failures.append(what),
+            self.told.append,
         )
-        self.supply.short = self.told.append
         self.first = self.supply.first()
 
     def leave_free(self, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from magnetar.ledger.interface import LedgerMetadata, LedgerState
 
@@ -132,15 +132,15 @@ class LedgerTable:
         if row is not None:
             self._drop_parts(row, len(row.parts))
 
-    def forget(self, row: LedgerRow, entry_id: int, growing: Container[int]) -> None:
+    def forget(self, row: LedgerRow, entry_id: int, may_grow: Callable[[int], bool]) -> None:
         """Lets go of the parts that lie wholly below ``entry_id``.
 
-        :param growing: segments without an index file; a part in one may still grow and is kept
+        :param may_grow: whether a segment is without an index file: a part in one may grow and is kept
         """
         row.forgotten = max(row.forgotten, entry_id)
         gone = 0
         parts = row.parts
-        while gone < len(parts) and parts[gone + 2] < row.forgotten and parts[gone] not in growing:
+        while gone < len(parts) and parts[gone + 2] < row.forgotten and not may_grow(parts[gone]):
             gone += PART_FIELDS
         self._drop_parts(row, gone)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import (
     ENTRIES,
     GROUP_HEADER_BYTES,
@@ -97,25 +98,28 @@ class CommitLog:
         table: LedgerTable,
         supply: SegmentSupply,
         begun: Callable[[LogSegment], None],
+        filled: Callable[[LogSegment, int], None],
         sequence: int,
+        failure: StoreFailure,
     ) -> None:
         """:param begun: told of each segment before its first group
 
+        :param filled: told of each that takes no more groups, and of its successor's first sequence number
         :param sequence: of the first group
         """
-        self.sealed: Callable[[LogSegment, int], None]
-        """Told of a segment that takes no more groups, and its successor's first sequence number."""
         self.segment = supply.first()
         self.segment.first_sequence = sequence
         self.sequence = sequence
         """Of the next group."""
-        self.failed = False
+        failure.before_stopping(self._fail_what_waits)
         self._io = io
         self._worker = worker
         self._settings = settings
         self._table = table
         self._supply = supply
         self._begun = begun
+        self._filled = filled
+        self._failure = failure
         begun(self.segment)
         self._durable_sequence = sequence - 1
         self._waiting: deque[AppendQueue | _Control] = deque()
@@ -155,15 +159,17 @@ class CommitLog:
             self._idle_timer.cancel()
             self._idle_timer = None
 
-    def fail(self, what: str, error: BaseException) -> None:
-        """Stops the process: after a failed write or sync nobody knows what is on the disk."""
-        self.failed = True
+    @property
+    def failed(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._failure.happened
+
+    def _fail_what_waits(self, what: str) -> None:
         in_flight = [] if self._in_flight is None else self._in_flight.sources
         for source in (*in_flight, *self._waiting):
             if isinstance(source, _Control) and not source.durable.done():
                 source.durable.set_exception(StoreClosed(what))
         self._complete()
-        self._io.stop_process(f"{what}: {error}; the process stops, nothing acknowledged is lost")
 
     async def next_completion(self) -> None:
         """Waits for the end of a commit.
@@ -302,7 +308,7 @@ class CommitLog:
     def _written(self, _: None, error: BaseException | None) -> None:
         commit = self._in_flight
         if error is not None or commit is None:
-            self.fail("cannot write or sync the log", error or RuntimeError("nothing was in flight"))
+            self._failure("cannot write or sync the log", error or RuntimeError("nothing was in flight"))
             return
         self._in_flight = None
         self._durable_sequence = self.sequence - 1
@@ -387,7 +393,7 @@ class CommitLog:
         following.first_sequence = self.sequence
         self._begun(following)
         self._supply.prefetch(following, last)
-        self.sealed(last, self.sequence)
+        self._filled(last, self.sequence)
         return True
 
     def _watch_for_idleness(self) -> None:

@@ -85,11 +85,11 @@ class EmbeddedReadPlans:
         row = self._context.table.rows.get(ledger_id)
         if row is None:
             return []
-        files, growing = self._context.files, self._context.lookup.growing
+        files, segments = self._context.files, self._context.segments
         found = []
         for segment_id, part_first, part_last, _ in row.each_part():
             begin, end = max(first, part_first), min(last, part_last)
-            if segment_id in growing or begin > end:
+            if segments.may_grow(segment_id) or begin > end:
                 continue
             found.append(
                 PlannedRange(

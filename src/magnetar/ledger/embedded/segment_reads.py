@@ -18,9 +18,11 @@ T = TypeVar("T")
 class SegmentReads:
     """A segment that is pinned keeps its file, whatever becomes of its ledgers."""
 
-    def __init__(self, io: Io, files: SegmentFiles, settings: EmbeddedSettings) -> None:
-        self.unpinned: Callable[[], None]
-        """Called when a segment's last pin goes."""
+    def __init__(
+        self, io: Io, files: SegmentFiles, settings: EmbeddedSettings, unpinned: Callable[[], None]
+    ) -> None:
+        """:param unpinned: called when a segment's last pin goes"""
+        self._unpinned = unpinned
         self._io = io
         self._files = files
         self._settings = settings
@@ -41,7 +43,7 @@ class SegmentReads:
             self._pins[segment_id] = left
         else:
             del self._pins[segment_id]
-            self.unpinned()
+            self._unpinned()
 
     def is_pinned(self, segment_id: int) -> bool:
         return segment_id in self._pins

@@ -53,9 +53,9 @@ class SegmentSupply:
         settings: EmbeddedSettings,
         next_id: Callable[[], int],
         failed: Callable[[str, BaseException], None],
+        short: Callable[[str], object],
     ) -> None:
-        self.short: Callable[[str], object] = lambda _reason: None
-        """Told why no more entries should be accepted whenever that changes; empty: they may."""
+        """:param short: told why no more entries should be accepted whenever that changes; empty: they may"""
         self.shortage = ""
         """What was told last."""
         self._needed = 0
@@ -65,6 +65,7 @@ class SegmentSupply:
         self._settings = settings
         self._next_id = next_id
         self._failed = failed
+        self._short = short
         self._ready: LogSegment | None = None
         self._preparing = False
         self._wanted: Callable[[], None] | None = None
@@ -179,7 +180,7 @@ class SegmentSupply:
             self._ready = segment
         if prepared.shortage != self.shortage:
             self.shortage = prepared.shortage
-            self.short(self.shortage)
+            self._short(self.shortage)
         if self._wanted is None:
             return
         if segment is None:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import File, Io
+from magnetar.io.reminder import Reminder
+from magnetar.io.slices import let_others
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
+from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
 from magnetar.ledger.embedded.index_lookup import IndexLookup
@@ -14,12 +17,13 @@ from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, ReadContext
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, encode_closed, encode_created
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter, WriteContext
 from magnetar.ledger.embedded.log import CommitLog
-from magnetar.ledger.embedded.maintenance import Maintenance
+from magnetar.ledger.embedded.maintenance import LogStart, Maintenance
 from magnetar.ledger.embedded.opening import open_directory
 from magnetar.ledger.embedded.read_plans import EmbeddedReadPlans
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
+from magnetar.ledger.embedded.segment_table import SegmentState
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import (
     LedgerClosed,
@@ -58,42 +62,54 @@ class EmbeddedLedgerStore:
         self.cursor_write_interval: float | None = settings.cursor_write_interval
         self._io = io
         self._lock = lock
-        store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
-        files = self._files = SegmentFiles(io.disk, directory, settings, store_id)
-        table = self._table = LedgerTable()
-        reads = self._reads = SegmentReads(io, files, settings)
-        lookup = self._lookup = IndexLookup(files, reads, settings.index_cache_bytes)
-        self._context = ReadContext(table, lookup, reads, files, settings.coalesce_gap_bytes)
-        self.read_plans = EmbeddedReadPlans(io, self._context, settings.read_plans)
         self._writers: dict[int, EmbeddedWriter] = {}
         self._recovering: dict[int, Any] = {}
         self._deleting: dict[int, Any] = {}
+        self._short: Callable[[str], object] = lambda _reason: None
         self._stopped: Any = None
+        failure = StoreFailure(io)
+        reminder = self._reminder = Reminder(io.loop)
+        store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
+        files = self._files = SegmentFiles(io.disk, directory, settings, store_id)
+        table = self._table = LedgerTable()
         found = open_directory(io.disk, directory, files, settings, store_id, table)
+        segments = self._segments = found.table()
+        reads = self._reads = SegmentReads(io, files, settings, reminder.remind)
+        lookup = IndexLookup(files, reads, segments, settings.index_cache_bytes)
+        self._context = ReadContext(table, segments, lookup, reads, files, settings.coalesce_gap_bytes)
+        self.read_plans = EmbeddedReadPlans(io, self._context, settings.read_plans)
         self._log_worker = io.start_worker("ledger-log")
-        self._space_worker = io.start_worker("ledger-space")
-        compaction = self._compaction = Compaction(
-            io, settings, Segments(files, lookup, reads, store_id), table, self._failed
+        space_worker = self._space_worker = io.start_worker("ledger-space")
+        supply = self._supply = SegmentSupply(
+            files, space_worker, settings, segments.take_id, failure, self._tell_shortage
         )
+        log = self._log = CommitLog(
+            io,
+            self._log_worker,
+            settings,
+            table,
+            supply,
+            self._begun,
+            self._filled,
+            found.next_sequence,
+            failure,
+        )
+        access = Segments(segments, files, lookup, reads, store_id)
+        compaction = self._compaction = Compaction(io, settings, access, table, failure, reminder.remind)
         self._maintenance = Maintenance(
-            io, directory, self._space_worker, files, table, lookup, reads, compaction, self._failed
+            io,
+            directory,
+            space_worker,
+            access,
+            table,
+            compaction,
+            reminder,
+            LogStart(log.segment.segment_id, found.next_sequence),
+            supply.look_for_room,
+            failure,
         )
-        compaction.finished = self._maintenance.wake
-        self._maintenance.add_sealed(found.sealed)
-        self._maintenance.add_leftovers(found.leftovers)
-        self._maintenance.next_segment_id = found.next_segment_id
-        reads.unpinned = self._maintenance.wake
-        self._supply = SegmentSupply(
-            files, self._space_worker, settings, self._maintenance.take_segment_id, self._failed
-        )
-        self._log = CommitLog(
-            io, self._log_worker, settings, table, self._supply, self._begun, found.next_sequence
-        )
-        self._log.sealed = self._maintenance.seal
-        self._maintenance.reclaimed = self._supply.look_for_room
         part_bytes = min(settings.run_bytes, settings.group_bytes)
-        self._write_context = WriteContext(self._log, io.loop, part_bytes, self._forget, self._writer_closed)
-        self._maintenance.log_start = (self._log.segment.segment_id, found.next_sequence)
+        self._write_context = WriteContext(log, io.loop, part_bytes, self._forget, self._writer_closed)
 
     @classmethod
     async def open_store(cls, io: Io, directory: str, settings: EmbeddedSettings) -> EmbeddedLedgerStore:
@@ -113,7 +129,8 @@ class EmbeddedLedgerStore:
             raise
         # From here on nothing hurries: neither the next segment nor the end of those before.
         store._supply.prefetch(store._log.segment, store._log.segment)
-        store._maintenance.wake()
+        store._maintenance.start()
+        await let_others(io.loop)
         return store
 
     async def create(
@@ -154,14 +171,13 @@ class EmbeddedLedgerStore:
 
     def space(self) -> SpaceUse:
         """What the store takes now."""
-        sealed = self._maintenance.sealed.values()
         active = self._log.segment
         ahead = active.size - active.end + self._supply.ready_bytes + self._files.free_bytes
         return SpaceUse(
-            sum(segment.size for segment in sealed) + self._maintenance.dead_bytes + active.end + ahead,
+            self._segments.stored_bytes() + active.end + ahead,
             sum(self._table.live_bytes.values()),
             ahead,
-            len(sealed),
+            len(self._segments.of(SegmentState.SEALED)),
             len(self._table.rows),
             self._compaction.done,
         )
@@ -169,7 +185,7 @@ class EmbeddedLedgerStore:
     def hurry(self, urgent: bool) -> None:
         """Says whether space is short: then what can come back comes back at once."""
         self._compaction.hurry(urgent)
-        self._maintenance.wake()
+        self._reminder.remind()
         self._supply.look_for_room()
 
     @property
@@ -179,7 +195,7 @@ class EmbeddedLedgerStore:
 
     def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
         """Tells whenever :attr:`shortage` changes: found out with each segment, one ahead of need."""
-        self._supply.short = listener
+        self._short = listener
 
     async def close(self) -> None:
         if self._stopped is not None:
@@ -198,7 +214,8 @@ class EmbeddedLedgerStore:
         await self._log.drain()
         await self._maintenance.stop()
         if not self._log.failed:
-            await self._maintenance.seal_last(self._log.segment, self._log.sequence)
+            self._filled(self._log.segment, self._log.sequence)
+            await self._maintenance.seal_last()
         self._supply.stop()
         self._log_worker.close()
         self._space_worker.close()
@@ -208,9 +225,17 @@ class EmbeddedLedgerStore:
 
     def _begun(self, segment: LogSegment) -> None:
         """The log writes to ``segment`` from now on."""
-        self._lookup.growing[segment.segment_id] = segment
+        self._segments.begin(segment)
         self._reads.pin(segment.segment_id)
         self._reads.adopt(segment.segment_id, segment.file)
+
+    def _filled(self, segment: LogSegment, next_sequence: int) -> None:
+        """The log has gone on from ``segment``."""
+        self._segments.fill(segment.segment_id, next_sequence)
+        self._reminder.remind()
+
+    def _tell_shortage(self, reason: str) -> None:
+        self._short(reason)
 
     def _row(self, ledger_id: int) -> LedgerRow:
         row = self._table.rows.get(ledger_id)
@@ -219,15 +244,15 @@ class EmbeddedLedgerStore:
         return row
 
     def _forget(self, row: LedgerRow, entry_id: int) -> None:
-        self._table.forget(row, entry_id, self._lookup.growing)
-        self._maintenance.wake()
+        self._table.forget(row, entry_id, self._segments.may_grow)
+        self._reminder.remind()
 
     def _writer_closed(self, ledger_id: int) -> None:
         self._writers.pop(ledger_id, None)
 
     def _deleted(self, ledger_id: int) -> None:
         del self._deleting[ledger_id]
-        self._maintenance.wake()
+        self._reminder.remind()
 
     async def _recover(self, row: LedgerRow) -> None:
         """Ends the ledger's writer and closes it durably at the last entry that is on the disk."""
@@ -258,9 +283,6 @@ class EmbeddedLedgerStore:
     def _refuse_when_closed(self) -> None:
         if self._stopped is not None:
             raise StoreClosed("the ledger store is closed")
-
-    def _failed(self, what: str, error: BaseException) -> None:
-        self._log.fail(what, error)
 
 
 async def _outcome(io: Io, shared: Any) -> None:
