@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Worker
 from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import (
@@ -144,6 +145,20 @@ class CommitLog:
         self._waiting.append(_Control(kind, ledger_id, body, durable))
         self._schedule()
         return durable
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: what waits is not what comes after what is stored"""
+        segment, commit = self.segment, self._in_flight
+        must(segment.end <= segment.size, "segment", segment.segment_id, "is longer than its file")
+        must(self._durable_sequence < self.sequence, "group", self._durable_sequence, "is not written yet")
+        if commit is not None:
+            must(len(commit.runs) == len(commit.sources), "runs go to the disk for nobody")
+            must(len(commit.places) == 3 * len(commit.runs), "runs go to the disk without a place")
+        waiting = {source for source in self._waiting if isinstance(source, AppendQueue)}
+        for queue in waiting:
+            name = f"ledger {queue.row.ledger_id}"
+            must(queue.waiting, name, "waits unknowingly")
+            must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
 
     async def settle(self) -> None:
         """Waits until nothing is in flight that was when this was called."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.ledger.embedded.ledger_reader import ReadContext
 from magnetar.ledger.interface import (
@@ -64,6 +65,13 @@ class EmbeddedReadPlans:
         held.expiry.cancel()
         for segment_id in held.segments:
             self._context.reads.unpin(segment_id)
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: a segment of a plan may go"""
+        for plan_id, held in self._plans.items():
+            for segment_id in held.segments:
+                pinned = self._context.reads.is_pinned(segment_id)
+                must(pinned, "read plan", plan_id, "does not keep segment", segment_id)
 
     def close(self) -> None:
         """No plan outlives the store."""

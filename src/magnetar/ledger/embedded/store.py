@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import File, Io
 from magnetar.io.reminder import Reminder
 from magnetar.io.slices import let_others
@@ -196,6 +197,46 @@ class EmbeddedLedgerStore:
     def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
         """Tells whenever :attr:`shortage` changes: found out with each segment, one ahead of need."""
         self._short = listener
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: ledgers, segments, the log and who reads do not fit together"""
+        for part in (self._table, self._segments, self._log, self._reads, self.read_plans):
+            part.check()
+        for ledger_id in self._writers:
+            must(ledger_id in self._table.rows, "ledger", ledger_id, "is written and not there")
+        if self._stopped is None:
+            growing = list(self._segments.of(SegmentState.GROWING))
+            written = self._log.segment.segment_id
+            must(growing == [written], "the log writes to", written, "and", growing, "grow")
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """What ledgers have lies in segments that stay, and the last of it where the log put it."""
+        segments = self._segments
+        for segment_id in self._table.live_bytes:
+            segment = segments.get(segment_id)
+            must(segment is not None, "segment", segment_id, "is wanted and gone")
+            leaves = segment is not None and segment.state in (SegmentState.LEAVING, SegmentState.DEAD)
+            must(not leaves, "segment", segment_id, "is wanted and leaves")
+        for segment_id in segments.of(SegmentState.SEALED):
+            known = segment_id in self._table.live_bytes or segment_id in self._table.emptied
+            must(known, "segment", segment_id, "holds nothing and stays")
+        for state in (SegmentState.GROWING, SegmentState.FULL):
+            for segment_id, segment in segments.of(state).items():
+                must(self._reads.is_pinned(segment_id), "segment", segment_id, "is written and not kept")
+                if segment.log is not None:
+                    self._check_growing(segment.log)
+
+    def _check_growing(self, segment: LogSegment) -> None:
+        for ledger_id in segment.index.ledger_ids():
+            row, part = self._table.rows.get(ledger_id), segment.index.part(ledger_id)
+            if row is None or part is None:
+                continue
+            # The log has moved on to this segment: nothing of the ledger is in one before it any more.
+            must(row.last_entry_id >= part.last_entry_id, "ledger", ledger_id, "ends before what is stored")
+            found = row.part_of(part.last_entry_id)
+            where = (segment.segment_id, part.first_entry_id, part.last_entry_id)
+            must(found == where, "ledger", ledger_id, "has", found, "and the log wrote", where)
 
     async def close(self) -> None:
         if self._stopped is not None:
