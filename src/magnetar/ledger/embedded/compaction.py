@@ -212,24 +212,27 @@ class Compaction:
         known: list[SealedSegment] = []
         small: list[SealedSegment] = []
         sparse: list[SealedSegment] = []
+        sparse_only: list[SealedSegment] = []
 
         def look_at(row: Segment) -> None:
             segment = row.sealed
             if segment is None or row.damaged:
                 return
             known.append(segment)
-            if segment.end * 2 < settings.segment_bytes:
+            is_small = segment.end * 2 < settings.segment_bytes
+            if is_small:
                 small.append(segment)
-            elif self._is_sparse(segment, threshold):
+            if self._is_sparse(segment, threshold):
                 sparse.append(segment)
+                if not is_small:
+                    sparse_only.append(segment)
 
         rows = sorted(self._segments.table.of(SegmentState.SEALED).items())
         await each(self._io, "compaction", (row for _, row in rows), look_at)
         if len(small) >= settings.small_segments:
-            return SORTING, self._fitting(small + sparse)
-        sparse += [segment for segment in small if self._is_sparse(segment, threshold)]
+            return SORTING, self._fitting(small + sparse_only)
         if sparse:
-            return kind, self._fitting(sorted(sparse, key=lambda segment: segment.segment_id))
+            return kind, self._fitting(sparse)
         self._schedule.done(kind, now)
         return SORTING, await self._first_mixed(known[: -settings.sort_behind or None])
 

@@ -125,9 +125,10 @@ class Maintenance:
     async def _run(self) -> None:
         while not self._stopping:
             await self._reminder.wait()
-            while await self._step():
+            working = True
+            while working:
+                working = await self._step()
                 await self._compaction.consider()
-            await self._compaction.consider()
 
     async def _step(self) -> bool:
         """Does what comes first; False: there is nothing."""
@@ -183,7 +184,9 @@ class Maintenance:
             if ledger is not None and ledger.forgotten:
                 self._table.forget(ledger, ledger.forgotten, self._segments.may_grow)
 
-        await each(self._io, "sealing", segment.index.ledger_ids(), take)
+        # It grows no more. To sort 100,000 ids in the loop would keep everybody waiting.
+        ledger_ids = await self._job(segment.index.ledger_ids)
+        await each(self._io, "sealing", ledger_ids, take)
         sealed = await self._job(partial(self._write_sealed, segment, parts))
         await each(self._io, "sealing", parts, keep)
         self._sealed(sealed)
