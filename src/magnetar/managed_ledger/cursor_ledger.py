@@ -45,6 +45,8 @@ class CursorLedger:
         await future
 
     def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
+        # Only the newest state is ever read: what lies before it need not take room on a full disk.
+        self._writer.forget_before(last_entry_id)
         while self._waiting and self._waiting[0][0] <= last_entry_id:
             future = self._waiting.popleft()[1]
             if not future.done():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 
 from magnetar.io.simulated import SimulatedDisk, Simulation, simulated_io
-from magnetar.ledger.embedded.segment_files import SegmentFiles
-from magnetar.ledger.embedded.segment_supply import SegmentSupply
+from magnetar.ledger.embedded.segment_files import Room, SegmentFiles
+from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
 KIB = 1 << 10
@@ -29,7 +29,7 @@ class Supplied:
         files = SegmentFiles(io.disk, "ledgers", SETTINGS, bytes(16))
         self.failures: list[str] = []
         self.told: list[str] = []
-        self.ready = 0
+        self.ready = self.refused = 0
         ids = count(1)
         self.supply = SegmentSupply(
             files,
@@ -46,11 +46,20 @@ class Supplied:
         disk.quota += size - disk.free_bytes()
 
     def take(self) -> None:
-        assert self.supply.take(10 * KIB, self._is_ready) is None
+        assert self.supply.take(10 * KIB, self._is_ready, self._is_refused) is None
         self.settle()
+
+    def taken(self) -> LogSegment:
+        """What is ready."""
+        segment = self.supply.take(10 * KIB, self._is_ready, self._is_refused)
+        assert segment is not None
+        return segment
 
     def _is_ready(self) -> None:
         self.ready += 1
+
+    def _is_refused(self) -> None:
+        self.refused += 1
 
     def settle(self) -> None:
         waiter = self.simulation.loop.create_future()
@@ -77,29 +86,35 @@ def test_what_was_accepted_gets_what_is_free_and_then_there_is_the_reserve() -> 
     supplied = Supplied()
     supplied.leave_free(100 * KIB)
     supplied.take()
-    assert (supplied.ready, supplied.supply.has_room, supplied.supply.has_reserved) == (1, True, False)
-    assert supplied.supply.take(10 * KIB, lambda: None) is not None
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (1, True, None)
+    assert not supplied.taken().reserved
     supplied.take()
-    assert (supplied.ready, supplied.supply.has_room, supplied.supply.has_reserved) == (2, False, True)
-    taken = supplied.supply.take(10 * KIB, lambda: None)
-    assert taken is not None
-    assert taken.reserved
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (2, False, Room.RESERVED)
+    assert supplied.taken().reserved
+    # The reserve has less than a second one needs without touching the last quarter.
+    supplied.leave_free(0)
+    supplied.take()
+    assert (supplied.ready, supplied.supply.has_room, supplied.supply.reserved) == (3, False, Room.LAST)
+    assert supplied.taken().room is Room.LAST
+    supplied.leave_free(0)
+    supplied.take()
+    assert (supplied.ready, supplied.refused) == (3, 1)
+    # Nobody is told twice, and nothing has failed.
+    supplied.settle()
+    assert supplied.refused == 1
+    supplied.leave_free(100 * KIB)
+    supplied.supply.look_for_room()
+    supplied.settle()
+    assert supplied.supply.has_room
     assert not supplied.failures
-    # The reserve has less than a second one needs.
-    supplied.leave_free(0)
-    supplied.take()
-    supplied.supply.take(10 * KIB, lambda: None)
-    supplied.leave_free(0)
-    supplied.take()
-    assert supplied.failures == ["cannot prepare a segment"]
 
 
 def test_room_is_found_again_although_a_small_segment_is_left_over() -> None:
-    for left, reserved in ((100 * KIB, False), (0, True)):
+    for left, reserved in ((100 * KIB, None), (0, Room.RESERVED)):
         supplied = Supplied()
         supplied.leave_free(left)
         supplied.take()
-        assert supplied.supply.has_reserved is reserved
+        assert supplied.supply.reserved is reserved
         supplied.leave_free(1024 * KIB)
         supplied.supply.look_for_room()
         supplied.settle()

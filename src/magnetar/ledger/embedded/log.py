@@ -20,6 +20,7 @@ from magnetar.ledger.embedded.group import (
     build_group,
 )
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode_closed
+from magnetar.ledger.embedded.segment_files import Room
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -377,30 +378,52 @@ class CommitLog:
         """Goes on where entries have room, if there is such a place, else refuses them; False: not yet."""
         if self._supply.has_room:
             return self._roll()
-        self._refuse_entries()
+        self._refuse(self.segment.room)
         return True
 
-    def _refuse_entries(self) -> None:
-        """Nothing was written of what waits: its writers may say that it is not stored."""
+    @property
+    def takes_changes_only(self) -> bool:
+        """Whether only the last of the reserve is left, which is not for entries of any priority."""
+        ready = self._supply.reserved
+        if ready is None:
+            return self.segment.room is Room.LAST and not self._supply.has_room
+        return ready is Room.LAST
+
+    def _refuse(self, room: Room | None) -> None:
+        """Nothing was written of what waits: whoever does may say that it is not stored.
+
+        :param room: what there is, and so what may go on waiting; None: nothing
+        """
         kept: deque[AppendQueue | _Control] = deque()
-        refused: list[AppendQueue] = []
+        refused: list[AppendQueue | _Control] = []
         for source in self._waiting:
-            if isinstance(source, AppendQueue) and not source.high_priority:
-                source.waiting = False
-                refused.append(source)
+            if isinstance(source, AppendQueue):
+                takes = room is Room.RESERVED and source.high_priority
+                source.waiting = takes
             else:
-                kept.append(source)
+                takes = room is not None
+            (kept if takes else refused).append(source)
         self._waiting = kept
-        for queue in refused:
-            queue.refused(StoreFull(self._supply.shortage))
+        full = StoreFull(self._supply.shortage)
+        for source in refused:
+            if isinstance(source, AppendQueue):
+                source.refused(full)
+            elif not source.durable.done():
+                source.durable.set_exception(full)
+
+    def _nothing_left(self) -> None:
+        """Not even the reserve has room for a segment."""
+        self._starved = False
+        self._refuse(None)
+        self._complete()
 
     def _roll(self) -> bool:
         """Goes on to the next segment; False when it is not ready yet."""
-        if self._supply.has_reserved:
-            self._refuse_entries()
+        if self._supply.reserved is not None:
+            self._refuse(self._supply.reserved)
             if not self._waiting:
                 return True
-        following = self._supply.take(self._needed(), self._segment_is_ready)
+        following = self._supply.take(self._needed(), self._segment_is_ready, self._nothing_left)
         if following is None:
             self._starved = True
             return False

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from magnetar.io.interfaces import Disk, Io, Worker
+from magnetar.io.interfaces import Cancellable, Disk, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.reminder import Reminder
 from magnetar.io.slices import each
+from magnetar.io.space_reserve import is_without_room
 from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.checkpoint import (
     Checkpoint,
@@ -27,8 +29,13 @@ from magnetar.ledger.embedded.segment_header import LOG
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.segment_table import Segment, SegmentState
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 NewPlaces = dict[int, list[Place]]
+
+_RETRY_SECONDS = 10.0
+"""After there was no room for an index or a checkpoint."""
 
 
 class LogStart(NamedTuple):
@@ -73,6 +80,9 @@ class Maintenance:
         self._reclaimed = reclaimed
         self._failed = failed
         self._task: Any = None
+        self._retry: Cancellable | None = None
+        self._not_before = 0.0
+        """When what had no room is tried again, on the loop's clock."""
         self._stopping = False
 
     def start(self) -> None:
@@ -88,14 +98,18 @@ class Maintenance:
         self._reminder.remind()
         if self._task is not None:
             await finished(self._io.loop, self._task)
+        if self._retry is not None:
+            self._retry.cancel()
 
     async def seal_last(self) -> None:
-        """At a clean stop: seals what is full, so that nothing is left to replay."""
+        """At a clean stop: seals what is full, so that nothing is left to replay if there is room for it."""
         try:
             await self._seal()
             await self._retire()
         except OSError as error:
-            self._failed("cannot write the ledger store at its end", error)
+            if not is_without_room(error):
+                self._failed("cannot write the ledger store at its end", error)
+            _log.warning("no room for the ledger store's own files, the log is replayed next time: %s", error)
 
     async def checkpoint(self) -> None:
         """Writes a checkpoint without the segments nobody wants, which may go then."""
@@ -103,7 +117,6 @@ class Maintenance:
         sealed = segments.of(SegmentState.SEALED)
         emptied.intersection_update({one for one in emptied if one in sealed or segments.may_grow(one)})
         kept: list[SealedSegment] = []
-        gone: list[int] = []
 
         def look_at(segment: SealedSegment) -> None:
             emptied.discard(segment.segment_id)
@@ -111,10 +124,11 @@ class Maintenance:
                 kept.append(segment)
             else:
                 segments.leave(segment.segment_id)
-                gone.append(segment.segment_id)
 
         await each(self._io, "checkpoint", segments.sealed(), look_at)
         checkpoint = Checkpoint(self._table.next_ledger_id, segments.next_id, *self._log_start, kept)
+        # With those that were leaving when there was no room for a checkpoint.
+        gone = list(segments.of(SegmentState.LEAVING))
         rows = CheckpointRows(frozenset(segment.segment_id for segment in kept))
         await each(self._io, "checkpoint", list(self._table.rows.values()), rows.add)
         await self._job(partial(self._checkpoints.write, checkpoint, rows))
@@ -125,10 +139,25 @@ class Maintenance:
     async def _run(self) -> None:
         while not self._stopping:
             await self._reminder.wait()
-            working = True
+            working = self._io.loop.time() >= self._not_before
             while working:
-                working = await self._step()
+                try:
+                    working = await self._step()
+                except OSError as error:
+                    self._wait_for_room(error)
+                    break
                 await self._compaction.consider()
+
+    def _wait_for_room(self, error: OSError) -> None:
+        """Until an index or a checkpoint is written, what was there before holds: nothing is lost.
+
+        :raises OSError: it was not for want of room
+        """
+        if not is_without_room(error):
+            raise error
+        _log.warning("no room for the ledger store's own files, trying again: %s", error)
+        self._not_before = self._io.loop.time() + _RETRY_SECONDS
+        self._retry = self._io.loop.call_at(self._not_before, self._reminder.remind)
 
     async def _step(self) -> bool:
         """Does what comes first; False: there is nothing."""
@@ -147,6 +176,8 @@ class Maintenance:
     def _holds_nothing_wanted(self) -> bool:
         """Whether there are sealed segments that a checkpoint would let go."""
         sealed = self._segments.of(SegmentState.SEALED)
+        if self._segments.of(SegmentState.LEAVING):
+            return True
         return any(segment_id in sealed for segment_id in self._table.emptied)
 
     def _free(self) -> list[int]:

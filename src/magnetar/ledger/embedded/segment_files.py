@@ -20,6 +20,8 @@ _FREE_PREFIX = "free-"
 _ZEROS = bytes(1 << 20)
 
 
+_LAST_PARTS = 4
+"""So large a part of the reserve is not for cursors."""
 _MARGIN_SHARE = 16
 """So large a part of the reserve stays free beside what is written, for what a file system needs itself."""
 
@@ -32,7 +34,9 @@ class Room(Enum):
     FREE = "free"
     """Whatever is free: entries that were accepted must go somewhere."""
     RESERVED = "reserved"
-    """What is kept for when nothing is free."""
+    """What is kept for when nothing is free, but for its last quarter: cursors are written there."""
+    LAST = "last"
+    """The last quarter too: for changes of ledgers only, so that what makes room can always be asked for."""
 
 
 class SegmentFiles:
@@ -78,9 +82,9 @@ class SegmentFiles:
             file = self._reuse(self._free.pop(), header)
             if file is not None:
                 return file
-        if room is Room.RESERVED:
+        if room is Room.LAST or (room is Room.RESERVED and self._reserve_may_give(size)):
             self.make_room(size)
-        elif self._disk.free_bytes() < size + self._margin:
+        if self._disk.free_bytes() < size + self._margin * (room is not Room.LAST):
             raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
         try:
             return self._make(header)
@@ -104,6 +108,11 @@ class SegmentFiles:
             file.close()
             raise
         return file
+
+    def _reserve_may_give(self, size: int) -> bool:
+        """Whether enough of the reserve is left with a segment of ``size`` bytes made of it."""
+        missing = max(0, size + self._margin - self._disk.free_bytes())
+        return self.reserve.held - missing >= self.reserve.size // _LAST_PARTS
 
     def make_room(self, wanted: int) -> None:
         """Gives up as much of the reserve as ``wanted`` bytes need.

@@ -33,6 +33,7 @@ from magnetar.ledger.interface import (
     NoSuchLedger,
     Quorums,
     StoreClosed,
+    StoreFull,
 )
 
 
@@ -138,6 +139,9 @@ class EmbeddedLedgerStore:
         self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
     ) -> EmbeddedWriter:
         self._refuse_when_closed()
+        if self._log.takes_changes_only:
+            # A new ledger makes no room, and there would be none for its entries.
+            raise StoreFull(self._supply.shortage)
         ledger_id = self._table.next_ledger_id
         self._table.next_ledger_id = ledger_id + 1
         body = encode_created(self._io.clock.wall_ms(), custom)
@@ -286,7 +290,8 @@ class EmbeddedLedgerStore:
 
     def _forget(self, row: LedgerRow, entry_id: int) -> None:
         self._table.forget(row, entry_id, self._segments.may_grow)
-        self._reminder.remind()
+        if self._table.emptied:
+            self._reminder.remind()
 
     def _writer_closed(self, ledger_id: int) -> None:
         self._writers.pop(ledger_id, None)
