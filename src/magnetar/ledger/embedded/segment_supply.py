@@ -111,7 +111,9 @@ class SegmentSupply:
         size = min(self._size, self._settings.segment_bytes)
         prepared = self._prepare(self._next_id(), size, size, _ROOMS)
         if prepared.segment is None:
-            raise SpaceExhausted(prepared.shortage)
+            raise SpaceExhausted(
+                f"no room for a segment of {size} bytes, not even in the reserve: {prepared.shortage}"
+            )
         return prepared.segment
 
     def prefetch(self, active: LogSegment, last: LogSegment) -> None:
