@@ -109,6 +109,48 @@ def test_what_was_accepted_gets_what_is_free_and_then_there_is_the_reserve() -> 
     assert not supplied.failures
 
 
+def test_publishing_goes_on_only_when_there_is_clearly_more_room() -> None:
+    supplied = Supplied()
+    limit = 64 * KIB + SETTINGS.entry_free_bytes + SETTINGS.reserve_bytes // 16
+    supplied.leave_free(limit - 8 * KIB)
+    supplied.supply.prefetch(supplied.first, supplied.first)
+    supplied.settle()
+    assert len(supplied.told) == 1
+    for extra in (KIB, 16 * KIB, -8 * KIB, 32 * KIB):
+        supplied.leave_free(limit + extra)
+        supplied.supply.look_for_room()
+        supplied.settle()
+    assert all(supplied.told)
+    supplied.leave_free(limit + 160 * KIB)
+    supplied.supply.look_for_room()
+    supplied.settle()
+    assert supplied.told[-1] == ""
+    # And from then on the limit itself counts again.
+    supplied.supply.take(KIB, lambda: None, lambda: None)
+    supplied.leave_free(limit + 16 * KIB)
+    supplied.supply.prefetch(supplied.first, supplied.first)
+    supplied.settle()
+    assert supplied.told[-1] == ""
+
+
+def test_the_reserve_grows_with_the_segments() -> None:
+    simulation = simulated_io(1, SimulatedDisk(1, 1 << 30))
+    io = simulation.io
+    io.disk.make_directory("ledgers")
+    settings = EmbeddedSettings()
+    files = SegmentFiles(io.disk, "ledgers", settings, bytes(16))
+    size, held = settings.first_segment_bytes, []
+    for segment_id in range(1, 9):
+        files.prepare(segment_id, 0, size, Room.PLENTY).close()
+        held.append(files.reserve.held >> 20)
+        size = min(2 * size, settings.segment_bytes)
+    assert held == [2, 4, 8, 16, 32, 64, 64, 64]
+    # It never shrinks, and the next life begins with what there is.
+    files = SegmentFiles(io.disk, "ledgers", settings, bytes(16))
+    files.prepare(9, 0, settings.first_segment_bytes, Room.PLENTY).close()
+    assert files.reserve.held == settings.reserve_bytes
+
+
 def test_room_is_found_again_although_a_small_segment_is_left_over() -> None:
     for left, reserved in ((100 * KIB, None), (0, Room.RESERVED)):
         supplied = Supplied()
