@@ -58,9 +58,15 @@ class Life:
 
     def entries(self, ledger_id: int) -> list[bytes]:
         """All entries of a ledger, which is recovered."""
+        return self._read(ledger_id, recover=True)
 
+    def entries_there(self, ledger_id: int) -> list[bytes]:
+        """All entries of a ledger that are durable now."""
+        return self._read(ledger_id, recover=False)
+
+    def _read(self, ledger_id: int, *, recover: bool) -> list[bytes]:
         async def read() -> list[bytes]:
-            reader = await self.store.open(ledger_id, recover=True)
+            reader = await self.store.open(ledger_id, recover=recover)
             found: list[bytes] = []
             while len(found) <= (await reader.last_add_confirmed()):
                 for run in await reader.read(len(found), 1 << 40, 5000):

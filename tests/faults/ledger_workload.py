@@ -184,6 +184,8 @@ class LedgerWorkload:
             # Another actor may end, delete or recover the ledger meanwhile.
             with contextlib.suppress(LedgerClosed, LedgerFenced, NoSuchLedger, StoreClosed):
                 await random.choice(actions)()
+            if isinstance(self._store, EmbeddedLedgerStore):
+                self._store.check()
             await asyncio.sleep(random.random() * 0.004)
 
     def _pick(self, *, writable: bool = False) -> Known:

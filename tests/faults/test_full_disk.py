@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ from ledger_workload import MINIATURE
 
 from magnetar.io.simulated import PowerLost, SimulatedDisk
 from magnetar.ledger.interface import LedgerWriter, Quorums, StoreFull
+from magnetar.managed_ledger.cursor_ledger import CursorLedger
 
 KIB = 1 << 10
 SETTINGS = replace(MINIATURE, reserve_bytes=64 * KIB, entry_free_bytes=64 * KIB)
@@ -154,6 +157,79 @@ def test_what_was_accepted_is_stored_or_refused() -> None:
         assert not life.simulation.stop_messages
         found = life_on(life.killed()).entries(writer.ledger_id)
         assert len(found) >= listener.last + 1
+
+
+def test_a_reserve_that_is_used_up_fails_what_is_written_and_not_the_process() -> None:
+    for quota in QUOTAS:
+        life, writer = full(quota)
+        cursor = cursor_writer(life)
+        listener = life.listeners[cursor.ledger_id]
+        for number in range(5_000):
+            if listener.failed is not None:
+                break
+            append(cursor, entry(number))
+            life.run(_pause(life, 0.002))
+        assert listener.failed is not None
+        assert isinstance(listener.failed[1], StoreFull)
+        assert listener.failed[0] == listener.last + 1
+        with pytest.raises(StoreFull):
+            cursor_writer(life)
+        life.store.check()
+        # Whatever is asked, what is there is read, and goes when it is deleted.
+        for _ in range(300):
+            with contextlib.suppress(StoreFull):
+                life.run(life.store.open(writer.ledger_id, recover=True))
+        assert life.entries_there(cursor.ledger_id)[: listener.last + 1] == [
+            entry(n) for n in range(listener.last + 1)
+        ]
+        life.run(life.store.delete(cursor.ledger_id))
+        life.run(life.store.delete(writer.ledger_id))
+        life.run(_pause(life, 5.0))
+        life.store.hurry(True)
+        life.run(_pause(life, 120.0))
+        again = cursor_writer(life)
+        append(again, entry(0))
+        life.run(_pause(life, 1.0))
+        assert life.acknowledged(again) == 0
+        assert not life.simulation.stop_messages
+        life.store.check()
+        life = life_on(life.killed())
+        assert life.entries(again.ledger_id) == [entry(0)]
+
+
+def test_states_of_a_cursor_before_the_newest_take_no_room() -> None:
+    life, _writer = full(1200 * KIB)
+    failed: list[CursorLedger] = []
+    made = life.run(life.store.create(Quorums(), {}, high_priority=True))
+    cursor = CursorLedger(life.loop, made, 0, failed.append)
+    for number in range(3_000):
+        life.run(cursor.append_durably(entry(number)))
+    assert not failed
+    assert not life.simulation.stop_messages
+    life.store.check()
+    life = life_on(life.killed())
+    reader = life.run(life.store.open(made.ledger_id, recover=True))
+    assert life.run(reader.last_add_confirmed()) == 2_999
+    runs = life.run(reader.read(2_999, 2_999, 1))
+    assert runs[0].entry(0) == entry(2_999)
+
+
+@pytest.mark.parametrize("name", [".index", "checkpoint"])
+def test_files_of_the_store_that_have_no_room_are_written_later(name: str) -> None:
+    life = life_on(SimulatedDisk(1, quota=QUOTAS[-1]))
+    writer = life.create()
+    life.disk.fail("write", name, code=errno.ENOSPC)
+    for number in range(600):
+        append(writer, entry(number))
+        life.run(_pause(life, 0.002))
+    life.run(life.store.delete(life.create().ledger_id))
+    life.store.check()
+    life.run(_pause(life, 20.0))
+    life.store.check()
+    assert life.store.space().segments > 0
+    assert not life.simulation.stop_messages
+    life = life_on(life.killed())
+    assert life.entries(writer.ledger_id) == [entry(n) for n in range(600)]
 
 
 def test_another_failure_still_stops_the_process() -> None:

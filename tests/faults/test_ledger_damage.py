@@ -10,7 +10,7 @@ from ledger_life import Life, append, copy_of
 
 from magnetar.io.simulated import ProcessStopped, SimulatedDisk
 from magnetar.ledger.embedded.reader import SegmentReader
-from magnetar.ledger.interface import DataDamaged, LedgerWriter
+from magnetar.ledger.interface import DataDamaged, LedgerClosed, LedgerWriter, StoreFull
 
 
 def _entries(name: str, count: int) -> list[bytes]:
@@ -197,14 +197,20 @@ def copy_of_dead(life: Life) -> SimulatedDisk:
     return copy_of(life.disk).killed()
 
 
-def test_a_full_disk_stops_the_process_and_loses_nothing() -> None:
+def test_a_full_disk_without_a_reserve_refuses_and_loses_nothing() -> None:
     for quota in range(70_000, 200_000, 10_000):
         life = Life(SimulatedDisk(quota, quota=quota))
         writer = life.create()
-        with pytest.raises(ProcessStopped, match=r"reserve|No space left"):
+        with pytest.raises(LedgerClosed, match="are free on the disk of the ledgers"):
             _fill(life, [writer])
-        assert life.simulation.stop_messages
-        disk = copy_of_dead(life)
+        failed = life.listeners[writer.ledger_id].failed
+        assert failed is not None
+        assert isinstance(failed[1], StoreFull)
+        assert failed[0] == life.acknowledged(writer) + 1
+        life.loop.run_for(60.0)
+        assert not life.simulation.stop_messages
+        life.store.check()
+        disk = life.killed()
         disk.quota = 1 << 30
         found = Life(disk).entries(writer.ledger_id)
         assert len(found) > life.acknowledged(writer)

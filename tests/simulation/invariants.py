@@ -54,6 +54,8 @@ class Invariants:
             self._life = self._process.lives
             self._confirmed.clear()
         self._memory(service)
+        if self._process.store is not None:
+            self._process.store.check()
         for topic in service.topics.values():
             self._topic(topic)
 

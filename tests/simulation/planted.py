@@ -14,8 +14,11 @@ from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.ledger.embedded.ledger_table import LedgerTable
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
 from magnetar.ledger.embedded.log import CommitLog
+from magnetar.ledger.embedded.segment_supply import LogSegment
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.protocol.hot_codec import AckRun
 
@@ -145,6 +148,47 @@ def snapshot_in_a_commit() -> AbstractContextManager[None]:
     return _replaced(Deduplication, "counted", too_early)
 
 
+def bytes_stay_counted() -> AbstractContextManager[None]:
+    """A ledger that is deleted leaves what its segments hold of it counted: they never go."""
+
+    def popped(self: LedgerTable, ledger_id: int) -> None:
+        self.rows.pop(ledger_id, None)
+
+    return _replaced(LedgerTable, "delete", popped)
+
+
+def empty_segment_stays() -> AbstractContextManager[None]:
+    """Nobody hears that a segment came to hold nothing that is wanted."""
+    drop = LedgerTable._drop
+
+    def unheard(self: LedgerTable, segment_id: int, stored: int) -> None:
+        drop(self, segment_id, stored)
+        self.emptied.discard(segment_id)
+
+    return _replaced(LedgerTable, "_drop", unheard)
+
+
+def closed_one_short() -> AbstractContextManager[None]:
+    """A ledger that is fenced is closed before its last entry."""
+    recovered = LedgerTable.close
+
+    def short(self: LedgerTable, ledger_id: int, last_entry_id: int, length: int) -> None:
+        row = self.rows.get(ledger_id)
+        fenced = row is not None and row.recovering and last_entry_id > 0
+        recovered(self, ledger_id, last_entry_id - fenced, length)
+
+    return _replaced(LedgerTable, "close", short)
+
+
+def full_segment_forgotten() -> AbstractContextManager[None]:
+    """The log goes on in a segment, and the one before it is not known to be full."""
+
+    def forgotten(self: EmbeddedLedgerStore, segment: LogSegment, next_sequence: int) -> None:
+        """Nothing is said."""
+
+    return _replaced(EmbeddedLedgerStore, "_filled", forgotten)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -152,4 +196,8 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "reused buffer": reused_buffer,
     "receipt before the commit": receipt_before_commit,
     "snapshot in a commit": snapshot_in_a_commit,
+    "bytes of a deleted ledger stay counted": bytes_stay_counted,
+    "an empty segment stays": empty_segment_stays,
+    "closed one short": closed_one_short,
+    "a full segment is not sealed": full_segment_forgotten,
 }

@@ -30,14 +30,18 @@ class SpaceReserve:
     Calls block; one thread at a time uses it.
     """
 
-    def __init__(self, disk: Disk, directory: str, size: int) -> None:
+    def __init__(self, disk: Disk, directory: str, size: int, first: int | None = None) -> None:
         """Takes what an earlier process left of it; takes no room yet.
 
         :param size: bytes to keep, less on a small device; 0 keeps none
+        :param first: bytes to keep until it grows; None: all
         """
         self._disk = disk
         self._path = f"{directory}/{RESERVE_NAME}"
         self.size = min(size, disk.total_bytes() // _LARGEST_SHARE)
+        """Bytes it keeps at most."""
+        self.wanted = self.size if first is None else min(first, self.size)
+        """Bytes it keeps now."""
         self.held = self._found()
         """Bytes of the file."""
 
@@ -52,15 +56,19 @@ class SpaceReserve:
 
     @property
     def whole(self) -> bool:
-        return self.held >= self.size
+        return self.held >= self.wanted
+
+    def grow(self, wanted: int) -> None:
+        """Keeps ``wanted`` bytes from now on, if that is more, within its size; :meth:`fill` takes them."""
+        self.wanted = max(self.wanted, min(wanted, self.size))
 
     def fill(self) -> bool:
         """Takes the room that is missing, if it is there and as much again; whether the reserve is whole."""
-        missing = self.size - self.held
+        missing = self.wanted - self.held
         if missing > 0 and self._disk.free_bytes() >= 2 * missing:
             file = self._disk.open(self._path, create=True)
             try:
-                file.allocate(self.size)
+                file.allocate(self.wanted)
             except OSError as error:
                 if not is_without_room(error):
                     raise

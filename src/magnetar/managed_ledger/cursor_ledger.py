@@ -21,7 +21,7 @@ class CursorLedger:
         self._writer = writer
         self.ledger_id = writer.ledger_id
         self.made_ms = made_ms
-        self._states = SingleEntries(loop, writer, lambda: failed(self))
+        self._states = SingleEntries(loop, writer, lambda: failed(self), newest_only=True)
 
     @property
     def entries(self) -> int:

@@ -77,6 +77,8 @@ class CursorStorage:
         self._switch: Any = None
         self._changed_meanwhile = False
         """A write came due while the ledger was being switched."""
+        self._told = False
+        """That the state cannot be written now is in the log."""
         self._closed = False
         self._abandoned = False
         rate = settings.mark_delete_rate
@@ -202,9 +204,11 @@ class CursorStorage:
                 self.abandon()
         except (LedgerError, MetadataError) as error:
             if not self._closed:
-                log.warning(
-                    "cursor not written, trying again", extra={"path": self._path, "error": str(error)}
-                )
+                if not self._told:
+                    log.warning(
+                        "cursor not written, trying again", extra={"path": self._path, "error": str(error)}
+                    )
+                self._told = True
                 if self._timer is None:
                     self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
         finally:
@@ -226,6 +230,7 @@ class CursorStorage:
                 await self._let_go(ledger.ledger_id)
             raise
         self._ledger = ledger
+        self._told = False
         await self._let_go_of_others(ledger.ledger_id)
 
     async def _let_go_of_others(self, named: int) -> None:

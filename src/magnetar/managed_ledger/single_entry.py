@@ -16,12 +16,21 @@ class SingleEntries:
     """Entries of one ledger, appended one at a time; it is the listener of the ledger's writer.
 
     :param failed: called once when the ledger takes no more entries
+    :param newest_only: nobody reads what lies before the newest: it need not take room on a full disk
     """
 
-    def __init__(self, loop: Loop, writer: LedgerWriter, failed: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        writer: LedgerWriter,
+        failed: Callable[[], None] | None = None,
+        *,
+        newest_only: bool = False,
+    ) -> None:
         self._loop = loop
         self._writer = writer
         self._failed = failed
+        self._newest_only = newest_only
         self.count = 0
         """Entries appended, durable or not."""
         self._waiting: deque[tuple[int, Any]] = deque()
@@ -48,6 +57,8 @@ class SingleEntries:
         return entry_id
 
     def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
+        if self._newest_only:
+            self._writer.forget_before(last_entry_id)
         while self._waiting and self._waiting[0][0] <= last_entry_id:
             settle(self._waiting.popleft()[1])
 

@@ -34,6 +34,10 @@ Outcome = tuple[Any, BaseException | None, list[Change]]
 _PARTS_OF_RESERVE = 16
 """So large a part of the reserve is enough for nearly all transactions; all of it, given up at once, might go
 to whoever fills the device."""
+_FIRST_RESERVE_BYTES = 1 << 20
+"""The reserve of a small database; then it is as large as the database, within its bound."""
+_TRANSACTIONS_A_LOOK = 256
+"""Between two looks at how large the database is."""
 _LEAST_BYTES = 64 << 10
 """Given up by a transaction without room before it is tried again, or half of the reserve if that is more."""
 
@@ -66,6 +70,7 @@ class EmbeddedMetadataStore:
         self._stopped: Any = None
         self._listeners: list[tuple[str, Callable[[Change], None]]] = []
         self._session_listeners: list[Callable[[SessionEvent], None]] = []
+        self._transactions = 0
         self._reserve: SpaceReserve
         self._connection: SqlConnection
         self._nodes: SqliteNodes
@@ -205,7 +210,7 @@ class EmbeddedMetadataStore:
     def _open(self) -> None:
         """Runs on the worker, as all below."""
         directory = self._path.rpartition("/")[0] or "."
-        self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes)
+        self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes, _FIRST_RESERVE_BYTES)
         self._make_room()
         try:
             self._connection = self._io.open_sqlite(self._path)
@@ -225,7 +230,9 @@ class EmbeddedMetadataStore:
     def _make_room(self) -> None:
         """Costs a system call. Whether the room is enough, the writing itself finds out."""
         reserve = self._reserve
-        if reserve.size and reserve.make_room(reserve.size // _PARTS_OF_RESERVE) and not reserve.whole:
+        if not reserve.size:
+            return
+        if reserve.make_room(reserve.wanted // _PARTS_OF_RESERVE) and not reserve.whole:
             reserve.fill()
 
     def _without_room(self, error: SqlFull) -> MetadataRefused:
@@ -260,6 +267,9 @@ class EmbeddedMetadataStore:
 
     def _run(self, operations: list[Callable[[SqliteNodes], Any]]) -> list[Outcome]:
         """All operations as one transaction; without room for it none of them happens."""
+        if self._transactions % _TRANSACTIONS_A_LOOK == 0:
+            self._reserve.grow(self._nodes.database_bytes())
+        self._transactions += 1
         self._make_room()
         while True:
             try:

@@ -64,6 +64,11 @@ class SqliteNodes:
         connection.execute("COMMIT")
         return FORMAT_VERSION
 
+    def database_bytes(self) -> int:
+        """What the tables take in the database."""
+        pages, size = (self._connection.execute(f"PRAGMA page_{part}")[0][0] for part in ("count", "size"))
+        return int(pages) * int(size)
+
     def get(self, path: str) -> Node | None:
         """:raises NodeDamaged: its row is not one that was written here"""
         rows = self._connection.execute(

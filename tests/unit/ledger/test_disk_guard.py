@@ -59,6 +59,19 @@ def test_the_reserve_counts_whatever_the_share() -> None:
     run(scenario, 200)
 
 
+def test_the_reserve_too_must_be_clearly_free_before_it_is_over() -> None:
+    async def scenario(simulation: Simulation, guard: DiskGuard, states: list[DiskState]) -> None:
+        for used in (501, 497, 505, 490):
+            fill(simulation, used)
+            await asyncio.sleep(11)
+        assert states == [DiskState.FULL]
+        fill(simulation, 400)
+        await asyncio.sleep(11)
+        assert states == [DiskState.FULL, DiskState.ROOM]
+
+    run(scenario, 600)
+
+
 def test_a_shortage_is_told_between_two_looks_and_lasts_until_it_is_over() -> None:
     async def scenario(simulation: Simulation, guard: DiskGuard, states: list[DiskState]) -> None:
         guard.tell_shortage("no segment")

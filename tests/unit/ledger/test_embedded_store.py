@@ -143,7 +143,7 @@ def test_interleaved_ledgers_are_rewritten_in_order() -> None:
         for _, listener in writers:
             await listener.reached(999)
         await asyncio.sleep(30)
-        sealed = store._maintenance.sealed.values()
+        sealed = store._segments.sealed()
         rewritten = [segment for segment in sealed if segment.kind == 1]
         assert len(rewritten) >= len(sealed) - 1 - settings.sort_behind
         assert all(segment.stored / segment.runs > 4096 for segment in rewritten)

@@ -9,7 +9,7 @@ from world import SMALL, World, append
 
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
-from magnetar.ledger.interface import LedgerFenced, LedgerStore
+from magnetar.ledger.interface import LedgerFenced, LedgerStore, StoreFull
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
@@ -313,3 +313,21 @@ def test_what_a_former_writer_says_late_changes_nothing(faulty: Faulty) -> None:
     world.publish(ledger, listener, 1)
     assert ledger.last_confirmed == (current, 2)
     assert not listener.fenced
+
+
+def test_a_cursor_that_cannot_be_written_says_so_once(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = faulty.world
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 4)
+    for _ in range(5):
+        faulty.store.fail_next("create", StoreFull("no room"))
+    cursor.mark_delete_to(listener.stored[2])
+    world.wait(10.0)
+    told = [record for record in caplog.records if record.getMessage().startswith("cursor not written")]
+    assert len(told) == 1
+    again = World(world.crash(), settings=KEEP)
+    ledger, _ = again.open()
+    assert ledger.cursors["s"].mark_delete == listener.stored[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.io.real import real_io
+from magnetar.io.simulated import simulated_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore, UnknownMetadataFormat
 
 
@@ -64,3 +65,23 @@ def test_many_waiting_operations_are_one_transaction(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(scenario())
+
+
+def test_the_reserve_grows_with_the_database() -> None:
+    simulation = simulated_io(1)
+    simulation.io.disk.make_directory("metadata")
+
+    async def scenario() -> list[int]:
+        path, sizes = "metadata/m.sqlite", []
+        store = await EmbeddedMetadataStore.open_store(simulation.io, path, reserve_bytes=3 << 20)
+        for number in range(600):
+            await store.put(f"/node-{number}", bytes(8000))
+            sizes.append(simulation.disk.size_of("metadata/reserve"))
+        await store.close()
+        return sizes
+
+    sizes = simulation.loop.run_until(scenario())
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 1 << 20
+    assert 1 << 20 < sizes[300] < 3 << 20
+    assert sizes[-1] == 3 << 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import File, Io, Worker
@@ -19,6 +19,7 @@ from magnetar.ledger.embedded.rewrite import LiveRun, Rewriting, Rewritten
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_header import LOG
 from magnetar.ledger.embedded.segment_reads import SegmentReads
+from magnetar.ledger.embedded.segment_table import Segment, SegmentState, SegmentTable
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 
@@ -45,6 +46,7 @@ class Compactions(NamedTuple):
 class Segments(NamedTuple):
     """Access to a store's segments."""
 
+    table: SegmentTable
     files: SegmentFiles
     lookup: IndexLookup
     reads: SegmentReads
@@ -109,9 +111,10 @@ class Compaction:
         segments: Segments,
         table: LedgerTable,
         failed: Callable[[str, BaseException], None],
+        finished: Callable[[], None],
     ) -> None:
-        self.finished: Callable[[], None]
-        """Called when there is a result to take."""
+        """:param finished: called when there is a result to take, or when to consider again"""
+        self._finished = finished
         self._io = io
         self._settings = settings
         self._segments = segments
@@ -120,7 +123,6 @@ class Compaction:
         self._worker: Worker | None = None
         self._task: Any = None
         self._result: Compacted | None = None
-        self._damaged: set[int] = set()
         self._not_before = 0.0
         self._schedule = _Schedule(settings, io.loop.time())
         self._rewriting: Rewriting | None = None
@@ -158,20 +160,25 @@ class Compaction:
             self._not_before = self._io.loop.time()
             self._end_pause()
 
-    def consider(self, sealed: Mapping[int, SealedSegment], take_id: Callable[[], int]) -> None:
-        """Begins to rewrite the segments most worth it, if any is and none is under way."""
+    async def consider(self) -> None:
+        """Begins to rewrite the segments most worth it, if any is and none is under way.
+
+        No segment may be sealed or go meanwhile.
+        """
         if self._task is not None or self._result is not None or self._stopping:
             return
         now = self._io.loop.time()
         if now < self._not_before:
             return
-        known = [entry for key, entry in sorted(sealed.items()) if key not in self._damaged]
-        kind, chosen = self._choose(known, now)
+        kind, chosen = await self._choose(now)
+        if self._stopping:
+            return
         if not chosen:
             self._wait_until(now + self._settings.gc_wait_seconds)
             return
         live = sum(self._table.live_bytes.get(segment.segment_id, 0) for segment in chosen)
         # Two neighbouring outputs hold more than one segment's worth: so many ids are always enough.
+        take_id = self._segments.table.take_id
         ids = [take_id() for _ in range(2 * (2 * live // self._settings.segment_bytes + 2))]
         self._task = self._io.loop.create_task(self._rewrite(kind, chosen, ids))
         self._task.add_done_callback(self._ended)
@@ -183,7 +190,7 @@ class Compaction:
 
     def _look_again(self) -> None:
         if not self._stopping:
-            self.finished()
+            self._finished()
 
     async def stop(self) -> None:
         """Gives up what is under way and waits until it has ended."""
@@ -197,22 +204,49 @@ class Compaction:
         if self._worker is not None:
             self._worker.close()
 
-    def _choose(self, sealed: Sequence[SealedSegment], now: float) -> tuple[str, list[SealedSegment]]:
+    async def _choose(self, now: float) -> tuple[str, list[SealedSegment]]:
         """What is worth rewriting, and why."""
         settings = self._settings
-        small = [segment for segment in sealed if segment.end * 2 < settings.segment_bytes]
         kind, threshold = self._schedule.due(now, urgent=self._urgent)
-        sparse = [segment for segment in sealed if self._is_sparse(segment, threshold)]
+        known: list[SealedSegment] = []
+        small: list[SealedSegment] = []
+        sparse: list[SealedSegment] = []
+        sparse_only: list[SealedSegment] = []
+
+        def look_at(row: Segment) -> None:
+            segment = row.sealed
+            if segment is None or row.damaged:
+                return
+            known.append(segment)
+            is_small = segment.end * 2 < settings.segment_bytes
+            if is_small:
+                small.append(segment)
+            if self._is_sparse(segment, threshold):
+                sparse.append(segment)
+                if not is_small:
+                    sparse_only.append(segment)
+
+        rows = sorted(self._segments.table.of(SegmentState.SEALED).items())
+        await each(self._io, "compaction", (row for _, row in rows), look_at)
         if len(small) >= settings.small_segments:
-            return SORTING, self._fitting(small + [segment for segment in sparse if segment not in small])
+            return SORTING, self._fitting(small + sparse_only)
         if sparse:
             return kind, self._fitting(sparse)
         self._schedule.done(kind, now)
-        for segment in sealed[: -settings.sort_behind or None]:
-            if not segment.settled and self._is_mixed(segment):
-                return SORTING, [segment]
-            segment.settled = True
-        return SORTING, []
+        return SORTING, await self._first_mixed(known[: -settings.sort_behind or None])
+
+    async def _first_mixed(self, candidates: list[SealedSegment]) -> list[SealedSegment]:
+        """The first one that is worth sorting, if any is."""
+        mixed: list[SealedSegment] = []
+
+        def look_at(segment: SealedSegment) -> None:
+            if not mixed and not segment.settled and self._is_mixed(segment):
+                mixed.append(segment)
+            elif not mixed:
+                segment.settled = True
+
+        await each(self._io, "compaction", candidates, look_at)
+        return mixed
 
     def _is_sparse(self, segment: SealedSegment, threshold: float) -> bool:
         return self._table.live_bytes.get(segment.segment_id, 0) < threshold * segment.stored
@@ -252,7 +286,8 @@ class Compaction:
                 self._count(kind, chosen, rewritten)
         except DataDamaged as damage:
             _log.error("a segment cannot be rewritten and is kept as it is: %s", damage)
-            self._damaged |= sources
+            for segment_id in sources:
+                self._mark_damaged(segment_id)
             await run_job(loop, worker, lambda: self._segments.files.discard(ids))
         except OSError as error:
             if not is_without_room(error):
@@ -269,9 +304,14 @@ class Compaction:
             for segment_id in sources:
                 self._segments.reads.unpin(segment_id)
 
+    def _mark_damaged(self, segment_id: int) -> None:
+        segment = self._segments.table.get(segment_id)
+        if segment is not None:
+            segment.damaged = True
+
     def _count(self, kind: str, chosen: list[SealedSegment], rewritten: list[Rewritten]) -> None:
         self._rewritten[kind] += len(chosen)
-        written = sum(each.segment.size for each in rewritten)
+        written = sum(one.segment.size for one in rewritten)
         self._written_bytes += written
         self._reclaimed_bytes += max(0, sum(segment.size for segment in chosen) - written)
 
@@ -333,7 +373,7 @@ class Compaction:
             return
         if self._stopping:
             return
-        self.finished()
+        self._finished()
 
     def _indexes(self, segment_ids: list[int]) -> list[tuple[int, int, PartIndex]]:
         """(segment id, ledger id, part) of all parts, by ledger and entry. Runs on the worker."""

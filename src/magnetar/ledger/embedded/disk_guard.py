@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 _SAMPLE_SECONDS = 60.0
 _SAMPLES = 24 * 60
+_RESUME_RESERVES = 1.25
+"""So many times the reserve are free when a device is not full any more that was because of it."""
 _FORECAST_SECONDS = 3600.0
 """A trend needs figures that lie so far apart, at least."""
 
@@ -159,8 +161,10 @@ class DiskGuard:
         if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
             self._samples.append((now, self.use.free))
         settings, use, before = self._settings, self.use, self.state
-        bound = settings.resume_share if before is DiskState.FULL else settings.full_share
-        if self._shortage or use.share > bound or use.free < settings.reserve_bytes:
+        full = before is DiskState.FULL
+        bound = settings.resume_share if full else settings.full_share
+        reserve = int(settings.reserve_bytes * (_RESUME_RESERVES if full else 1))
+        if self._shortage or use.share > bound or use.free < reserve:
             self.state = DiskState.FULL
         elif use.share > settings.warn_share:
             self.state = DiskState.WARNING

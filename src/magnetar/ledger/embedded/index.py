@@ -90,12 +90,9 @@ class GrowingIndex:
             return None
         return PartIndex(self._first[ledger_id], self._last[ledger_id], runs)
 
-    def parts(self) -> list[tuple[int, PartIndex]]:
-        """(ledger id, part) in ascending order of ledgers."""
-        return [
-            (ledger_id, PartIndex(self._first[ledger_id], self._last[ledger_id], self._runs[ledger_id]))
-            for ledger_id in sorted(self._runs)
-        ]
+    def ledger_ids(self) -> list[int]:
+        """Of all parts, ascending."""
+        return sorted(self._runs)
 
 
 def encode_index(segment_id: int, end: int, parts: Sequence[tuple[int, PartIndex]]) -> bytes:

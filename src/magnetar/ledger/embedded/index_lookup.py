@@ -7,30 +7,29 @@ from magnetar.ledger.embedded.index_rebuild import rebuild_index
 from magnetar.ledger.embedded.reader import SegmentReader
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_reads import SegmentReads
-from magnetar.ledger.embedded.segment_supply import LogSegment
+from magnetar.ledger.embedded.segment_table import SegmentTable
 from magnetar.ledger.interface import DataDamaged
 
 
 class IndexLookup:
     """Growing segments have their index in memory, sealed ones in a cache and in the file beside them."""
 
-    def __init__(self, files: SegmentFiles, reads: SegmentReads, cache_bytes: int) -> None:
-        self.growing: dict[int, LogSegment] = {}
-        """Segments without an index file yet."""
-        self.ends: dict[int, int] = {}
-        """Segment id → end of its last group, of the sealed ones."""
+    def __init__(
+        self, files: SegmentFiles, reads: SegmentReads, segments: SegmentTable, cache_bytes: int
+    ) -> None:
         self.cache = IndexCache(cache_bytes)
         self._files = files
         self._reads = reads
+        self._segments = segments
 
     async def part(self, segment_id: int, ledger_id: int, first: int, entry_id: int) -> PartIndex:
         """The index of the part that begins at ``first`` and holds ``entry_id``, in a pinned segment.
 
         :raises DataDamaged: neither the index file nor the segment itself can tell
         """
-        segment = self.growing.get(segment_id)
-        if segment is not None:
-            part = segment.index.part(ledger_id)
+        segment = self._segments.get(segment_id)
+        if segment is not None and segment.log is not None:
+            part = segment.log.index.part(ledger_id)
         else:
             part = self.cache.get(segment_id, ledger_id, first)
         if part is None:
@@ -68,13 +67,14 @@ class IndexLookup:
         return part
 
     def _rebuild(self, segment_id: int) -> list[tuple[int, PartIndex]]:
+        end = self._segments.end_of(segment_id)
         file = self._files.open(segment_id)
         try:
             reader = SegmentReader(file.read, file.size(), segment_id)
-            parts = rebuild_index(reader, file.path, self.ends[segment_id])
+            parts = rebuild_index(reader, file.path, end)
         finally:
             file.close()
-        self._files.write_index(segment_id, encode_index(segment_id, self.ends[segment_id], parts))
+        self._files.write_index(segment_id, encode_index(segment_id, end, parts))
         return parts
 
     def _find(

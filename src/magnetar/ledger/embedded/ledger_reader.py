@@ -12,6 +12,7 @@ from magnetar.ledger.embedded.index_lookup import IndexLookup
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_reads import SegmentReads
+from magnetar.ledger.embedded.segment_table import SegmentTable
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import (
     DataDamaged,
@@ -26,6 +27,7 @@ class ReadContext(NamedTuple):
     """What all readers of a store share."""
 
     table: LedgerTable
+    segments: SegmentTable
     lookup: IndexLookup
     reads: SegmentReads
     files: SegmentFiles

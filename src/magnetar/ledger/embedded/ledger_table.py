@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from magnetar.invariants import must
 from magnetar.ledger.interface import LedgerMetadata, LedgerState
 
 _CREATED = struct.Struct("<qI")
@@ -81,10 +83,31 @@ class LedgerRow:
             return parts[at], parts[at + 1], parts[at + 2]
         return None
 
+    def check(self) -> None:
+        """:raises BrokenInvariant: something that was not forgotten is nowhere, or lies in two places"""
+        name, parts, last = f"ledger {self.ledger_id}", self.parts, self.last_entry_id
+        must(last >= -1 and self.length >= 0, name, "ends at", last, "and has", self.length, "bytes")
+        must(len(parts) % PART_FIELDS == 0, name, "has a part of a part")
+        expected = parts[1] if parts else last + 1
+        must(expected <= self.forgotten or expected == 0, name, "lacks what is before", expected)
+        for segment_id, first, end, stored in self.each_part():
+            must(first == expected, name, "goes on at", first, "and not at", expected, "in", segment_id)
+            must(end >= first and stored > 0, name, "has a part", first, "to", end, "of", stored, "bytes")
+            expected = end + 1
+        must(expected == last + 1, name, "ends at", last, "and its parts at", expected - 1)
+
     def each_part(self) -> Iterator[tuple[int, int, int, int]]:
         parts = self.parts
         for at in range(0, len(parts), PART_FIELDS):
             yield parts[at], parts[at + 1], parts[at + 2], parts[at + 3]
+
+
+class _Seen(NamedTuple):
+    """A ledger as a check saw it."""
+
+    row: LedgerRow
+    closed: bool
+    last: int
 
 
 class LedgerTable:
@@ -97,6 +120,29 @@ class LedgerTable:
         """Segment id → bytes of bodies somebody may still read."""
         self.emptied: set[int] = set()
         """Segments that came to hold none; whoever removes segments empties it."""
+        self._looked: dict[int, _Seen] = {}
+        """What the last check saw."""
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: ledgers and segments' bytes do not add up, or a ledger went back"""
+        live: dict[int, int] = {}
+        seen: dict[int, _Seen] = {}
+        for ledger_id, row in self.rows.items():
+            must(row.ledger_id == ledger_id < self.next_ledger_id, "ledger", ledger_id, "has another's id")
+            row.check()
+            now = seen[ledger_id] = _Seen(row, row.closed, row.last_entry_id)
+            before = self._looked.get(ledger_id, now)
+            must(before.row is row, "ledger", ledger_id, "was deleted and is back")
+            must(before.last <= now.last, "ledger", ledger_id, "went from", before.last, "to", now.last)
+            same = not before.closed or (now.closed and before.last == now.last)
+            must(same, "ledger", ledger_id, "was closed at", before.last, "and is", now)
+            for segment_id, _, _, stored in row.each_part():
+                live[segment_id] = live.get(segment_id, 0) + stored
+        for ledger_id, before in self._looked.items():
+            # Ids are never given out again, so that one that is gone stays gone.
+            seen.setdefault(ledger_id, before)
+        self._looked = seen
+        must(live == self.live_bytes, "segments hold", self.live_bytes, "and ledgers have", live)
 
     def create(self, ledger_id: int, created: bytes) -> LedgerRow:
         """Adds a ledger; one that is there already (in a replay) stays as it is."""
@@ -132,15 +178,15 @@ class LedgerTable:
         if row is not None:
             self._drop_parts(row, len(row.parts))
 
-    def forget(self, row: LedgerRow, entry_id: int, growing: Container[int]) -> None:
+    def forget(self, row: LedgerRow, entry_id: int, may_grow: Callable[[int], bool]) -> None:
         """Lets go of the parts that lie wholly below ``entry_id``.
 
-        :param growing: segments without an index file; a part in one may still grow and is kept
+        :param may_grow: whether a segment is without an index file: a part in one may grow and is kept
         """
         row.forgotten = max(row.forgotten, entry_id)
         gone = 0
         parts = row.parts
-        while gone < len(parts) and parts[gone + 2] < row.forgotten and parts[gone] not in growing:
+        while gone < len(parts) and parts[gone + 2] < row.forgotten and not may_grow(parts[gone]):
             gone += PART_FIELDS
         self._drop_parts(row, gone)
 

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import (
     ENTRIES,
     GROUP_HEADER_BYTES,
@@ -18,6 +20,7 @@ from magnetar.ledger.embedded.group import (
     build_group,
 )
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, decode_closed
+from magnetar.ledger.embedded.segment_files import Room
 from magnetar.ledger.embedded.segment_header import SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
 from magnetar.ledger.embedded.settings import EmbeddedSettings
@@ -97,25 +100,28 @@ class CommitLog:
         table: LedgerTable,
         supply: SegmentSupply,
         begun: Callable[[LogSegment], None],
+        filled: Callable[[LogSegment, int], None],
         sequence: int,
+        failure: StoreFailure,
     ) -> None:
         """:param begun: told of each segment before its first group
 
+        :param filled: told of each that takes no more groups, and of its successor's first sequence number
         :param sequence: of the first group
         """
-        self.sealed: Callable[[LogSegment, int], None]
-        """Told of a segment that takes no more groups, and its successor's first sequence number."""
         self.segment = supply.first()
         self.segment.first_sequence = sequence
         self.sequence = sequence
         """Of the next group."""
-        self.failed = False
+        failure.before_stopping(self._fail_what_waits)
         self._io = io
         self._worker = worker
         self._settings = settings
         self._table = table
         self._supply = supply
         self._begun = begun
+        self._filled = filled
+        self._failure = failure
         begun(self.segment)
         self._durable_sequence = sequence - 1
         self._waiting: deque[AppendQueue | _Control] = deque()
@@ -141,6 +147,20 @@ class CommitLog:
         self._schedule()
         return durable
 
+    def check(self) -> None:
+        """:raises BrokenInvariant: what waits is not what comes after what is stored"""
+        segment, commit = self.segment, self._in_flight
+        must(segment.end <= segment.size, "segment", segment.segment_id, "is longer than its file")
+        must(self._durable_sequence < self.sequence, "group", self._durable_sequence, "is not written yet")
+        if commit is not None:
+            must(len(commit.runs) == len(commit.sources), "runs go to the disk for nobody")
+            must(len(commit.places) == 3 * len(commit.runs), "runs go to the disk without a place")
+        waiting = {source for source in self._waiting if isinstance(source, AppendQueue)}
+        for queue in waiting:
+            name = f"ledger {queue.row.ledger_id}"
+            must(queue.waiting, name, "waits unknowingly")
+            must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
+
     async def settle(self) -> None:
         """Waits until nothing is in flight that was when this was called."""
         commit = self._in_flight
@@ -155,15 +175,17 @@ class CommitLog:
             self._idle_timer.cancel()
             self._idle_timer = None
 
-    def fail(self, what: str, error: BaseException) -> None:
-        """Stops the process: after a failed write or sync nobody knows what is on the disk."""
-        self.failed = True
+    @property
+    def failed(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._failure.happened
+
+    def _fail_what_waits(self, what: str) -> None:
         in_flight = [] if self._in_flight is None else self._in_flight.sources
         for source in (*in_flight, *self._waiting):
             if isinstance(source, _Control) and not source.durable.done():
                 source.durable.set_exception(StoreClosed(what))
         self._complete()
-        self._io.stop_process(f"{what}: {error}; the process stops, nothing acknowledged is lost")
 
     async def next_completion(self) -> None:
         """Waits for the end of a commit.
@@ -302,7 +324,7 @@ class CommitLog:
     def _written(self, _: None, error: BaseException | None) -> None:
         commit = self._in_flight
         if error is not None or commit is None:
-            self.fail("cannot write or sync the log", error or RuntimeError("nothing was in flight"))
+            self._failure("cannot write or sync the log", error or RuntimeError("nothing was in flight"))
             return
         self._in_flight = None
         self._durable_sequence = self.sequence - 1
@@ -356,30 +378,52 @@ class CommitLog:
         """Goes on where entries have room, if there is such a place, else refuses them; False: not yet."""
         if self._supply.has_room:
             return self._roll()
-        self._refuse_entries()
+        self._refuse(self.segment.room)
         return True
 
-    def _refuse_entries(self) -> None:
-        """Nothing was written of what waits: its writers may say that it is not stored."""
+    @property
+    def takes_changes_only(self) -> bool:
+        """Whether only the last of the reserve is left, which is not for entries of any priority."""
+        ready = self._supply.reserved
+        if ready is None:
+            return self.segment.room is Room.LAST and not self._supply.has_room
+        return ready is Room.LAST
+
+    def _refuse(self, room: Room | None) -> None:
+        """Nothing was written of what waits: whoever does may say that it is not stored.
+
+        :param room: what there is, and so what may go on waiting; None: nothing
+        """
         kept: deque[AppendQueue | _Control] = deque()
-        refused: list[AppendQueue] = []
+        refused: list[AppendQueue | _Control] = []
         for source in self._waiting:
-            if isinstance(source, AppendQueue) and not source.high_priority:
-                source.waiting = False
-                refused.append(source)
+            if isinstance(source, AppendQueue):
+                takes = room is Room.RESERVED and source.high_priority
+                source.waiting = takes
             else:
-                kept.append(source)
+                takes = room is not None
+            (kept if takes else refused).append(source)
         self._waiting = kept
-        for queue in refused:
-            queue.refused(StoreFull(self._supply.shortage))
+        full = StoreFull(self._supply.shortage)
+        for source in refused:
+            if isinstance(source, AppendQueue):
+                source.refused(full)
+            elif not source.durable.done():
+                source.durable.set_exception(full)
+
+    def _nothing_left(self) -> None:
+        """Not even the reserve has room for a segment."""
+        self._starved = False
+        self._refuse(None)
+        self._complete()
 
     def _roll(self) -> bool:
         """Goes on to the next segment; False when it is not ready yet."""
-        if self._supply.has_reserved:
-            self._refuse_entries()
+        if self._supply.reserved is not None:
+            self._refuse(self._supply.reserved)
             if not self._waiting:
                 return True
-        following = self._supply.take(self._needed(), self._segment_is_ready)
+        following = self._supply.take(self._needed(), self._segment_is_ready, self._nothing_left)
         if following is None:
             self._starved = True
             return False
@@ -387,7 +431,7 @@ class CommitLog:
         following.first_sequence = self.sequence
         self._begun(following)
         self._supply.prefetch(following, last)
-        self.sealed(last, self.sequence)
+        self._filled(last, self.sequence)
         return True
 
     def _watch_for_idleness(self) -> None:

@@ -9,9 +9,10 @@ from magnetar.io.interfaces import Disk
 from magnetar.ledger.embedded.checkpoint import Checkpoint, SealedSegment
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable
 from magnetar.ledger.embedded.recovery import Replay, read_checkpoint
-from magnetar.ledger.embedded.rewrite import LiveRun, Rewritten, rewrite_runs
+from magnetar.ledger.embedded.rewrite import LiveRun, Place, Rewritten, places_of, rewrite_runs
 from magnetar.ledger.embedded.sealing_in_place import seal_in_place
 from magnetar.ledger.embedded.segment_files import SegmentFiles
+from magnetar.ledger.embedded.segment_table import SegmentTable
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 
@@ -26,6 +27,14 @@ class Found(NamedTuple):
     """Segments that go once a checkpoint no longer names them."""
     next_segment_id: int
     next_sequence: int
+
+    def table(self) -> SegmentTable:
+        """The segments as they are before the log begins its first one."""
+        table = SegmentTable(self.next_segment_id)
+        for segment in self.sealed:
+            table.seal(segment)
+        table.add_leftovers(self.leftovers)
+        return table
 
 
 def open_directory(
@@ -67,7 +76,7 @@ def open_directory(
     touched = {run.ledger_id for run in replay.runs}
     rows = [table.rows[ledger_id] for ledger_id in touched if ledger_id in table.rows]
     moved = replay.ends.keys() - {segment.segment_id for segment in kept}
-    replace_rewritten(table, rows, moved, rewritten)
+    _replace_rewritten(table, rows, moved, rewritten)
     known = {segment.segment_id for segment in [*checkpoint.segments, *kept]}
     sealed = [*checkpoint.segments, *kept, *(entry.segment for entry in rewritten)]
     leftovers = [segment_id for segment_id in present if segment_id not in known]
@@ -79,20 +88,13 @@ def _room_to_move(live: Iterable[LiveRun]) -> int:
     return _ROOM_TO_GO_ON + sum(run.body_length + _BYTES_BESIDE_RUN for run in live)
 
 
-def replace_rewritten(
+def _replace_rewritten(
     table: LedgerTable, rows: Iterable[LedgerRow], sources: set[int], rewritten: Iterable[Rewritten]
 ) -> None:
     """Points ``rows`` to the rewritten segments instead of ``sources``."""
-    new: dict[int, list[tuple[int, int, int, int]]] = {}
-    for entry in rewritten:
-        for part in entry.parts:
-            place = (
-                entry.segment.segment_id,
-                part.runs.first_entry_id,
-                part.runs.last_entry_id,
-                part.stored,
-            )
-            new.setdefault(part.ledger_id, []).append(place)
+    new: dict[int, list[Place]] = {}
+    for ledger_id, place in places_of(rewritten):
+        new.setdefault(ledger_id, []).append(place)
     for row in rows:
         table.replace_parts(row, sources, new.get(row.ledger_id, ()))
 

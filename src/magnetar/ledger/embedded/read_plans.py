@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.ledger.embedded.ledger_reader import ReadContext
 from magnetar.ledger.interface import (
@@ -65,6 +66,13 @@ class EmbeddedReadPlans:
         for segment_id in held.segments:
             self._context.reads.unpin(segment_id)
 
+    def check(self) -> None:
+        """:raises BrokenInvariant: a segment of a plan may go"""
+        for plan_id, held in self._plans.items():
+            for segment_id in held.segments:
+                pinned = self._context.reads.is_pinned(segment_id)
+                must(pinned, "read plan", plan_id, "does not keep segment", segment_id)
+
     def close(self) -> None:
         """No plan outlives the store."""
         self._closed = True
@@ -85,11 +93,11 @@ class EmbeddedReadPlans:
         row = self._context.table.rows.get(ledger_id)
         if row is None:
             return []
-        files, growing = self._context.files, self._context.lookup.growing
+        files, segments = self._context.files, self._context.segments
         found = []
         for segment_id, part_first, part_last, _ in row.each_part():
             begin, end = max(first, part_first), min(last, part_last)
-            if segment_id in growing or begin > end:
+            if segments.may_grow(segment_id) or begin > end:
                 continue
             found.append(
                 PlannedRange(

@@ -51,6 +51,19 @@ class Rewritten(NamedTuple):
     parts: list[NewPart]
 
 
+Place = tuple[int, int, int, int]
+"""A part of a ledger: segment id, first entry, last entry, bytes stored."""
+
+
+def places_of(rewritten: Iterable[Rewritten]) -> Iterator[tuple[int, Place]]:
+    """(ledger id, place) of all parts of these segments."""
+    for entry in rewritten:
+        for part in entry.parts:
+            runs = part.runs
+            place = (entry.segment.segment_id, runs.first_entry_id, runs.last_entry_id, part.stored)
+            yield part.ledger_id, place
+
+
 class _SegmentWriter:
     """One rewritten segment while it is written."""
 

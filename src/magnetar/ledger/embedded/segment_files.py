@@ -20,6 +20,12 @@ _FREE_PREFIX = "free-"
 _ZEROS = bytes(1 << 20)
 
 
+_RESERVED_SEGMENTS = 2
+"""The reserve is as large as so many of the segments that are made: these grow with what is published."""
+_RESUME_PARTS = 4
+"""After a shortage one part in so many, or a segment if that is more, must be free beside what stays so."""
+_LAST_PARTS = 4
+"""So large a part of the reserve is not for cursors."""
 _MARGIN_SHARE = 16
 """So large a part of the reserve stays free beside what is written, for what a file system needs itself."""
 
@@ -32,7 +38,9 @@ class Room(Enum):
     FREE = "free"
     """Whatever is free: entries that were accepted must go somewhere."""
     RESERVED = "reserved"
-    """What is kept for when nothing is free."""
+    """What is kept for when nothing is free, but for its last quarter: cursors are written there."""
+    LAST = "last"
+    """The last quarter too: for changes of ledgers only, so that what makes room can always be asked for."""
 
 
 class SegmentFiles:
@@ -45,10 +53,13 @@ class SegmentFiles:
         self._store_id = store_id
         self._renamed = True
         """Whether a file may carry a new name that is not durable yet."""
-        self.reserve = SpaceReserve(disk, directory, settings.reserve_bytes)
-        self._margin = self.reserve.size // _MARGIN_SHARE
+        self.reserve = SpaceReserve(disk, directory, settings.reserve_bytes, settings.first_segment_bytes)
         self._short = False
         self._free = [name for name in disk.names(directory) if name.startswith(_FREE_PREFIX)]
+
+    @property
+    def _margin(self) -> int:
+        return self.reserve.wanted // _MARGIN_SHARE
 
     @property
     def free_bytes(self) -> int:
@@ -78,9 +89,9 @@ class SegmentFiles:
             file = self._reuse(self._free.pop(), header)
             if file is not None:
                 return file
-        if room is Room.RESERVED:
+        if room is Room.LAST or (room is Room.RESERVED and self._reserve_may_give(size)):
             self.make_room(size)
-        elif self._disk.free_bytes() < size + self._margin:
+        if self._disk.free_bytes() < size + self._margin * (room is not Room.LAST):
             raise SpaceExhausted(f"no room for a segment of {size} bytes: {self._disk.free_bytes()} are free")
         try:
             return self._make(header)
@@ -104,6 +115,11 @@ class SegmentFiles:
             file.close()
             raise
         return file
+
+    def _reserve_may_give(self, size: int) -> bool:
+        """Whether enough of the reserve is left with a segment of ``size`` bytes made of it."""
+        missing = max(0, size + self._margin - self._disk.free_bytes())
+        return self.reserve.held - missing >= self.reserve.wanted // _LAST_PARTS
 
     def make_room(self, wanted: int) -> None:
         """Gives up as much of the reserve as ``wanted`` bytes need.
@@ -137,14 +153,18 @@ class SegmentFiles:
 
     def _check_plenty(self, size: int) -> None:
         """:raises SpaceExhausted: with a segment of ``size`` bytes there would be too little left"""
-        self._short = True
+        was_short, self._short = self._short, True
         settings, total = self._settings, self._disk.total_bytes()
+        self.reserve.grow(_RESERVED_SEGMENTS * size)
         kept = max(settings.entry_free_bytes, int(total * (1 - settings.full_share))) + self._margin
+        if was_short:
+            # Else publishing would end with the next segment again.
+            kept += max(kept // _RESUME_PARTS, size)
         if self._free and self._disk.free_bytes() < kept:
             self._remove_free()
         if not self.reserve.fill():
             raise SpaceExhausted(
-                f"the reserve of {self.reserve.size >> 20} MiB for a full disk is not whole: "
+                f"the reserve of {self.reserve.wanted >> 20} MiB for a full disk is not whole: "
                 f"only {self._disk.free_bytes() >> 20} MiB are free on the disk of the ledgers"
             )
         free = self._disk.free_bytes()

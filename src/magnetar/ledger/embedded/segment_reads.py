@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import File, Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.ledger.embedded.segment_files import SegmentFiles
@@ -18,9 +19,11 @@ T = TypeVar("T")
 class SegmentReads:
     """A segment that is pinned keeps its file, whatever becomes of its ledgers."""
 
-    def __init__(self, io: Io, files: SegmentFiles, settings: EmbeddedSettings) -> None:
-        self.unpinned: Callable[[], None]
-        """Called when a segment's last pin goes."""
+    def __init__(
+        self, io: Io, files: SegmentFiles, settings: EmbeddedSettings, unpinned: Callable[[], None]
+    ) -> None:
+        """:param unpinned: called when a segment's last pin goes"""
+        self._unpinned = unpinned
         self._io = io
         self._files = files
         self._settings = settings
@@ -41,10 +44,17 @@ class SegmentReads:
             self._pins[segment_id] = left
         else:
             del self._pins[segment_id]
-            self.unpinned()
+            self._unpinned()
 
     def is_pinned(self, segment_id: int) -> bool:
         return segment_id in self._pins
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: a segment is held fewer times than once, or less than nothing is read"""
+        for segment_id, pins in self._pins.items():
+            must(pins > 0, "segment", segment_id, "is held", pins, "times")
+        must(self._in_flight >= 0, self._in_flight, "bytes are being read")
+        must(bool(self._in_flight) or not self._queue, "reads wait for nobody")
 
     def adopt(self, segment_id: int, file: File) -> None:
         """Takes over a file that is open already."""

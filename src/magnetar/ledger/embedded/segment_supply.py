@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,17 +13,22 @@ from magnetar.ledger.embedded.segment_files import Room, SegmentFiles
 from magnetar.ledger.embedded.segment_header import LOG, SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
+_ROOMS: Sequence[Room] = (Room.FREE, Room.RESERVED, Room.LAST)
+"""Where there is room for what must have some when there is not plenty, one after the other."""
+
 
 class LogSegment:
     """A segment of the log that takes, or will take, groups."""
 
-    __slots__ = ("end", "file", "first_sequence", "index", "reserved", "segment_id", "size")
+    __slots__ = ("end", "file", "first_sequence", "index", "reserved", "room", "segment_id", "size")
 
-    def __init__(self, segment_id: int, file: File, size: int, *, reserved: bool = False) -> None:
+    def __init__(self, segment_id: int, file: File, size: int, room: Room = Room.PLENTY) -> None:
         self.segment_id = segment_id
         self.file = file
         self.size = size
-        self.reserved = reserved
+        self.room = room
+        """What it was made of, and so what it is for."""
+        self.reserved = room in (Room.RESERVED, Room.LAST)
         """Its room is not meant for entries, except of high priority."""
         self.end = SEGMENT_HEADER_BYTES
         """Where the next group begins."""
@@ -36,6 +41,17 @@ class _Prepared(NamedTuple):
     """None: nobody waits for one, and there is no room."""
     shortage: str
     """Why no more entries should be accepted; empty: there is plenty of room."""
+    refused: bool = False
+    """There is no room for whoever waited, not even in the reserve."""
+
+
+class _Waiting(NamedTuple):
+    """Who waits for a segment."""
+
+    needed: int
+    """Bytes that must fit into it."""
+    ready: Callable[[], None]
+    refused: Callable[[], None]
 
 
 class SegmentSupply:
@@ -53,21 +69,22 @@ class SegmentSupply:
         settings: EmbeddedSettings,
         next_id: Callable[[], int],
         failed: Callable[[str, BaseException], None],
+        short: Callable[[str], object],
     ) -> None:
-        self.short: Callable[[str], object] = lambda _reason: None
-        """Told why no more entries should be accepted whenever that changes; empty: they may."""
+        """:param short: told why no more entries should be accepted whenever that changes; empty: they may"""
         self.shortage = ""
         """What was told last."""
-        self._needed = 0
-        """Bytes that must fit into the segment that is waited for."""
         self._files = files
         self._worker = worker
         self._settings = settings
         self._next_id = next_id
         self._failed = failed
+        self._short = short
         self._ready: LogSegment | None = None
         self._preparing = False
-        self._wanted: Callable[[], None] | None = None
+        self._waiting: _Waiting | None = None
+        self._last = False
+        """Whether the segment that was handed out last is for changes of ledgers only."""
         self._size = settings.first_segment_bytes
         self._stopped = False
 
@@ -82,9 +99,9 @@ class SegmentSupply:
         return self._ready is not None and not self._ready.reserved
 
     @property
-    def has_reserved(self) -> bool:
-        """Whether the segment that is ready takes entries of high priority only."""
-        return self._ready is not None and self._ready.reserved
+    def reserved(self) -> Room | None:
+        """What the segment that is ready is for, if it is of the reserve."""
+        return self._ready.room if self._ready is not None and self._ready.reserved else None
 
     def first(self) -> LogSegment:
         """The first segment of a life; blocks until it is there.
@@ -92,10 +109,12 @@ class SegmentSupply:
         :raises SpaceExhausted: not even the reserve has room for it
         """
         size = min(self._size, self._settings.segment_bytes)
-        segment = self._prepare(self._next_id(), size, size).segment
-        if segment is None:
-            raise AssertionError("a segment that is needed is made, or there is an error")
-        return segment
+        prepared = self._prepare(self._next_id(), size, size, _ROOMS)
+        if prepared.segment is None:
+            raise SpaceExhausted(
+                f"no room for a segment of {size} bytes, not even in the reserve: {prepared.shortage}"
+            )
+        return prepared.segment
 
     def prefetch(self, active: LogSegment, last: LogSegment) -> None:
         """Begins to prepare the segment after ``active``.
@@ -108,13 +127,17 @@ class SegmentSupply:
             self._size = max(active.size // 2, self._settings.first_segment_bytes)
         self._request(self._size)
 
-    def take(self, needed: int, ready: Callable[[], None]) -> LogSegment | None:
-        """The next segment, with room for ``needed`` bytes; None: ``ready`` is called when to ask again."""
+    def take(self, needed: int, ready: Callable[[], None], refused: Callable[[], None]) -> LogSegment | None:
+        """The next segment, with room for ``needed`` bytes; None: ``ready`` is called when to ask again.
+
+        :param refused: called instead when the reserve, too, has no room for it
+        """
         segment = self._ready
         if segment is not None and segment.size >= needed:
             self._ready = None
+            self._last = segment.room is Room.LAST
             return segment
-        self._wanted, self._needed = ready, needed
+        self._waiting = _Waiting(needed, ready, refused)
         if segment is not None:
             # Too small for what comes next. Its id is spent: ids must ascend along the log.
             self._ready = None
@@ -139,14 +162,19 @@ class SegmentSupply:
         if self._preparing or self._stopped or (self._ready is not None and not self.shortage):
             return
         self._preparing = True
-        needed = 0 if self._wanted is None else self._needed
-        self._worker.submit(partial(self._prepare, self._next_id(), size, needed), self._prepared)
+        needed, rooms = 0, _ROOMS
+        if self._waiting is not None:
+            needed = self._waiting.needed
+        elif self._last or self.reserved is Room.LAST:
+            # Only changes of ledgers have room: before there is plenty, cursors may have some again.
+            needed, rooms = self._settings.first_segment_bytes, _ROOMS[:-1]
+        self._worker.submit(partial(self._prepare, self._next_id(), size, needed, rooms), self._prepared)
 
-    def _prepare(self, segment_id: int, size: int, needed: int) -> _Prepared:
+    def _prepare(self, segment_id: int, size: int, needed: int, rooms: Sequence[Room]) -> _Prepared:
         """Runs on the worker.
 
         :param needed: bytes that must have room somewhere; 0: none
-        :raises SpaceExhausted: they have none, not even in the reserve
+        :param rooms: where it is looked for when there is not plenty
         """
         try:
             file = self._files.prepare(segment_id, LOG, size, Room.PLENTY)
@@ -156,12 +184,13 @@ class SegmentSupply:
         if not needed:
             return _Prepared(None, shortage)
         size = max(needed, min(size, self._settings.first_segment_bytes))
-        try:
-            file = self._files.prepare(segment_id, LOG, size, Room.FREE)
-            return _Prepared(LogSegment(segment_id, file, file.size()), shortage)
-        except SpaceExhausted:
-            file = self._files.prepare(segment_id, LOG, size, Room.RESERVED)
-            return _Prepared(LogSegment(segment_id, file, file.size(), reserved=True), shortage)
+        for room in rooms:
+            try:
+                file = self._files.prepare(segment_id, LOG, size, room)
+            except SpaceExhausted:
+                continue
+            return _Prepared(LogSegment(segment_id, file, file.size(), room), shortage)
+        return _Prepared(None, shortage, refused=Room.LAST in rooms)
 
     def _prepared(self, prepared: _Prepared | None, error: BaseException | None) -> None:
         self._preparing = False
@@ -179,15 +208,19 @@ class SegmentSupply:
             self._ready = segment
         if prepared.shortage != self.shortage:
             self.shortage = prepared.shortage
-            self.short(self.shortage)
-        if self._wanted is None:
+            self._short(self.shortage)
+        waiting = self._waiting
+        if waiting is None:
             return
-        if segment is None:
+        if segment is not None:
+            self._waiting = None
+            waiting.ready()
+        elif prepared.refused:
+            self._waiting = None
+            waiting.refused()
+        else:
             # Somebody has come to need it meanwhile.
-            self._request(self._size)
-            return
-        wanted, self._wanted = self._wanted, None
-        wanted()
+            self._request(max(waiting.needed, self._size))
 
     def _discard(self, segment: LogSegment) -> None:
         segment.file.close()

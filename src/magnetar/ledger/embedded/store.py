@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from magnetar.invariants import must
 from magnetar.io.interfaces import File, Io
+from magnetar.io.reminder import Reminder
+from magnetar.io.slices import let_others
 from magnetar.io.waiting import outcome
 from magnetar.ledger.embedded.compaction import Compaction, Compactions, Segments
+from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, LEDGER_CREATED, LEDGER_DELETED
 from magnetar.ledger.embedded.identity import STORE_ID_BYTES, lock_store, store_identity
 from magnetar.ledger.embedded.index_lookup import IndexLookup
@@ -15,12 +19,13 @@ from magnetar.ledger.embedded.ledger_reader import EmbeddedReader, ReadContext
 from magnetar.ledger.embedded.ledger_table import LedgerRow, LedgerTable, encode_closed, encode_created
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter, WriteContext
 from magnetar.ledger.embedded.log import CommitLog
-from magnetar.ledger.embedded.maintenance import Maintenance
+from magnetar.ledger.embedded.maintenance import LogStart, Maintenance
 from magnetar.ledger.embedded.opening import open_directory
 from magnetar.ledger.embedded.read_plans import EmbeddedReadPlans
 from magnetar.ledger.embedded.segment_files import SegmentFiles
 from magnetar.ledger.embedded.segment_reads import SegmentReads
 from magnetar.ledger.embedded.segment_supply import LogSegment, SegmentSupply
+from magnetar.ledger.embedded.segment_table import SegmentState
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import (
     LedgerClosed,
@@ -29,6 +34,7 @@ from magnetar.ledger.interface import (
     NoSuchLedger,
     Quorums,
     StoreClosed,
+    StoreFull,
 )
 
 
@@ -59,42 +65,54 @@ class EmbeddedLedgerStore:
         self.cursor_write_interval: float | None = settings.cursor_write_interval
         self._io = io
         self._lock = lock
-        store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
-        files = self._files = SegmentFiles(io.disk, directory, settings, store_id)
-        table = self._table = LedgerTable()
-        reads = self._reads = SegmentReads(io, files, settings)
-        lookup = self._lookup = IndexLookup(files, reads, settings.index_cache_bytes)
-        self._context = ReadContext(table, lookup, reads, files, settings.coalesce_gap_bytes)
-        self.read_plans = EmbeddedReadPlans(io, self._context, settings.read_plans)
         self._writers: dict[int, EmbeddedWriter] = {}
         self._recovering: dict[int, Any] = {}
         self._deleting: dict[int, Any] = {}
+        self._short: Callable[[str], object] = lambda _reason: None
         self._stopped: Any = None
+        failure = StoreFailure(io)
+        reminder = self._reminder = Reminder(io.loop)
+        store_id = store_identity(io.disk, directory, lambda: io.randomness.token(STORE_ID_BYTES))
+        files = self._files = SegmentFiles(io.disk, directory, settings, store_id)
+        table = self._table = LedgerTable()
         found = open_directory(io.disk, directory, files, settings, store_id, table)
+        segments = self._segments = found.table()
+        reads = self._reads = SegmentReads(io, files, settings, reminder.remind)
+        lookup = IndexLookup(files, reads, segments, settings.index_cache_bytes)
+        self._context = ReadContext(table, segments, lookup, reads, files, settings.coalesce_gap_bytes)
+        self.read_plans = EmbeddedReadPlans(io, self._context, settings.read_plans)
         self._log_worker = io.start_worker("ledger-log")
-        self._space_worker = io.start_worker("ledger-space")
-        compaction = self._compaction = Compaction(
-            io, settings, Segments(files, lookup, reads, store_id), table, self._failed
+        space_worker = self._space_worker = io.start_worker("ledger-space")
+        supply = self._supply = SegmentSupply(
+            files, space_worker, settings, segments.take_id, failure, self._tell_shortage
         )
+        log = self._log = CommitLog(
+            io,
+            self._log_worker,
+            settings,
+            table,
+            supply,
+            self._begun,
+            self._filled,
+            found.next_sequence,
+            failure,
+        )
+        access = Segments(segments, files, lookup, reads, store_id)
+        compaction = self._compaction = Compaction(io, settings, access, table, failure, reminder.remind)
         self._maintenance = Maintenance(
-            io, directory, self._space_worker, files, table, lookup, reads, compaction, self._failed
+            io,
+            directory,
+            space_worker,
+            access,
+            table,
+            compaction,
+            reminder,
+            LogStart(log.segment.segment_id, found.next_sequence),
+            supply.look_for_room,
+            failure,
         )
-        compaction.finished = self._maintenance.wake
-        self._maintenance.add_sealed(found.sealed)
-        self._maintenance.add_leftovers(found.leftovers)
-        self._maintenance.next_segment_id = found.next_segment_id
-        reads.unpinned = self._maintenance.wake
-        self._supply = SegmentSupply(
-            files, self._space_worker, settings, self._maintenance.take_segment_id, self._failed
-        )
-        self._log = CommitLog(
-            io, self._log_worker, settings, table, self._supply, self._begun, found.next_sequence
-        )
-        self._log.sealed = self._maintenance.seal
-        self._maintenance.reclaimed = self._supply.look_for_room
         part_bytes = min(settings.run_bytes, settings.group_bytes)
-        self._write_context = WriteContext(self._log, io.loop, part_bytes, self._forget, self._writer_closed)
-        self._maintenance.log_start = (self._log.segment.segment_id, found.next_sequence)
+        self._write_context = WriteContext(log, io.loop, part_bytes, self._forget, self._writer_closed)
 
     @classmethod
     async def open_store(cls, io: Io, directory: str, settings: EmbeddedSettings) -> EmbeddedLedgerStore:
@@ -114,13 +132,17 @@ class EmbeddedLedgerStore:
             raise
         # From here on nothing hurries: neither the next segment nor the end of those before.
         store._supply.prefetch(store._log.segment, store._log.segment)
-        store._maintenance.wake()
+        store._maintenance.start()
+        await let_others(io.loop)
         return store
 
     async def create(
         self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
     ) -> EmbeddedWriter:
         self._refuse_when_closed()
+        if self._log.takes_changes_only:
+            # A new ledger makes no room, and there would be none for its entries.
+            raise StoreFull(self._supply.shortage)
         ledger_id = self._table.next_ledger_id
         self._table.next_ledger_id = ledger_id + 1
         body = encode_created(self._io.clock.wall_ms(), custom)
@@ -155,14 +177,13 @@ class EmbeddedLedgerStore:
 
     def space(self) -> SpaceUse:
         """What the store takes now."""
-        sealed = self._maintenance.sealed.values()
         active = self._log.segment
         ahead = active.size - active.end + self._supply.ready_bytes + self._files.free_bytes
         return SpaceUse(
-            sum(segment.size for segment in sealed) + self._maintenance.dead_bytes + active.end + ahead,
+            self._segments.stored_bytes() + active.end + ahead,
             sum(self._table.live_bytes.values()),
             ahead,
-            len(sealed),
+            len(self._segments.of(SegmentState.SEALED)),
             len(self._table.rows),
             self._compaction.done,
         )
@@ -170,7 +191,7 @@ class EmbeddedLedgerStore:
     def hurry(self, urgent: bool) -> None:
         """Says whether space is short: then what can come back comes back at once."""
         self._compaction.hurry(urgent)
-        self._maintenance.wake()
+        self._reminder.remind()
         self._supply.look_for_room()
 
     @property
@@ -180,7 +201,47 @@ class EmbeddedLedgerStore:
 
     def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
         """Tells whenever :attr:`shortage` changes: found out with each segment, one ahead of need."""
-        self._supply.short = listener
+        self._short = listener
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: ledgers, segments, the log and who reads do not fit together"""
+        for part in (self._table, self._segments, self._log, self._reads, self.read_plans):
+            part.check()
+        for ledger_id in self._writers:
+            must(ledger_id in self._table.rows, "ledger", ledger_id, "is written and not there")
+        if self._stopped is None:
+            growing = list(self._segments.of(SegmentState.GROWING))
+            written = self._log.segment.segment_id
+            must(growing == [written], "the log writes to", written, "and", growing, "grow")
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """What ledgers have lies in segments that stay, and the last of it where the log put it."""
+        segments = self._segments
+        for segment_id in self._table.live_bytes:
+            segment = segments.get(segment_id)
+            must(segment is not None, "segment", segment_id, "is wanted and gone")
+            leaves = segment is not None and segment.state in (SegmentState.LEAVING, SegmentState.DEAD)
+            must(not leaves, "segment", segment_id, "is wanted and leaves")
+        for segment_id in segments.of(SegmentState.SEALED):
+            known = segment_id in self._table.live_bytes or segment_id in self._table.emptied
+            must(known, "segment", segment_id, "holds nothing and stays")
+        for state in (SegmentState.GROWING, SegmentState.FULL):
+            for segment_id, segment in segments.of(state).items():
+                must(self._reads.is_pinned(segment_id), "segment", segment_id, "is written and not kept")
+                if segment.log is not None:
+                    self._check_growing(segment.log)
+
+    def _check_growing(self, segment: LogSegment) -> None:
+        for ledger_id in segment.index.ledger_ids():
+            row, part = self._table.rows.get(ledger_id), segment.index.part(ledger_id)
+            if row is None or part is None:
+                continue
+            # The log has moved on to this segment: nothing of the ledger is in one before it any more.
+            must(row.last_entry_id >= part.last_entry_id, "ledger", ledger_id, "ends before what is stored")
+            found = row.part_of(part.last_entry_id)
+            where = (segment.segment_id, part.first_entry_id, part.last_entry_id)
+            must(found == where, "ledger", ledger_id, "has", found, "and the log wrote", where)
 
     async def close(self) -> None:
         if self._stopped is not None:
@@ -199,7 +260,8 @@ class EmbeddedLedgerStore:
         await self._log.drain()
         await self._maintenance.stop()
         if not self._log.failed:
-            await self._maintenance.seal_last(self._log.segment, self._log.sequence)
+            self._filled(self._log.segment, self._log.sequence)
+            await self._maintenance.seal_last()
         self._supply.stop()
         self._log_worker.close()
         self._space_worker.close()
@@ -209,9 +271,17 @@ class EmbeddedLedgerStore:
 
     def _begun(self, segment: LogSegment) -> None:
         """The log writes to ``segment`` from now on."""
-        self._lookup.growing[segment.segment_id] = segment
+        self._segments.begin(segment)
         self._reads.pin(segment.segment_id)
         self._reads.adopt(segment.segment_id, segment.file)
+
+    def _filled(self, segment: LogSegment, next_sequence: int) -> None:
+        """The log has gone on from ``segment``."""
+        self._segments.fill(segment.segment_id, next_sequence)
+        self._reminder.remind()
+
+    def _tell_shortage(self, reason: str) -> None:
+        self._short(reason)
 
     def _row(self, ledger_id: int) -> LedgerRow:
         row = self._table.rows.get(ledger_id)
@@ -220,15 +290,16 @@ class EmbeddedLedgerStore:
         return row
 
     def _forget(self, row: LedgerRow, entry_id: int) -> None:
-        self._table.forget(row, entry_id, self._lookup.growing)
-        self._maintenance.wake()
+        self._table.forget(row, entry_id, self._segments.may_grow)
+        if self._table.emptied:
+            self._reminder.remind()
 
     def _writer_closed(self, ledger_id: int) -> None:
         self._writers.pop(ledger_id, None)
 
     def _deleted(self, ledger_id: int) -> None:
         del self._deleting[ledger_id]
-        self._maintenance.wake()
+        self._reminder.remind()
 
     async def _recover(self, row: LedgerRow) -> None:
         """Ends the ledger's writer and closes it durably at the last entry that is on the disk."""
@@ -259,6 +330,3 @@ class EmbeddedLedgerStore:
     def _refuse_when_closed(self) -> None:
         if self._stopped is not None:
             raise StoreClosed("the ledger store is closed")
-
-    def _failed(self, what: str, error: BaseException) -> None:
-        self._log.fail(what, error)
