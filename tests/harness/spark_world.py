@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from magnetar.admin_client import AdminClient
 from magnetar.client.blocking import Client
 from magnetar.client.message_id import MessageId
 from magnetar.spark import register
+
+_END_SECONDS = 180.0
 
 
 def session(master: str, folder: Path) -> SparkSession:
@@ -41,6 +44,19 @@ def session(master: str, folder: Path) -> SparkSession:
     made.sparkContext.setLogLevel("ERROR")
     register(made)
     return made
+
+
+def end(made: SparkSession) -> None:
+    """Stops a session and its JVM, and waits until that has ended: nothing of it runs beside what follows."""
+    made.stop()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    process = gateway.proc
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    # This is how it is told.
+    process.stdin.close()
+    process.wait(_END_SECONDS)
 
 
 class Cluster:

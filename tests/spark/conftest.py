@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from server import Server
-from spark_world import Cluster, session
+from spark_world import Cluster, end, session
 
 _topics = count()
 
@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     master = os.environ.get("MAGNETAR_SPARK_MASTER", "local[2]")
     made = session(master, tmp_path_factory.mktemp("spark"))
     yield made
-    made.stop()
+    end(made)
 
 
 @pytest.fixture(scope="session")
