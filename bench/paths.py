@@ -22,6 +22,7 @@ from magnetar.protocol import hot_codec
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.server.broker_process import Place
+from magnetar.server.doors import doors
 from magnetar.server.standalone import StandaloneBroker
 
 Turn = Callable[[int], object]
@@ -91,7 +92,9 @@ def _broker_path(*, batched_reads: bool) -> Turn:
     """Publish, commit, receipt, dispatch and acknowledgement; all entries in one read, or one in each."""
     simulation = simulated_io(1)
     settings = load(None, (), {}).settings
-    broker = StandaloneBroker(Place(simulation.io, settings, {}, "localhost", 8080))
+    broker = StandaloneBroker(
+        Place(simulation.io, settings, {}, "localhost", {"http": 8080}, doors(settings)[:1])
+    )
     simulation.loop.run_until(broker.start())
     assert broker._broker is not None
     connection, transport = Connection(broker._broker, handle), _Transport()

@@ -22,6 +22,7 @@ from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.metadata.faulty import FaultyMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.server.broker_process import Place
+from magnetar.server.doors import doors
 from magnetar.server.standalone import StandaloneBroker
 from simulation.limits import Limits
 from simulation.trace import Trace, Violation
@@ -110,7 +111,10 @@ class BrokerProcess:
         self.simulation = simulation
         self.lives += 1
         self._trace.note("broker: starts, life", self.lives)
-        place = Place(self._with_disk_of(simulation.io), self._limits.settings, {}, HOST, 8080)
+        settings = self._limits.settings
+        place = Place(
+            self._with_disk_of(simulation.io), settings, {}, HOST, {"http": 8080}, doors(settings)[:1]
+        )
         self.broker = FaultyBroker(place)
         self._run(self.broker.start())
         await self._outcome()

@@ -28,7 +28,7 @@ from magnetar.io.real import real_io
 from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
-from magnetar.security.authentication import Authenticator
+from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer
 from magnetar.security.grants import Grants
 from magnetar.server.doors import Door, check_listeners, doors
@@ -74,10 +74,11 @@ class Place:
     """The real ones, by ``http`` and ``https``."""
     doors: Sequence[Door]
     """Where the binary protocol is served."""
-    tls: DoorTls | None
+    tls: DoorTls | None = None
     """None: no door has TLS."""
-    authenticator: Authenticator
-    make_authorizer: Callable[[Grants], Authorizer]
+    authenticator: Authenticator = field(default_factory=NobodyIsAsked)
+    make_authorizer: Callable[[Grants], Authorizer] | None = None
+    """None: nobody is asked who may do what."""
 
 
 class Broker(Protocol):
