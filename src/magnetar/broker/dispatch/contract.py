@@ -113,7 +113,7 @@ class StoredTopic(DispatchTopic, Protocol):
 
 
 class DispatchedSubscription(Protocol):
-    """The subscription of a dispatcher."""
+    """The subscription of a dispatcher: a room above this one has subscriptions."""
 
     name: str
     cursor: Cursor

@@ -41,7 +41,7 @@ class HttpLimits:
 
 
 class Owner(Protocol):
-    """The server that a connection belongs to."""
+    """The server that a connection belongs to: a room above this one has it."""
 
     io: Io
     limits: HttpLimits

@@ -22,7 +22,7 @@ class EndpointNetwork(Protocol):
 
 
 class EndpointLink(Protocol):
-    """What both sides of a connection share."""
+    """What both sides of a connection share; it has them, and so is made of this module."""
 
     silent: bool
     ending: bool
