@@ -28,7 +28,10 @@ Answer = Callable[[BaseCommand | None, PulsarException | None], object]
 
 
 class ProducerEnd(Protocol):
-    """What a connection tells a producer. Runs are reused: take out of them what is needed later."""
+    """What a connection tells a producer, which is made of connections.
+
+    Runs are reused: take out of them what is needed later.
+    """
 
     def receipts(self, run: ReceiptRun) -> None: ...
     def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
@@ -37,7 +40,7 @@ class ProducerEnd(Protocol):
 
 
 class ConsumerEnd(Protocol):
-    """What a connection tells a consumer."""
+    """What a connection tells a consumer, which is made of connections."""
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
         """Entries ``buffer[run.starts[i]:run.ends[i]]``, checked, delivered as a whole."""
@@ -54,7 +57,7 @@ class ConsumerEnd(Protocol):
 
 
 class WireOwner(Protocol):
-    """Whoever has the socket."""
+    """Whoever has the socket, and is made of this module."""
 
     def send(self, frame: bytes | bytearray) -> None: ...
     def connected(self, command: CommandConnected) -> None: ...

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class CursorOwner(Protocol):
-    """What a cursor asks of its managed ledger."""
+    """What a cursor asks of its managed ledger, which has cursors and so is made of this module."""
 
     ledgers: LedgerList
     reader: EntryReader

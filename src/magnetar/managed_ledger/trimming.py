@@ -46,7 +46,7 @@ def ledgers_to_trim(
 
 
 class TrimmedLedger(Protocol):
-    """What trimming asks of a managed ledger."""
+    """What trimming asks of a managed ledger, which has a trimmer and so is made of this module."""
 
     name: str
     ledgers: LedgerList

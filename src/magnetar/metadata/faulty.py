@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from magnetar.metadata.interface import (
     NodeMissing,
     SessionEvent,
 )
+from magnetar.metadata.passing_on import PassingOnStore
 
 T = TypeVar("T")
 
@@ -26,11 +27,11 @@ class Fault(Enum):
     AFTER = "after it happened"
 
 
-class FaultyMetadataStore:
+class FaultyMetadataStore(PassingOnStore):
     """A ``MetadataStore`` in front of ``inner``. Without a fault asked for it adds nothing."""
 
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._loop = loop
         self.draw: Callable[[str], Fault | None] = lambda _call: None
         """Asked with each operation: ``get``, ``put``, ``delete``, ``exists`` or ``children``."""
@@ -85,15 +86,6 @@ class FaultyMetadataStore:
             raise MetadataUnavailable(f"the answer to {call} was lost")
         return answer
 
-    async def get(self, path: str) -> Node | None:
-        return await self._do("get", lambda: self.inner.get(path))
-
-    async def exists(self, path: str) -> bool:
-        return await self._do("exists", lambda: self.inner.exists(path))
-
-    async def children(self, path: str) -> Sequence[str]:
-        return await self._do("children", lambda: self.inner.children(path))
-
     async def put(
         self,
         path: str,
@@ -114,7 +106,7 @@ class FaultyMetadataStore:
         return await self._do("put", work)
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
-        await self._do("delete", lambda: self.inner.delete(path, expected_version))
+        await super().delete(path, expected_version)
         self._ephemeral.discard(path)
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
@@ -128,11 +120,8 @@ class FaultyMetadataStore:
             else:
                 pass_on(change)
 
-        self.inner.listen(root, changed)
+        super().listen(root, changed)
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
         self._session_listeners.append(listener)
-        self.inner.listen_session(listener)
-
-    async def close(self) -> None:
-        await self.inner.close()
+        super().listen_session(listener)

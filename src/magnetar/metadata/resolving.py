@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import finished, sleep
 from magnetar.metadata.interface import (
-    Change,
     MetadataRefused,
     MetadataStore,
     MetadataUnavailable,
@@ -16,6 +15,7 @@ from magnetar.metadata.interface import (
     NodeMissing,
     SessionEvent,
 )
+from magnetar.metadata.passing_on import PassingOnStore
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each look at what became of a change."""
 
 
-class ResolvingStore:
+class ResolvingStore(PassingOnStore):
     """A ``MetadataStore`` in front of ``inner`` that answers puts and deletions for certain.
 
     A change without an answer is looked for: value and version tell whether it happened; when it did not it
@@ -32,7 +32,7 @@ class ResolvingStore:
     """
 
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._loop = loop
         self._sessions_lost = 0
         inner.listen_session(self._session_changed)
@@ -40,28 +40,13 @@ class ResolvingStore:
         """Changes that are not answered yet."""
         self._idle: Any = None
 
-    async def get(self, path: str) -> Node | None:
-        return await self._inner.get(path)
-
-    async def exists(self, path: str) -> bool:
-        return await self._inner.exists(path)
-
-    async def children(self, path: str) -> Sequence[str]:
-        return await self._inner.children(path)
-
-    def listen(self, root: str, listener: Callable[[Change], None]) -> None:
-        self._inner.listen(root, listener)
-
-    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
-        self._inner.listen_session(listener)
-
     async def close(self) -> None:
         """Changes that were asked for are answered first."""
         while self._changing:
             if self._idle is None:
                 self._idle = self._loop.create_future()
             await finished(self._loop, self._idle)
-        await self._inner.close()
+        await super().close()
 
     async def put(
         self,
@@ -73,12 +58,12 @@ class ResolvingStore:
         sequential: bool = False,
     ) -> Node:
         async def put() -> Node:
-            return await self._inner.put(
+            return await self.inner.put(
                 path, value, expected_version, ephemeral=ephemeral, sequential=sequential
             )
 
         async def look() -> Node:
-            node = await self._inner.get(path)
+            node = await self.inner.get(path)
             if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
                 return node
             return await put()
@@ -87,7 +72,7 @@ class ResolvingStore:
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         async def delete() -> None:
-            await self._inner.delete(path, expected_version)
+            await self.inner.delete(path, expected_version)
 
         async def look() -> None:
             try:

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 
 class Sends(Protocol):
-    """The arrays of ``hot_decode.SendRun``."""
+    """The arrays of ``hot_decode.SendRun``, whose module asks this one."""
 
     sequence_ids: array[int]
     highest_sequence_ids: array[int]
@@ -25,7 +25,7 @@ class Sends(Protocol):
 
 
 class Acks(Protocol):
-    """The arrays of ``hot_decode.AckRun``."""
+    """The arrays of ``hot_decode.AckRun``, likewise."""
 
     capacity: int
     ledger_ids: array[int]

@@ -46,6 +46,19 @@ def test_like_a_set(steps: list[tuple[str, int, int]]) -> None:
             assert replay.waits_for(owner) == bool(mine)
 
 
+def test_what_comes_back_with_another_slot_waits_for_that_one_only() -> None:
+    replay = KeyedReplay()
+    replay.add((1, 0), 0, OWNERS[0], blocked=False)
+    replay.add((1, 1), 2, OWNERS[2], blocked=True)
+    for position in ((1, 0), (1, 1)):
+        replay.discard(position)
+        replay.add(position, 1, OWNERS[1], blocked=False)
+    replay.unblock(2, OWNERS[2])
+    assert not replay.waits_for(OWNERS[0])
+    assert not replay.waits_for(OWNERS[2])
+    assert replay.take(OWNERS[1], (1, 9), 9) == [((1, 0), 1), ((1, 1), 1)]
+
+
 def test_arranged_anew() -> None:
     replay = KeyedReplay()
     for number in range(10):

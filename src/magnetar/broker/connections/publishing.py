@@ -9,7 +9,7 @@ from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
-from magnetar.broker.flow.limits import BoundedConnection
+from magnetar.broker.flow.connection import ClientConnection
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.publishing.admission import Part, Verdict
@@ -33,7 +33,7 @@ class Publishing:
     __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending")
 
     def __init__(
-        self, connection: BoundedConnection, broker: BrokerService, session: Session, outgoing: Outgoing
+        self, connection: ClientConnection, broker: BrokerService, session: Session, outgoing: Outgoing
     ) -> None:
         self._connection = connection
         self._broker = broker

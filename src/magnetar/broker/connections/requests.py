@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
 
-from magnetar.broker.flow.outgoing import Outgoing
+from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
 
@@ -17,21 +16,12 @@ MOST_BYTES = 1024 * 1024
 """And so many bytes of them. One request may be larger, alone."""
 
 
-class PausedConnection(Protocol):
-    """The connection that makes the requests."""
-
-    outgoing: Outgoing
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-
-
 class Requests:
     """A client that pipelines faster than it is answered, or takes no answers, waits; others do not."""
 
     __slots__ = ("_connection", "_large", "_loop", "bytes", "count", "paused")
 
-    def __init__(self, connection: PausedConnection, loop: Loop) -> None:
+    def __init__(self, connection: ClientConnection, loop: Loop) -> None:
         self._connection = connection
         self._loop = loop
         self.count = 0

@@ -18,7 +18,7 @@ from magnetar.security.principal import BROKER, Principal
 
 
 class ConsumerConnection(Protocol):
-    """What a consumer's connection does for it."""
+    """What a consumer's connection does for it: a room above this one has connections."""
 
     outgoing: Outgoing
 

@@ -11,7 +11,7 @@ from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.unacked_limit import UnackedLimit
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
@@ -74,21 +74,46 @@ def bits_left(remaining: int | None, size: int) -> int | None:
 
 
 class DispatchTopic(Protocol):
-    """The topic behind a subscription, as a dispatcher sees it."""
+    """The topic behind a subscription, whether it stores anything or not; a room above has both kinds."""
 
     name: TopicName
     full_name: str
     loop: Loop
     wheel: TimerWheel
+    clock: Clock
     dispatch_settings: DispatchSettings
-    managed_ledger: ManagedLedger
+    closing: bool
     budget: LoopBudget
+
+    @property
+    def terminated(self) -> bool: ...
+
+    def busy(self) -> None: ...
+    def dispatched(self, messages: int, size: int) -> None: ...
+    async def unsubscribe(self, name: str) -> None: ...
+    def forget_subscription(self, subscription: Any) -> None:
+        """Drops one that is not durable; it is of the topic's kind."""
+        ...
+
+
+class StoredTopic(DispatchTopic, Protocol):
+    """The topic of a subscription with a cursor."""
+
+    managed_ledger: ManagedLedger
+    batch_index_acks: bool
     unacked_limit: UnackedLimit | None
     early: EarlyDeliveries
 
+    def keep_for_return(self, subscription: Any) -> None:
+        """Keeps one that is not durable a little longer: its consumer may come back."""
+        ...
+
+    async def position_at(self, publish_time_ms: int) -> Position: ...
+    async def last_message(self) -> tuple[Position, int]: ...
+
 
 class DispatchedSubscription(Protocol):
-    """The subscription of a dispatcher."""
+    """The subscription of a dispatcher: a room above this one has subscriptions."""
 
     name: str
     cursor: Cursor
@@ -96,7 +121,7 @@ class DispatchedSubscription(Protocol):
     filters: EntryFilters | None
 
     @property
-    def topic(self) -> DispatchTopic: ...
+    def topic(self) -> StoredTopic: ...
 
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""

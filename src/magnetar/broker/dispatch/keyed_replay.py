@@ -18,7 +18,8 @@ class KeyedReplay:
 
     def __init__(self) -> None:
         self._slots: dict[Position, int] = {}
-        self._heaps: dict[KeyedMember, list[Position]] = {}
+        self._heaps: dict[KeyedMember, list[tuple[Position, int]]] = {}
+        """With slots: what was taken out and comes back with another slot waits for that one only."""
         self._blocked: dict[int, list[Position]] = {}
 
     def __len__(self) -> int:
@@ -38,7 +39,7 @@ class KeyedReplay:
         if blocked:
             self._blocked.setdefault(slot, []).append(position)
         elif owner is not None:
-            heapq.heappush(self._heaps.setdefault(owner, []), position)
+            heapq.heappush(self._heaps.setdefault(owner, []), (position, slot))
 
     def discard(self, position: Position) -> None:
         """Takes a position out; its place in a heap is dropped when it comes to the front."""
@@ -50,8 +51,9 @@ class KeyedReplay:
         if heap is None:
             return None
         while heap:
-            if heap[0] in self._slots:
-                return heap[0]
+            position, slot = heap[0]
+            if self._slots.get(position) == slot:
+                return position
             heapq.heappop(heap)
         del self._heaps[owner]
         return None
@@ -76,8 +78,8 @@ class KeyedReplay:
     def unblock(self, slot: int, owner: KeyedMember | None) -> None:
         """A slot has drained: what waited for that waits for its owner now."""
         for position in self._blocked.pop(slot, ()):
-            if position in self._slots and owner is not None:
-                heapq.heappush(self._heaps.setdefault(owner, []), position)
+            if self._slots.get(position) == slot and owner is not None:
+                heapq.heappush(self._heaps.setdefault(owner, []), (position, slot))
 
     def arrange(self, owner_of: Callable[[int], KeyedMember | None], blocks: Callable[[int], bool]) -> None:
         """Puts everything anew where it belongs."""
@@ -90,7 +92,7 @@ class KeyedReplay:
                 continue
             owner = owner_of(slot)
             if owner is not None:
-                self._heaps.setdefault(owner, []).append(position)
+                self._heaps.setdefault(owner, []).append((position, slot))
 
     def drop_through(self, last: Position) -> None:
         """Takes out everything at or below a position."""

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.broker.consumers.key_division import AnyKeyed, KeyDivision
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.dispatch.active_consumer import in_order, pick_active
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
-from magnetar.naming.topic_name import TopicName
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
 from magnetar.protocol.hot_codec import KeyRouting, group_by_holder, key_slots
 
 C = TypeVar("C", bound=AnyConsumer)
 
 
-class NonPersistentDispatchTopic(Protocol):
-    """The topic of such a dispatcher."""
-
-    name: TopicName
-    full_name: str
-    dispatch_settings: DispatchSettings
-
-
 class NonPersistentDispatcher(ABC, Generic[C]):
     """Consumers of one type; what none of them takes is dropped."""
 
-    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
+    def __init__(self, topic: DispatchTopic) -> None:
         self._topic = topic
         self._settings = topic.dispatch_settings
         self.consumers: list[C] = []
@@ -102,7 +93,7 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
 class NonPersistentFailover(NonPersistentExclusive):
     """All goes to the active consumer, at once when it changes: nothing was left to be acknowledged."""
 
-    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
+    def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
         self._picked: AnyConsumer | None = None
 
@@ -141,7 +132,7 @@ class NonPersistentFailover(NonPersistentExclusive):
 class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
     """Each consumer gets as many as the others, those of the best priority level first."""
 
-    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
+    def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
         self._next = 0
 
@@ -191,7 +182,7 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
 class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
     """Each entry goes to the consumer that has the slot of its key."""
 
-    def __init__(self, topic: NonPersistentDispatchTopic) -> None:
+    def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
         self.division = KeyDivision()
         self._routing = KeyRouting()

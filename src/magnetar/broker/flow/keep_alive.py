@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 log = logging.getLogger(__name__)
-
-
-class WatchedConnection(Protocol):
-    """The connection whose client is to be alive."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def held_back(self) -> bool: ...
-    @property
-    def greeted(self) -> bool: ...
-
-    def send(self, command: BaseCommand) -> None: ...
-    def abort(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +41,7 @@ class KeepAlive:
     )
 
     def __init__(
-        self, connection: WatchedConnection, loop: Loop, wheel: TimerWheel, settings: KeepAliveSettings
+        self, connection: ClientConnection, loop: Loop, wheel: TimerWheel, settings: KeepAliveSettings
     ) -> None:
         self._connection = connection
         self._loop = loop

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
+from magnetar.broker.flow.connection import ClientConnection
 from magnetar.errors import BrokerError, NotAllowed
 from magnetar.invariants import must
-from magnetar.naming.namespace_name import NamespaceName
 
 log = logging.getLogger(__name__)
-
-
-class BoundedConnection(Protocol):
-    """What the limits ask of a connection."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def pending_publishes(self) -> int: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def close(self) -> None: ...
-    async def prove_again(self, methods: frozenset[str] | None) -> None: ...
-    async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None: ...
 
 
 class ConnectionCounts:
@@ -32,7 +17,7 @@ class ConnectionCounts:
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self._max = max_connections
         self._max_per_address = max_per_address
-        self.all: dict[BoundedConnection, None] = {}
+        self.all: dict[ClientConnection, None] = {}
         """In the order they came: a set's order would differ from run to run."""
         self._per_address: dict[str, int] = {}
         self.created = 0
@@ -42,7 +27,7 @@ class ConnectionCounts:
         """Clients that did not prove who they are."""
         self.refused = 0
 
-    def opened(self, connection: BoundedConnection) -> BrokerError | None:
+    def opened(self, connection: ClientConnection) -> BrokerError | None:
         """Counts a connection; returns why it must be closed, if it must."""
         self.created += 1
         self.all[connection] = None
@@ -56,7 +41,7 @@ class ConnectionCounts:
             return NotAllowed("Reached the maximum number of connections on address " + connection.host)
         return None
 
-    def closed(self, connection: BoundedConnection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         if connection not in self.all:
             return
         del self.all[connection]
@@ -80,13 +65,13 @@ class PublishBuffer:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self.used = 0
-        self._paused: dict[BoundedConnection, None] = {}
+        self._paused: dict[ClientConnection, None] = {}
 
-    def holds(self, connection: BoundedConnection) -> bool:
+    def holds(self, connection: ClientConnection) -> bool:
         """Whether a connection is not read because of the limit."""
         return connection in self._paused
 
-    def grew(self, connection: BoundedConnection, size: int) -> None:
+    def grew(self, connection: ClientConnection, size: int) -> None:
         self.used += size
         if self.used > self._max and connection not in self._paused:
             self._paused[connection] = None
@@ -118,10 +103,10 @@ class PartialFrames:
         self._max = max_bytes
         self._end = max_bytes + max_bytes // 2
         self.used = 0
-        self._sizes: dict[BoundedConnection, int] = {}
-        self._paused: dict[BoundedConnection, None] = {}
+        self._sizes: dict[ClientConnection, int] = {}
+        self._paused: dict[ClientConnection, None] = {}
 
-    def grew(self, connection: BoundedConnection, size: int) -> None:
+    def grew(self, connection: ClientConnection, size: int) -> None:
         self._sizes[connection] = self._sizes.get(connection, 0) + size
         self.used += size
         if self.used <= self._max:
@@ -137,7 +122,7 @@ class PartialFrames:
                 self._paused[oldest] = None
                 oldest.pause_reading()
 
-    def _close_oldest(self, growing: BoundedConnection) -> None:
+    def _close_oldest(self, growing: ClientConnection) -> None:
         for oldest in list(self._sizes):
             if self.used <= self._end:
                 break
@@ -145,7 +130,7 @@ class PartialFrames:
                 log.warning("closing a connection that holds the oldest partial frame peer=%s", oldest.host)
                 oldest.close()
 
-    def gone(self, connection: BoundedConnection) -> None:
+    def gone(self, connection: ClientConnection) -> None:
         self.used -= self._sizes.pop(connection, 0)
         if connection in self._paused:
             del self._paused[connection]

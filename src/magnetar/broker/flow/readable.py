@@ -7,17 +7,8 @@ publish to the same ledgers before they are done.
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from magnetar.broker.flow.connection import ClientConnection
 from magnetar.io.interfaces import Loop
-
-
-class ReadableConnection(Protocol):
-    """A connection that was not read for a while."""
-
-    def read_on(self) -> None:
-        """Takes apart what it holds, then what comes; unless it has been stopped again, or has gone."""
-        ...
 
 
 class Readable:
@@ -27,9 +18,9 @@ class Readable:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._row: dict[ReadableConnection, None] = {}
+        self._row: dict[ClientConnection, None] = {}
 
-    def add(self, connection: ReadableConnection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         """Has a connection read on in the next turn; once, however often it is said."""
         if not self._row:
             self._loop.call_soon(self._serve)

@@ -12,6 +12,8 @@ from magnetar.invariants import must
 
 
 class CountedDispatcher(Protocol):
+    """``dispatch.many.ManyConsumersDispatcher``: a room above this one has it."""
+
     unacked: int
 
     def hold(self) -> None:

@@ -44,7 +44,7 @@ _RETRY_SECONDS = 1.0
 
 
 class WatchingConnection(Protocol):
-    """The connection of watchers."""
+    """The connection of watchers, which has topic lists: a room above this one has it."""
 
     @property
     def closed(self) -> bool: ...

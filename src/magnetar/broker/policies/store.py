@@ -45,7 +45,7 @@ CHANGE_EVENTS = "__change_events"
 
 
 class TopicPolicies(Protocol):
-    """Where topics have policies of their own."""
+    """Where topics have policies of their own: in system topics, a room above this one."""
 
     async def of(self, topic: TopicName) -> Mapping[str, Any]:
         """``TopicPolicies`` that count for a topic (not a partition); empty where nothing is set."""

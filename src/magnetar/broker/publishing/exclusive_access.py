@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
-from magnetar.broker.publishing.producer import AccessMode, Producer
+from magnetar.broker.publishing.producer import AccessMode, Producer, ProducerTopic
 from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
-from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
 """Property of a managed ledger: it rises with each exclusive owner and outlives the broker."""
 
 
-class GuardedTopic(Protocol):
-    """What the guard asks of its topic."""
-
-    loop: Loop
-    producers: dict[str, Producer]
-    closing: bool
-
-    def stored_epoch(self) -> int | None: ...
-    async def store_epoch(self, epoch: int) -> None: ...
-    def admit(self, producer: Producer) -> None: ...
-    def remove_producer(self, producer: Producer) -> None: ...
-
-
 class ExclusiveAccess:
     """Holds the one exclusive producer of a topic, if any, and those who wait to be it."""
 
-    def __init__(self, topic: GuardedTopic) -> None:
+    def __init__(self, topic: ProducerTopic) -> None:
         self._topic = topic
         self.owner: Producer | None = None
         self._waiting: deque[tuple[Producer, Any]] = deque()

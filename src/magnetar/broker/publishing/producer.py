@@ -12,6 +12,7 @@ from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.publishing.admission import Admission
 from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Loop
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
@@ -78,8 +79,10 @@ class ProducerConnection(Protocol):
 
 
 class ProducerTopic(Protocol):
-    """What a producer's topic does for it."""
+    """A topic as its producers see it: both kinds of topics are, in a room above."""
 
+    loop: Loop
+    producers: dict[str, Producer]
     closing: bool
     """Nobody is let in, and nothing is taken: it is being unloaded or deleted."""
     fenced: bool
@@ -107,7 +110,13 @@ class ProducerTopic(Protocol):
         """
         ...
 
+    def admit(self, producer: Producer) -> None:
+        """From now on it publishes."""
+        ...
+
     def remove_producer(self, producer: Producer) -> None: ...
+    def stored_epoch(self) -> int | None: ...
+    async def store_epoch(self, epoch: int) -> None: ...
 
     def last_sequence_id(self, name: str) -> int:
         """Of what is durable of a producer; -1 when it is not known."""

@@ -9,15 +9,12 @@ from enum import IntEnum
 from typing import Protocol
 
 from magnetar.broker import events
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings
-from magnetar.broker.flow.loop_budget import RUN_PRICE, LoopBudget
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
+from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
 from magnetar.errors import ConsumerBusy, InUse, ServiceNotReady, SubscriptionNotFound
-from magnetar.io.interfaces import Clock, Loop
-from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
-from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import AckRun
 
 
@@ -54,30 +51,10 @@ class AnyDispatcher(Protocol):
     def close(self) -> None: ...
 
 
-class AnySubscribedTopic(Protocol):
-    """The topic of a subscription, whether it stores anything or not."""
-
-    name: TopicName
-    full_name: str
-    loop: Loop
-    wheel: TimerWheel
-    clock: Clock
-    dispatch_settings: DispatchSettings
-    closing: bool
-    budget: LoopBudget
-
-    @property
-    def terminated(self) -> bool: ...
-
-    def busy(self) -> None: ...
-    def dispatched(self, messages: int, size: int) -> None: ...
-    async def unsubscribe(self, name: str) -> None: ...
-
-
 class BaseSubscription(ABC):
     """Consumers of one type at a time share what is published, or one of them gets it."""
 
-    topic: AnySubscribedTopic
+    topic: DispatchTopic
 
     def __init__(self, name: str, properties: dict[str, str]) -> None:
         self.name = name

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
-from magnetar.broker.dispatch.contract import AnyConsumer
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchTopic
 from magnetar.broker.dispatch.non_persistent import (
     NonPersistentDispatcher,
-    NonPersistentDispatchTopic,
     NonPersistentExclusive,
     NonPersistentFailover,
     NonPersistentKeyShared,
@@ -17,7 +16,6 @@ from magnetar.broker.dispatch.non_persistent import (
 )
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import (
-    AnySubscribedTopic,
     BaseSubscription,
     BatchAck,
     SubscriptionType,
@@ -25,18 +23,12 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
-_DISPATCHERS: dict[SubscriptionType, Callable[[NonPersistentDispatchTopic], NonPersistentDispatcher[Any]]] = {
+_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], NonPersistentDispatcher[Any]]] = {
     SubscriptionType.Exclusive: NonPersistentExclusive,
     SubscriptionType.Failover: NonPersistentFailover,
     SubscriptionType.Shared: NonPersistentShared,
     SubscriptionType.Key_Shared: NonPersistentKeyShared,
 }
-
-
-class NonPersistentSubscribed(AnySubscribedTopic, Protocol):
-    """The topic of such a subscription."""
-
-    def forget_subscription(self, subscription: NonPersistentSubscription) -> None: ...
 
 
 class NonPersistentSubscription(BaseSubscription):
@@ -45,12 +37,10 @@ class NonPersistentSubscription(BaseSubscription):
     Acknowledgements, redelivery and seeks are taken and change nothing: there is nothing to come back to.
     """
 
-    topic: NonPersistentSubscribed
+    topic: DispatchTopic
     dispatcher: NonPersistentDispatcher[Any] | None
 
-    def __init__(
-        self, topic: NonPersistentSubscribed, name: str, properties: dict[str, str], *, durable: bool
-    ) -> None:
+    def __init__(self, topic: DispatchTopic, name: str, properties: dict[str, str], *, durable: bool) -> None:
         super().__init__(name, properties)
         self.topic = topic
         self._durable = durable

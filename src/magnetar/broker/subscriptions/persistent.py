@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from magnetar.broker.consumers.consumer import MAX_BATCH
-from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
-from magnetar.broker.dispatch.early import EarlyDeliveries
+from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, StoredTopic
 from magnetar.broker.dispatch.failover import FailoverDispatcher
 from magnetar.broker.dispatch.filters import EntryFilters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
@@ -17,9 +16,7 @@ from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import SingleConsumerDispatcher
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.subscriptions.base import (
-    AnySubscribedTopic,
     BaseSubscription,
     BatchAck,
     SubscriptionType,
@@ -27,7 +24,6 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
@@ -48,27 +44,13 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
 }
 
 
-class SubscribedTopic(AnySubscribedTopic, Protocol):
-    """The topic of a subscription with a cursor."""
-
-    managed_ledger: ManagedLedger
-    batch_index_acks: bool
-    unacked_limit: UnackedLimit | None
-    early: EarlyDeliveries
-
-    def forget_subscription(self, subscription: Subscription) -> None: ...
-    def keep_for_return(self, subscription: Subscription) -> None: ...
-    async def position_at(self, publish_time_ms: int) -> Position: ...
-    async def last_message(self) -> tuple[Position, int]: ...
-
-
 class Subscription(BaseSubscription):
     """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
 
-    topic: SubscribedTopic
+    topic: StoredTopic
     dispatcher: Dispatcher | None
 
-    def __init__(self, topic: SubscribedTopic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
+    def __init__(self, topic: StoredTopic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
         super().__init__(name, properties)
         self.topic = topic
         self.cursor = cursor

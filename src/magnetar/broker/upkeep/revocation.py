@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from magnetar.broker.flow.limits import BoundedConnection
+from magnetar.broker.flow.connection import ClientConnection
 from magnetar.errors import BrokerError
 from magnetar.io.slices import Slice, let_others
 from magnetar.metadata.interface import MetadataError
@@ -89,7 +89,7 @@ class Revocation:
         if self._touched or self._everything or self._methods or self._all_methods:
             self._soon(again)
 
-    async def _each(self, work: Callable[[BoundedConnection], Awaitable[None]]) -> None:
+    async def _each(self, work: Callable[[ClientConnection], Awaitable[None]]) -> None:
         running = Slice(self._broker.io, "permissions")
         for connection in list(self._broker.connections.all):
             await work(connection)

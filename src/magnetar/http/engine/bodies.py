@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 SPARED_BYTES = 16 * 1024
 """A body up to this size is never refused for what others hold."""
 
 
-class BodyHolder(Protocol):
-    """A connection whose client sends a body."""
-
-    def refuse_body(self) -> None:
-        """Answers that there is no room, and lets go of the body."""
-        ...
+Refuse = Callable[[], None]
+"""Answers that there is no room, and lets go of the body; it stands for whoever holds that one."""
 
 
 class Bodies:
@@ -25,11 +21,11 @@ class Bodies:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self.used = 0
-        self._arriving: dict[BodyHolder, int] = {}
-        self._complete: dict[BodyHolder, int] = {}
+        self._arriving: dict[Refuse, int] = {}
+        self._complete: dict[Refuse, int] = {}
 
-    def grew(self, holder: BodyHolder, size: int) -> None:
-        """So many bytes arrived. ``holder`` may be refused before this returns."""
+    def grew(self, holder: Refuse, size: int) -> None:
+        """So many bytes arrived. ``holder`` may be called before this returns: its body is refused."""
         self._arriving[holder] = self._arriving.get(holder, 0) + size
         self.used += size
         while self.used > self._max:
@@ -37,13 +33,13 @@ class Bodies:
             if largest is None or self._arriving[largest] <= SPARED_BYTES:
                 return
             self.gone(largest)
-            largest.refuse_body()
+            largest()
 
-    def complete(self, holder: BodyHolder) -> None:
+    def complete(self, holder: Refuse) -> None:
         """It is there whole, and stays until its request is answered."""
         if holder in self._arriving:
             self._complete[holder] = self._arriving.pop(holder)
 
-    def gone(self, holder: BodyHolder) -> None:
+    def gone(self, holder: Refuse) -> None:
         """Nobody holds it any more; nothing happens when there was none."""
         self.used -= self._arriving.pop(holder, 0) + self._complete.pop(holder, 0)

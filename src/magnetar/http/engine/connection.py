@@ -41,7 +41,7 @@ class HttpLimits:
 
 
 class Owner(Protocol):
-    """The server that a connection belongs to."""
+    """The server that a connection belongs to: a room above this one has it."""
 
     io: Io
     limits: HttpLimits
@@ -147,7 +147,7 @@ class HttpConnection:
                 if len(self._body) > self._owner.limits.body_bytes:
                     self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
                     return
-                self._owner.bodies.grew(self, len(event.data))
+                self._owner.bodies.grew(self.refuse_body, len(event.data))
                 if self._closing:
                     return
             elif isinstance(event, h11.EndOfMessage):
@@ -174,7 +174,7 @@ class HttpConnection:
         self._answering = True
         self._expect(None)
         self._transport.pause_reading()
-        self._owner.bodies.complete(self)
+        self._owner.bodies.complete(self.refuse_body)
         body, self._body = self._body, bytearray()
         request = _request_of(head, body, self._transport)
         self._loop.create_task(self._answer(request))
@@ -183,7 +183,7 @@ class HttpConnection:
         try:
             response = await self._owner.answer(request)
         finally:
-            self._owner.bodies.gone(self)
+            self._owner.bodies.gone(self.refuse_body)
         if self._transport is None:
             return
         try:
@@ -252,7 +252,7 @@ class HttpConnection:
     def _drop_body(self) -> None:
         """Lets go of a body that is not complete, or will not be answered."""
         if not self._answering:
-            self._owner.bodies.gone(self)
+            self._owner.bodies.gone(self.refuse_body)
         self._body = bytearray()
 
     def _refuse(self, status: int, reason: str) -> None:

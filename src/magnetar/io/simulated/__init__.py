@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 from magnetar.io.interfaces import Io, SqlConnection
 from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
+from magnetar.io.simulated.conditions import Conditions
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
 from magnetar.io.simulated.loop import Deadlock, SimulatedLoop, Timeline
-from magnetar.io.simulated.network import Conditions, SimulatedHost, SimulatedNetwork
+from magnetar.io.simulated.network import SimulatedHost, SimulatedNetwork
 from magnetar.io.simulated.worker import ProcessStopped, SimulatedWorker
 
 __all__ = [

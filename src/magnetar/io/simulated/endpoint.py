@@ -8,16 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from magnetar.io.interfaces import StreamProtocol
+from magnetar.io.simulated.conditions import Conditions
 from magnetar.io.simulated.loop import SimulatedLoop
 
 _HIGH_WATER = 64 << 10
 _END = b""
 """Stands in the stream where the sender closed."""
-
-
-class EndpointConditions(Protocol):
-    window: int
-    send_buffer: int
 
 
 class EndpointNetwork(Protocol):
@@ -26,7 +22,7 @@ class EndpointNetwork(Protocol):
 
 
 class EndpointLink(Protocol):
-    """What both sides of a connection share."""
+    """What both sides of a connection share; it has them, and so is made of this module."""
 
     silent: bool
     ending: bool
@@ -36,7 +32,7 @@ class EndpointLink(Protocol):
     @property
     def network(self) -> EndpointNetwork: ...
     @property
-    def conditions(self) -> EndpointConditions: ...
+    def conditions(self) -> Conditions: ...
 
     def delay(self) -> float: ...
     def flight(self) -> bool: ...
