@@ -91,7 +91,7 @@ class World:
         self.managed = ManagedLedgers(io, wheel, used, self.metadata, self._settings, self._cache)
         if not self._scan:
             return
-        schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums())
+        schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums(), self.managed.deletions)
         self.orphans = await self.managed.remove_orphans(
             await self.store.ledger_ids(), await schemas.ledger_ids()
         )

@@ -149,6 +149,9 @@ class FaultyLedgerStore:
         self._maybe_fail("open")
         return await self.inner.open(ledger_id, recover=recover)
 
+    def may_be_written(self, ledger_id: int) -> bool:
+        return self.inner.may_be_written(ledger_id)
+
     async def delete(self, ledger_id: int) -> None:
         self._maybe_fail("delete")
         await self.inner.delete(ledger_id)

@@ -238,6 +238,10 @@ class LedgerStore(Protocol):
         """
         ...
 
+    def may_be_written(self, ledger_id: int) -> bool:
+        """Whether somebody may be writing to a ledger; only a store that no other process uses may say no."""
+        ...
+
     async def delete(self, ledger_id: int) -> None:
         """Deletes a ledger; one that does not exist is fine. Durable when this returns."""
         ...

@@ -84,7 +84,8 @@ class ManagedLedgers:
             node = await self._metadata.put(path, encode_managed_ledger(record), MUST_NOT_EXIST)
         else:
             record = decode_managed_ledger(node.value, path)
-            if record.ledgers and not record.ledgers[-1].closed_ms:
+            last = record.ledgers[-1] if record.ledgers else None
+            if last is not None and not last.closed_ms and self.store.may_be_written(last.ledger_id):
                 node = await self._claim(node)
         empty = await self._recover_last(record)
         ledger = ManagedLedger(

@@ -28,7 +28,9 @@ class Registry:
     def __init__(self, disk: SimulatedDisk | None = None, world: World | None = None) -> None:
         self.world = world or World(disk)
         io = self.world.simulation.io
-        self.storage = SchemaStorage(io.loop, self.world.store, self.world.metadata, Quorums())
+        self.storage = SchemaStorage(
+            io.loop, self.world.store, self.world.metadata, Quorums(), self.world.managed.deletions
+        )
         self.registry = SchemaRegistry(io, self.storage, self.world.metadata)
 
     def put(self, schema: SchemaData, strategy: str = "FULL") -> int:

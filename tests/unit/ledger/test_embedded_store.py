@@ -280,3 +280,29 @@ def test_an_idle_log_confirms_itself_once_and_then_rests() -> None:
 def test_senseless_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         EmbeddedSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_ledger_is_written_as_long_as_its_writer_lives() -> None:
+    simulation = _simulated()
+
+    async def scenario() -> int:
+        store = await _open(simulation.io)
+        (left, _), (closed, _), (fenced, _) = [await _create(store) for _ in range(3)]
+        ids = [left.ledger_id, closed.ledger_id, fenced.ledger_id]
+        assert [store.may_be_written(ledger_id) for ledger_id in ids] == [True, True, True]
+        await closed.close()
+        await store.open(fenced.ledger_id, recover=True)
+        assert [store.may_be_written(ledger_id) for ledger_id in ids] == [True, False, False]
+        return left.ledger_id
+
+    left = simulation.loop.run_until(scenario())
+    simulation.abandon()
+    again = _simulated(simulation.disk.killed())
+
+    async def reopened() -> None:
+        store = await _open(again.io)
+        assert left in await store.ledger_ids()
+        assert not store.may_be_written(left)
+        await store.close()
+
+    again.loop.run_until(reopened())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from world import SMALL, World
 
+from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
+from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.faulty import FaultyLedgerStore
-from magnetar.ledger.interface import LedgerStore
+from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.managed_ledger.deletion_queue import ROOT
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.faulty import Fault
@@ -93,3 +95,29 @@ def test_nothing_is_attempted_once_it_is_stopped() -> None:
     undeletable.world.run(undeletable.world.managed.deletions.delete(min(gone)))
     undeletable.world.wait(3600)
     assert gone <= exist(undeletable.world)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_ledgers_of_schemas_are_deleted_later_too(restarted: bool) -> None:
+    undeletable = Undeletable()
+    world = undeletable.world
+    storage = SchemaStorage(
+        world.simulation.loop, undeletable.store, world.metadata, Quorums(), world.managed.deletions
+    )
+    for version in range(3):
+        index, record = world.run(storage.index("t/n/x"))
+        schema = StoredSchema(version, SchemaData(SchemaType.STRING, b""), 1, False)
+        world.run(storage.append("t/n/x", schema, index, record))
+    gone = world.run(storage.ledger_ids())
+    assert len(gone) == 3
+    for _ in gone:
+        undeletable.store.fail_next("delete")
+    assert world.run(storage.delete("t/n/x")) == 3
+    assert {int(name) for name in world.run(world.metadata.children(ROOT))} == gone <= exist(world)
+    if restarted:
+        # Without a look for ledgers that nothing names: notes alone say what is left.
+        world = World(world.crash(), settings=SMALL, scan=False)
+        world.run(world.managed.deletions.resume())
+    world.wait(60)
+    assert not gone & exist(world)
+    assert world.run(world.metadata.children(ROOT)) == []

@@ -468,3 +468,16 @@ def test_what_a_reader_consumed_in_trimmed_ledgers_leaves_its_backlog_alone() ->
     assert reader.backlog() == 2
     assert reader.state.range_count() == 0
     assert world.drain(reader) == listener.stored[20:]
+
+
+def test_opening_after_a_crash_writes_the_record_once() -> None:
+    world = World()
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 3)
+    node = world.run(world.metadata.get(ledger.path))
+    assert node is not None
+    again = World(world.crash())
+    ledger, _ = again.open()
+    found = again.run(again.metadata.get(ledger.path))
+    assert found is not None
+    assert found.version == node.version + 1

@@ -55,7 +55,9 @@ def test_a_ledger_that_may_be_named_is_not_deleted(fault: Fault) -> None:
 @BOTH
 def test_a_schema_that_may_be_named_is_not_deleted(fault: Fault) -> None:
     world = World()
-    storage = SchemaStorage(world.simulation.loop, world.store, world.metadata, Quorums())
+    storage = SchemaStorage(
+        world.simulation.loop, world.store, world.metadata, Quorums(), world.managed.deletions
+    )
     schema = StoredSchema(0, SchemaData(SchemaType.STRING, b""), 1, False)
     lose_answers(world, fault)
     with pytest.raises(MetadataUnavailable):

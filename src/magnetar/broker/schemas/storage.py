@@ -14,6 +14,7 @@ from magnetar.broker.schemas.records import (
 )
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import LedgerError, LedgerMetadata, LedgerStore, LedgerWriter, Quorums
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
@@ -27,13 +28,24 @@ ROOT = "/schemas"
 
 
 class SchemaStorage:
-    """Knows no rules: whoever calls sees to it that a schema id has one writer at a time."""
+    """Knows no rules: whoever calls sees to it that a schema id has one writer at a time.
 
-    def __init__(self, loop: Loop, store: LedgerStore, metadata: MetadataStore, quorums: Quorums) -> None:
+    :param deletions: of ledgers in ``store``
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        quorums: Quorums,
+        deletions: DeletionQueue,
+    ) -> None:
         self._loop = loop
         self._store = store
         self._metadata = metadata
         self._quorums = quorums
+        self._deletions = deletions
 
     async def index(self, schema_id: str) -> tuple[list[IndexEntry], int]:
         """Where all versions are, the oldest first, and the version of the record; nothing is no versions.
@@ -82,7 +94,7 @@ class SchemaStorage:
         except (LedgerError, MetadataError) as error:
             # A ledger that the record may name stays.
             if not may_have_happened(error):
-                await self._store.delete(writer.ledger_id)
+                await self._deletions.delete(writer.ledger_id)
             raise
 
     async def _write(self, writer: LedgerWriter, entry: bytes) -> int:
@@ -91,7 +103,7 @@ class SchemaStorage:
         return entry_id
 
     async def delete(self, schema_id: str) -> int:
-        """Removes all versions; returns how many there were."""
+        """Removes all versions; returns how many there were. Ledgers that cannot be deleted now go later."""
         index, _record = await self.index(schema_id)
         if not index:
             return 0
@@ -100,7 +112,7 @@ class SchemaStorage:
         except NodeMissing:
             return 0
         for entry in index:
-            await self._store.delete(entry.ledger_id)
+            await self._deletions.delete(entry.ledger_id)
         return len(index)
 
     async def ledgers(self, schema_id: str) -> list[LedgerMetadata]:

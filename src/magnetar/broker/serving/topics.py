@@ -75,7 +75,13 @@ class ServedTopics:
         self.policies.listen(self._policies_changed)
         self.schemas = SchemaRegistry(
             io,
-            SchemaStorage(io.loop, managed_ledgers.store, metadata, managed_ledgers.settings.quorums),
+            SchemaStorage(
+                io.loop,
+                managed_ledgers.store,
+                metadata,
+                managed_ledgers.settings.quorums,
+                managed_ledgers.deletions,
+            ),
             metadata,
         )
         self.topics: dict[str, AnyTopic] = {}

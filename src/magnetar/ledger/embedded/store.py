@@ -159,6 +159,10 @@ class EmbeddedLedgerStore:
             await self._recover(row)
         return EmbeddedReader(row, self._context)
 
+    def may_be_written(self, ledger_id: int) -> bool:
+        # No writer outlives the process, and the lock keeps others away.
+        return ledger_id in self._writers
+
     async def delete(self, ledger_id: int) -> None:
         self._refuse_when_closed()
         if ledger_id not in self._table.rows:
