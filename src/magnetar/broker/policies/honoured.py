@@ -25,7 +25,10 @@ _DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivere
 _MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
-_PERMISSIONS = NotYet("a permission", "everybody may do everything")
+_PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
+_SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
+BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
+"""Without effect where nobody is asked who may do what."""
 
 NAMESPACE: Mapping[str, NotYet | None] = {
     "allowed_clusters": NotYet("a list of allowed clusters", "nothing is replicated"),
@@ -61,7 +64,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "schema_compatibility_strategy": None,
     "schema_validation_enforced": None,
     "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
-    "subscription_auth_mode": NotYet("a subscription's authorization mode", _PERMISSIONS.instead),
+    "subscription_auth_mode": _SUBSCRIPTION_MODE,
     "subscription_expiration_time_minutes": NotYet(
         "an expiration of subscriptions", "subscriptions stay until they are deleted"
     ),
@@ -205,7 +208,17 @@ CONSUMER: Mapping[str, NotYet | None] = {
 """Fields of SUBSCRIBE; None: honoured. ``read_compacted`` reads the whole topic: none is compacted."""
 
 
-def warnings(table: Mapping[str, NotYet | None], fields: Iterable[str]) -> list[str]:
-    """A sentence for each of these fields that is set and has no effect."""
+def warnings(
+    table: Mapping[str, NotYet | None], fields: Iterable[str], *, authorization: bool = False
+) -> list[str]:
+    """A sentence for each of these fields that is set and has no effect.
+
+    :param authorization: the broker asks who may do what
+    """
     found = dict.fromkeys(entry for field in fields if (entry := table.get(field)) is not None)
-    return [f"{what} has no effect yet: {instead}" for what, instead in found]
+    if authorization:
+        found = {entry: None for entry in found if entry not in BY_AUTHORIZATION}
+    return [
+        f"{entry.what} has no effect{'' if entry in BY_AUTHORIZATION else ' yet'}: {entry.instead}"
+        for entry in found
+    ]
