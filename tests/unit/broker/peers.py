@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from world import World
@@ -20,6 +21,8 @@ from magnetar.protocol.frames import decode_command, encode_command, encode_with
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.security.authentication import Authenticator
+from magnetar.security.authorization import Authorizer
+from magnetar.security.grants import Grants
 
 TOPIC = "persistent://public/default/many"
 PAYLOAD = bytes(1000)
@@ -124,7 +127,12 @@ def send_frame(sequence_id: int, payload: bytes = PAYLOAD) -> bytes:
 
 
 class Brokers:
-    def __init__(self, authenticator: Authenticator | None = None, keep_alive: float = 1e6) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        keep_alive: float = 1e6,
+        authorizer: Callable[[Grants], Authorizer] | None = None,
+    ) -> None:
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
@@ -137,7 +145,9 @@ class Brokers:
             "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=keep_alive
         )
         stores = self.world.metadata, self.world.managed
-        self.broker = BrokerService(io, TimerWheel(io.loop), *stores, known, authenticator)
+        self.broker = BrokerService(
+            io, TimerWheel(io.loop), *stores, known, authenticator, authorizer=authorizer
+        )
 
     def one_turn(self) -> None:
         """Runs what is ready, and what that makes ready stays for the next turn."""
