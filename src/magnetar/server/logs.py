@@ -21,6 +21,9 @@ LEVELS = ("debug", "info", "warning", "error")
 _MOST_KINDS = 10_000
 """Texts with something particular in them would else be kept for ever."""
 
+_ALWAYS = frozenset({("magnetar.audit", "done")})
+"""Loggers and texts whose every line is wanted: somebody known changed something."""
+
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[^\s\"=\\]+")
@@ -53,6 +56,8 @@ class RateBound(logging.Filter):
         if record.levelno >= logging.ERROR:
             return True
         key = (record.name, str(record.msg))
+        if key in _ALWAYS:
+            return True
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) >= _MOST_KINDS:

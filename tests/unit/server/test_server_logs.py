@@ -80,3 +80,14 @@ def test_lines_of_a_kind_are_bounded_and_what_is_left_out_is_told() -> None:
     assert getattr(after, "left_out") == 3  # noqa: B009
     assert offered(100.6) is None
     assert offered(200.0) is not None
+
+
+def test_every_change_that_was_made_is_told() -> None:
+    bound = RateBound(1.0, burst=2)
+
+    def let_through(name: str, text: str) -> int:
+        lines = [logging.LogRecord(name, logging.INFO, "", 0, text, None, None) for _ in range(100)]
+        return sum(bound.filter(line) for line in lines)
+
+    assert let_through("magnetar.audit", "done") == 100
+    assert let_through("magnetar.audit", "refused") < 10
