@@ -24,6 +24,7 @@ from magnetar.metadata.interface import MetadataStore
 from magnetar.server.broker_process import Place
 from magnetar.server.doors import doors
 from magnetar.server.standalone import StandaloneBroker
+from simulation.guard import Guard
 from simulation.limits import Limits
 from simulation.trace import Trace, Violation
 
@@ -70,6 +71,7 @@ class BrokerProcess:
         random: Random,
         trace: Trace,
         ended: Callable[[End], None],
+        guard: Guard | None = None,
     ) -> None:
         self._loop = loop
         self._network = network
@@ -77,6 +79,7 @@ class BrokerProcess:
         self._random = random
         self._trace = trace
         self._ended = ended
+        self._guard = guard
         self.disk = SimulatedDisk(random.getrandbits(64))
         self.disk.cached_fraction = limits.at_hand
         self.simulation: Simulation | None = None
@@ -115,6 +118,12 @@ class BrokerProcess:
         place = Place(
             self._with_disk_of(simulation.io), settings, {}, HOST, {"http": 8080}, doors(settings)[:1]
         )
+        if self._guard is not None:
+            place = replace(
+                place,
+                authenticator=self._guard.authenticator(place.io),
+                make_authorizer=self._guard.authorizer,
+            )
         self.broker = FaultyBroker(place)
         self._run(self.broker.start())
         await self._outcome()

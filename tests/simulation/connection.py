@@ -9,7 +9,8 @@ from google.protobuf.message import Message
 
 from magnetar.io.simulated import SimulatedHost, SimulatedLoop
 from magnetar.protocol.frames import encode_command, encode_with_payload, split
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.pulsar_api_pb2 import AuthData, BaseCommand, FeatureFlags
+from simulation.guard import METHOD
 from simulation.trace import Trace, Violation
 
 _MAX_FRAME = 6 << 20
@@ -98,7 +99,16 @@ class Connection:
             await host.connect(*address, lambda: connection)
         except OSError as error:
             raise Gone(str(error)) from error
-        connection.send(command(BaseCommand.CONNECT, client_version="scripted", protocol_version=21))
+        connection.send(
+            command(
+                BaseCommand.CONNECT,
+                client_version="scripted",
+                protocol_version=21,
+                auth_method_name=METHOD,
+                auth_data=name.encode(),
+                feature_flags=FeatureFlags(supports_auth_refresh=True),
+            )
+        )
         await connection._within(connection._connected)
         return connection
 
@@ -159,6 +169,10 @@ class Connection:
         elif kind == BaseCommand.PONG:
             if self._pongs:
                 self._settle(*self._pongs.pop(0), message)
+        elif kind == BaseCommand.AUTH_CHALLENGE:
+            if self.answers_pings:
+                proof = AuthData(auth_method_name=METHOD, auth_data=self.name.encode())
+                self.send(command(BaseCommand.AUTH_RESPONSE, response=proof))
         elif kind == BaseCommand.CONNECTED:
             self._connected.set_result(message)
         elif kind == BaseCommand.ERROR and message.request_id == _FROM_BROKER:

@@ -14,6 +14,7 @@ from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.ledger.embedded.ledger_table import LedgerTable
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
 from magnetar.ledger.embedded.log import CommitLog
@@ -189,6 +190,15 @@ def full_segment_forgotten() -> AbstractContextManager[None]:
     return _replaced(EmbeddedLedgerStore, "_filled", forgotten)
 
 
+def banned_stays() -> AbstractContextManager[None]:
+    """Nobody is asked again when somebody may no more."""
+
+    def unheard(self: Revocation, touched: object) -> None:
+        """Nothing is done."""
+
+    return _replaced(Revocation, "_permissions_changed", unheard)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -200,4 +210,5 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "an empty segment stays": empty_segment_stays,
     "closed one short": closed_one_short,
     "a full segment is not sealed": full_segment_forgotten,
+    "who is banned stays": banned_stays,
 }

@@ -12,6 +12,7 @@ from simulation.consumer import Consumer, ConsumerPlan
 from simulation.core import CoreClient, CoreConsumer, CoreProducer, CoreTopic
 from simulation.damage import flip_and_read
 from simulation.faults import Fate, keep_alive, run_faults
+from simulation.guard import Guard
 from simulation.model import TopicModel
 from simulation.reader import Reader
 from simulation.trace import Violation
@@ -30,7 +31,9 @@ class Scenario:
         # Drawn beside the rest, so that the stories of the other seeds stay what they are.
         self._once = Random(f"once {seed}")
         self.limits = limits.deduplicating(limits.draw(random), self._once)
-        self.world = World(random, self.limits, printing=printing)
+        guarding = Random(f"guard {seed}")
+        guard = Guard(guarding) if guarding.random() < 0.3 else None
+        self.world = World(random, self.limits, guard, printing=printing)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.readers: list[Reader] = []
@@ -69,6 +72,8 @@ class Scenario:
             each.client.spawn(each.run())
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
+        if world.guard is not None:
+            await world.finished(world.spawn(world.guard.bans(world, self._clients)))
         if world.model.once:
             await world.finished(world.spawn(self._kills()))
         await world.finished(faults)

@@ -10,6 +10,7 @@ from typing import Any
 from magnetar.io.simulated import Conditions, PowerLost, ProcessStopped, SimulatedLoop, SimulatedNetwork
 from magnetar.io.simulated.clock import SimulatedClock
 from simulation.broker import HOST, BrokerProcess, End, LogWatch
+from simulation.guard import Guard
 from simulation.invariants import Invariants
 from simulation.limits import BROKER_PORT, Limits
 from simulation.model import Model
@@ -24,8 +25,12 @@ LARGEST_BATCH = 100
 class World:
     """:param random: draws what belongs to the world and to nobody in it"""
 
-    def __init__(self, random: Random, limits: Limits, *, printing: bool = False) -> None:
+    def __init__(
+        self, random: Random, limits: Limits, guard: Guard | None = None, *, printing: bool = False
+    ) -> None:
+        """:param guard: asks who clients are; None: nobody does"""
         self.limits = limits
+        self.guard = guard
         self.loop = SimulatedLoop()  # type: ignore[abstract]
         self.clock = SimulatedClock(self.loop)
         self.trace = Trace(self.loop.time, printing=printing)
@@ -42,7 +47,13 @@ class World:
         """The disk was slow, or the metadata away, in this life of the broker: cursors are written late."""
         self.address = (HOST, BROKER_PORT)
         self.broker = BrokerProcess(
-            self.loop, self.network, limits, Random(random.getrandbits(64)), self.trace, self._life_ended
+            self.loop,
+            self.network,
+            limits,
+            Random(random.getrandbits(64)),
+            self.trace,
+            self._life_ended,
+            guard,
         )
         self.invariants = Invariants(self.broker, limits, self.model, LARGEST_BATCH)
         self.loop.timeline.after_step = self.invariants

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from magnetar.errors import AuthenticationFailure, AuthorizationFailure, BrokerError
 from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
 from magnetar.security.attempts import FailedAttempts
 from magnetar.security.authentication import NO_METHOD, Claim, Credentials, Proven, Provider, refused
 from magnetar.security.principal import Principal
@@ -60,7 +61,7 @@ class ProviderChain:
             original = await self._original(claim)
         except AuthenticationFailure:
             host = claim.credentials[0].host if claim.credentials else ""
-            await self._wait(self._attempts.failed(host))
+            await sleep(self._io.loop, self._attempts.failed(host))
             raise
         if original is None:
             self._check_no_proxy(proven.role)
@@ -107,16 +108,6 @@ class ProviderChain:
                 raise AuthorizationFailure("Only proxies may speak for somebody else")
         elif original in proxies:
             raise AuthorizationFailure("A proxy may not speak for a proxy")
-
-    async def _wait(self, seconds: float) -> None:
-        if seconds <= 0:
-            return
-        later = self._io.loop.create_future()
-        timer = self._io.loop.call_later(seconds, later.set_result, None)
-        try:
-            await later
-        finally:
-            timer.cancel()
 
     def listen(self, changed: Changed) -> None:
         for provider in self._all:

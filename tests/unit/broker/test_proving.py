@@ -26,7 +26,7 @@ def test_a_client_is_asked_again_before_its_proof_ends_and_stays() -> None:
     brokers = Secured()
     brokers.words.lasts["ann"] = brokers.now() + 100
     peer = brokers.peer("ann")
-    brokers.world.wait(39)
+    brokers.world.wait(49)
     assert not peer.count(BaseCommand.AUTH_CHALLENGE)
     brokers.world.wait(2)
     [challenge] = peer.received(BaseCommand.AUTH_CHALLENGE)
@@ -68,7 +68,7 @@ def test_nobody_becomes_somebody_else_by_a_fresh_proof() -> None:
     brokers = Secured()
     brokers.words.lasts["ann"] = brokers.now() + 100
     peer = brokers.peer("ann")
-    brokers.world.wait(50)
+    brokers.world.wait(55)
     respond(peer, "bob")
     brokers.world.wait(1)
     assert peer.closed
@@ -110,3 +110,21 @@ def test_what_goes_while_it_is_asked_leaves_nothing_behind() -> None:
     peer.connection.connection_lost(None)
     brokers.world.wait(200)
     assert not brokers.broker.connections.all
+
+
+def test_a_client_whose_proofs_are_short_is_not_asked_on_end() -> None:
+    brokers = Secured()
+    brokers.words.lasts["ann"] = brokers.now() + 8
+    peer = brokers.peer("ann")
+    for _ in range(200):
+        brokers.world.wait(0.05)
+        if peer.closed:
+            break
+        respond_if_asked(peer)
+    assert peer.closed, "it gave the same proof again and again"
+    assert peer.count(BaseCommand.AUTH_CHALLENGE) <= 5
+
+
+def respond_if_asked(peer: Peer) -> None:
+    if peer.connection.session.proving._challenged:
+        respond(peer, "ann")

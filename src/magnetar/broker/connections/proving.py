@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LONGEST_TIMER_SECONDS = 86_400.0
+_SHORTEST_SECONDS = 1.0
+"""Between two questions to a client."""
 
 
 class Proving:
@@ -57,15 +59,15 @@ class Proving:
         if principal.expires is None:
             return
         broker = self._connection.broker
-        left = principal.expires - broker.io.clock.wall_ms() / 1000
-        early = broker.settings.authentication_refresh_seconds if self._refreshes else 0.0
-        self._schedule(max(left - early, 0.0), left)
-
-    def _schedule(self, seconds: float, left: float) -> None:
-        due = self._refresh if self._refreshes and seconds < left else self._end
+        left = max(principal.expires - broker.io.clock.wall_ms() / 1000, 0.0)
+        due, seconds = self._end, left
+        if self._refreshes and left > _SHORTEST_SECONDS:
+            # A proof that lasts for less than that is asked for half way: a client is never asked on end.
+            early = min(broker.settings.authentication_refresh_seconds, left / 2)
+            due, seconds = self._refresh, max(left - early, _SHORTEST_SECONDS)
         if seconds > _LONGEST_TIMER_SECONDS:
             due, seconds = self._look_again, _LONGEST_TIMER_SECONDS
-        self._timer = self._connection.broker.wheel.schedule(seconds, due)
+        self._timer = broker.wheel.schedule(seconds, due)
 
     def _look_again(self) -> None:
         self.proven(self._connection.session.principal)
