@@ -98,7 +98,7 @@ class PulsarRules:
         return None
 
     async def _refusal_of(self, role: str, operation: Operation, target: Target) -> str | None:
-        if operation in ANYBODY or role in self._superusers():
+        if operation in ANYBODY or (role and role in self._superusers()):
             return None
         if _superusers_only(operation):
             return f"Only superusers may {_words(operation)}"
