@@ -15,7 +15,8 @@ import pytest
 READY_SECONDS = 20.0
 STOP_SECONDS = 20.0
 
-_SERVING = re.compile(r"is serving (pulsar://\S+:(\d+)) and (http://\S+:(\d+))")
+_SERVING = re.compile(r"is serving (.+) \(data in ")
+_URL = re.compile(r"([a-z+]+)://[^\s,]+:(\d+)")
 
 MINIATURE = {
     "managedLedgerMaxEntriesPerLedger": 7,
@@ -40,12 +41,21 @@ class Server:
 
     def __init__(self, folder: Path, settings: dict[str, int | str]) -> None:
         self.folder = folder
-        self.url = ""
-        self.http_url = ""
+        self.urls: dict[str, str] = {}
+        """By scheme."""
         self._ports = (0, 0)
         self._config = folder / "standalone.conf"
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        """Of the binary protocol; empty before it serves."""
+        return self.urls.get("pulsar", "")
+
+    @property
+    def http_url(self) -> str:
+        return self.urls.get("http", "")
 
     @property
     def log(self) -> str:
@@ -71,8 +81,9 @@ class Server:
         if match is None:
             process.wait()
             pytest.fail(f"the server did not start (exit code {process.returncode}):\n{self.log[-3000:]}")
-        self.url, self.http_url = match[1], match[3]
-        self._ports = (int(match[2]), int(match[4]))
+        found = {url[1]: url for url in _URL.finditer(match[1])}
+        self.urls = {scheme: url[0] for scheme, url in found.items()}
+        self._ports = (int(found["pulsar"][2]), int(found["http"][2]))
 
     def stop(self) -> None:
         """Asks it to stop, and expects that it does so cleanly."""

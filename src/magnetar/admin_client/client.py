@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.proofs.proof import Authentication, AuthenticationToken
+
+if TYPE_CHECKING:
+    from magnetar.io.tls import ClientTls
 
 _READ_PLANS = "/admin/v2/magnetar/read-plans"
 
@@ -26,13 +31,25 @@ def topic_path(text: str) -> str:
 class AdminClient:
     """Raises what ``magnetar.admin_client.errors`` has, by HTTP status; InvalidName for a wrong name."""
 
-    def __init__(self, admin_url: str, *, token: str | None = None) -> None:
-        """:param admin_url: like ``http://localhost:8080``
+    def __init__(
+        self,
+        admin_url: str,
+        *,
+        token: str | None = None,
+        authentication: Authentication | None = None,
+        tls: ClientTls | None = None,
+    ) -> None:
+        """:param admin_url: like ``http://localhost:8080``, or ``https://…``
 
-        :param token: sent with each request, as a bearer token
+        :param token: short for ``authentication=AuthenticationToken(token)``
+        :param authentication: how whoever asks proves who they are, with each request
+        :param tls: what goes for ``https``; None: whom the system trusts, under their names
         :raises AdminError: it is no HTTP address
+        :raises NoProof: the token is none
         """
-        self._http = AdminHttp(admin_url, token=token)
+        if token is not None:
+            authentication = AuthenticationToken(token)
+        self._http = AdminHttp(admin_url, authentication=authentication, tls=tls)
 
     # Topics
 
@@ -158,6 +175,18 @@ class AdminClient:
 
     def delete_namespace(self, namespace: str) -> None:
         self._http.ask("DELETE", _namespace_path(namespace))
+
+    def permissions(self, namespace: str) -> dict[str, list[str]]:
+        """What roles may do in a namespace."""
+        return dict(self._http.ask("GET", f"{_namespace_path(namespace)}/permissions"))
+
+    def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
+        """:param actions: of ``produce``, ``consume``, ``functions``, ``sources``, ``sinks``, ``packages``"""
+        path = f"{_namespace_path(namespace)}/permissions/{quote(role, safe='')}"
+        self._http.ask("POST", path, body=json.dumps(list(actions)))
+
+    def revoke_permissions(self, namespace: str, role: str) -> None:
+        self._http.ask("DELETE", f"{_namespace_path(namespace)}/permissions/{quote(role, safe='')}")
 
     def tenants(self) -> list[str]:
         return list(self._http.ask("GET", "/admin/v2/tenants"))

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
-from urllib.parse import urlencode, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from magnetar.admin_client.errors import AdminError, CannotConnect, refusal
+from magnetar.security.proofs.proof import Authentication, NoProof
+
+if TYPE_CHECKING:
+    import ssl
+
+    from magnetar.io.tls import ClientTls
 
 TIMEOUT_SECONDS = 60.0
 _REDIRECTS = (302, 307, 308)
@@ -24,19 +31,30 @@ class AdminHttp:
     """Asks one broker, and whom it sends us to."""
 
     def __init__(
-        self, admin_url: str, *, token: str | None = None, warn: Callable[[str], None] | None = None
+        self,
+        admin_url: str,
+        *,
+        authentication: Authentication | None = None,
+        tls: ClientTls | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
-        """:param token: sent as a bearer token
+        """:param authentication: how whoever asks proves who they are
 
+        :param tls: what goes for ``https``; None: whom the system trusts, under their names
+        :param timeout_seconds: for each answer
         :param warn: hears what the broker accepted and does not honour
 
-        :raises AdminError: it is no HTTP address
+        :raises AdminError: it is no HTTP address, or a certificate is to be shown without TLS
         """
         self._url = _checked(admin_url)
+        self._authentication = authentication
+        self._tls = tls
+        self._timeout = timeout_seconds
+        self._context: Callable[[], ssl.SSLContext] | None = None
         self._warn = warn
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        if authentication is not None and authentication.certificate and not _is_secured(self._url):
+            raise AdminError("a certificate proves something over TLS only: https://")
 
     def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: str | None = None
@@ -66,42 +84,77 @@ class AdminHttp:
     ) -> tuple[int, Mapping[str, str], bytes]:
         url = self._url + path + (f"?{urlencode(query)}" if query else "")
         for _ in range(_MAX_REDIRECTS):
-            status, headers, data = _exchange(method, url, body, self._headers)
+            status, headers, data = self._exchange(method, url, body)
             if self._warn is not None:
                 for sentence in _WARNING.findall(headers.get("warning", "")):
                     self._warn(sentence)
             if status not in _REDIRECTS:
                 return status, headers, data
-            url = _checked(headers.get("location", ""))
+            location = _checked(headers.get("location", ""))
+            if _is_secured(url) and not _is_secured(location):
+                raise AdminError(f"{location} would be asked without TLS")
+            url = location
         raise AdminError(f"too many redirects, the last to {url}")
+
+    def _exchange(self, method: str, url: str, body: str | None) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers by name in lower case, body."""
+        parts = urlsplit(url)
+        asked = f"{parts.scheme}://{parts.hostname}:{parts.port}"
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        connection = self._connection(parts)
+        try:
+            connection.request(method, target, body, self._headers())
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.headers.items()}
+            if warnings := response.headers.get_all("Warning"):
+                found["warning"] = ", ".join(warnings)
+            return response.status, found, response.read()
+        except (OSError, HTTPException) as error:
+            raise CannotConnect(f"cannot ask {asked}: {error}") from error
+        finally:
+            connection.close()
+
+    def _connection(self, parts: SplitResult) -> HTTPConnection:
+        host = parts.hostname or ""
+        if parts.scheme != "https":
+            return HTTPConnection(host, parts.port, timeout=self._timeout)
+        # TLS is for those who ask for it: commands are to start at once.
+        from magnetar.io.tls import ClientContext, ClientTls, TlsRefused
+
+        if self._context is None:
+            wanted = self._tls or ClientTls()
+            own = self._authentication.certificate if self._authentication is not None else None
+            self._context = ClientContext(replace(wanted, files=wanted.files.showing(own)))
+        try:
+            context = self._context()
+        except TlsRefused as error:
+            raise AdminError(str(error)) from error
+        return HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
+
+    def _headers(self) -> dict[str, str]:
+        """:raises AdminError: there is nothing to prove who asks"""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._authentication is not None:
+            try:
+                headers.update(self._authentication.headers())
+            except NoProof as error:
+                raise AdminError(str(error)) from error
+        return headers
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        there = False
+    if not there:
         raise AdminError(f"{url!r} is not an address like http://localhost:8080")
     return url.rstrip("/")
 
 
-def _exchange(
-    method: str, url: str, body: str | None, headers: dict[str, str]
-) -> tuple[int, Mapping[str, str], bytes]:
-    """Status, headers by name in lower case, body."""
-    parts = urlsplit(url)
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS)
-    target = parts.path + (f"?{parts.query}" if parts.query else "")
-    try:
-        connection.request(method, target, body, headers)
-        response = connection.getresponse()
-        found = {name.lower(): value for name, value in response.headers.items()}
-        if warnings := response.headers.get_all("Warning"):
-            found["warning"] = ", ".join(warnings)
-        return response.status, found, response.read()
-    except (OSError, HTTPException) as error:
-        raise CannotConnect(f"cannot ask {parts.scheme}://{parts.netloc}: {error}") from error
-    finally:
-        connection.close()
+def _is_secured(url: str) -> bool:
+    return url.lower().startswith("https:")
 
 
 def _answer(status: int, text: str) -> Any:

@@ -8,6 +8,7 @@ Names follow the official Python client where both have a thing.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from magnetar.client import exceptions
@@ -24,12 +25,31 @@ from magnetar.client.message_id import MessageId
 if TYPE_CHECKING:
     from magnetar.client.blocking import Client, Consumer, Producer, Reader
     from magnetar.client.message import Message, RawEntry
+    from magnetar.security.proofs.oauth2 import AuthenticationOauth2
+    from magnetar.security.proofs.proof import (
+        Authentication,
+        AuthenticationBasic,
+        AuthenticationTLS,
+        AuthenticationToken,
+    )
 
+_PROOFS = {
+    "Authentication": "proof",
+    "AuthenticationBasic": "proof",
+    "AuthenticationOauth2": "oauth2",
+    "AuthenticationTLS": "proof",
+    "AuthenticationToken": "proof",
+}
 _BLOCKING = ("Client", "Consumer", "Producer", "Reader")
 _MESSAGES = ("Message", "RawEntry")
 
 __all__ = [
     *exceptions.__all__,
+    "Authentication",
+    "AuthenticationBasic",
+    "AuthenticationOauth2",
+    "AuthenticationTLS",
+    "AuthenticationToken",
     "Client",
     "Consumer",
     "Message",
@@ -51,6 +71,8 @@ def __getattr__(name: str) -> Any:
         from magnetar.client import blocking
 
         return getattr(blocking, name)
+    if name in _PROOFS:
+        return getattr(import_module(f"magnetar.security.proofs.{_PROOFS[name]}"), name)
     if name in _MESSAGES:
         from magnetar.client import message
 

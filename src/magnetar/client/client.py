@@ -14,11 +14,15 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.proving import prover
 from magnetar.client.reader import Reader
-from magnetar.client.service_url import parse_service_url
+from magnetar.client.service_url import is_secured, parse_service_url
+from magnetar.client.transport_security import TlsOptions, network_of
 from magnetar.io.interfaces import ClientIo
+from magnetar.io.tls import TlsFiles
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.proofs.proof import Authentication
 
 _ROUTING = ("message_routing_mode", "message_router", "max_pending_messages_across_partitions")
 _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
@@ -40,24 +44,52 @@ class Client:
         connections_per_broker: int = 1,
         keep_alive_interval_seconds: float = KEEP_ALIVE_SECONDS,
         listener_name: str | None = None,
+        authentication: Authentication | None = None,
+        tls_trust_certs_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+        tls_private_key_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = True,
+        tls_files: TlsFiles | None = None,
     ) -> None:
-        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, asked in turn
+        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, asked in turn; with TLS
+            ``pulsar+ssl://``
+
+        :param authentication: how this client proves who it is
+        :param tls_trust_certs_file_path: PEM, who may have issued brokers' certificates; None: whom the
+            system trusts
+        :param tls_certificate_file_path: PEM, this client's own, shown where a broker asks
+        :param tls_private_key_file_path: PEM, of that certificate
+        :param tls_allow_insecure_connection: any broker will do
+        :param tls_validate_hostname: a broker's certificate has to be for the name it is called by; on,
+            unlike in other clients
+        :param tls_files: in place of the three files, for key stores (PKCS12)
 
         :raises InvalidUrl: it is none
-        :raises InvalidConfiguration: an option is out of range
+        :raises InvalidConfiguration: an option is out of range, or does not go with the others
         """
         if connections_per_broker < 1:
             raise InvalidConfiguration("connections_per_broker must be above 0")
+        services = parse_service_url(service_url)
+        named = (tls_certificate_file_path, tls_private_key_file_path, tls_trust_certs_file_path)
+        tls = TlsOptions(
+            tls_files or TlsFiles(*(name or "" for name in named)),
+            allow_insecure=tls_allow_insecure_connection,
+            validate_hostname=tls_validate_hostname,
+        )
         pool = ConnectionPool(
             io,
             per_broker=connections_per_broker,
             connection_timeout=connection_timeout_ms / 1000,
             keep_alive=keep_alive_interval_seconds,
+            network=network_of(io, service_url, tls, authentication),
+            prove=prover(io, authentication) if authentication is not None else None,
         )
         lookup = Lookup(
             pool,
-            parse_service_url(service_url),
+            services,
             timeout=operation_timeout_seconds,
+            secured=is_secured(service_url),
             listener_name=listener_name or "",
         )
         self.services = Services(io, pool, lookup, operation_timeout_seconds)

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from magnetar.client.exceptions import ConnectError, PulsarException, ReadError, Timeout
+from magnetar.client.exceptions import (
+    AuthenticationError,
+    ConnectError,
+    PulsarException,
+    ReadError,
+    Timeout,
+)
+from magnetar.client.proving import NO_PROOF, Proof
+from magnetar.client.transport_security import lost_connection
 from magnetar.client.wire import Runs, Wire
 from magnetar.io.interfaces import Cancellable, ClientIo
 from magnetar.io.waiting import settle
@@ -27,12 +36,14 @@ class Connection:
         runs: Runs,
         *,
         proxy_to: str = "",
-        auth: tuple[str, bytes] = ("", b""),
+        proof: Proof = NO_PROOF,
+        prove: Callable[[], Awaitable[Proof]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         """:param proxy_to: ``host:port`` of the broker that a proxy is to reach
 
-        :param auth: name of the authentication method, and its data
+        :param proof: goes with CONNECT
+        :param prove: gives a fresh one when the broker asks for it; None: there is none
         :param keep_alive: seconds without a sign of the broker before it is asked for one
         """
         self.wire = Wire(self, runs)
@@ -42,7 +53,9 @@ class Connection:
         self.server_version = ""
         self._loop = io.loop
         self._proxy_to = proxy_to
-        self._auth = auth
+        self._proof = proof
+        self._prove = prove
+        self._proving: Any = None
         self._keep_alive = keep_alive
         self._transport: Any = None
         self._frames: list[bytes | bytearray] = []
@@ -56,7 +69,7 @@ class Connection:
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self.wire.connect(self._proxy_to, *self._auth)
+        self.wire.connect(self._proxy_to, *self._proof)
         self._timer = self._loop.call_later(self._keep_alive, self._check)
 
     def data_received(self, data: bytes) -> None:
@@ -73,7 +86,7 @@ class Connection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(self._error or ConnectError(f"the connection was lost{f': {exc}' if exc else ''}"))
+        self._end(self._error or lost_connection(exc, ready=self.ready.done()))
 
     def pause_writing(self) -> None:
         """What may be unsent is bounded by those who send: each has a bound of what may be pending."""
@@ -109,6 +122,20 @@ class Connection:
 
     def pong(self) -> None:
         self._asked = False
+
+    def challenged(self) -> None:
+        if self._prove is None:
+            self.abort(AuthenticationError("the broker asks who this client is, which has nothing to tell"))
+        elif self._proving is None:
+            self._proving = self._loop.create_task(self._respond(self._prove))
+
+    async def _respond(self, prove: Callable[[], Awaitable[Proof]]) -> None:
+        try:
+            self.wire.respond(*await prove())
+        except PulsarException as error:
+            self.abort(error)
+        finally:
+            self._proving = None
 
     # For those who use it
 
@@ -179,6 +206,8 @@ class Connection:
         self._frames.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if self._proving is not None:
+            self._proving.cancel()
         if not self.ready.done():
             self.ready.set_exception(error)
             # Whoever opened it may have gone; the error is no less told to those on the wire.

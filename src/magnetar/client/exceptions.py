@@ -44,6 +44,7 @@ __all__ = [
     "ServiceUnitNotReady",
     "SubscriptionNotFound",
     "Timeout",
+    "TlsFailed",
     "TooManyLookupRequestException",
     "TopicNotFound",
     "TopicTerminated",
@@ -295,6 +296,10 @@ class Interrupted(PulsarException):
     result = Result.Interrupted
 
 
+class TlsFailed(ConnectError):
+    """The two ends do not agree on TLS: a certificate, a name, a version. Another attempt will not help."""
+
+
 _KINDS: dict[Result, type[PulsarException]] = {kind.result: kind for kind in PulsarException.__subclasses__()}
 
 # By the ServerError number of the binary protocol.
@@ -372,7 +377,7 @@ def server_exception(code: int, text: str) -> PulsarException:
 
 def is_retryable(error: BaseException) -> bool:
     """Whether a first attempt that failed so is worth another."""
-    return isinstance(error, _RETRYABLE)
+    return isinstance(error, _RETRYABLE) and not isinstance(error, TlsFailed)
 
 
 def is_fatal(error: BaseException) -> bool:

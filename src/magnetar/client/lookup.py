@@ -33,16 +33,19 @@ class Lookup:
         services: tuple[Address, ...],
         *,
         timeout: float,
+        secured: bool = False,
         listener_name: str = "",
     ) -> None:
         """:param services: tried in turn
 
         :param timeout: seconds for each answer
+        :param secured: brokers are called by their addresses for TLS
         :param listener_name: which of a broker's advertised listeners is wanted
         """
         self._pool = pool
         self._services = services
         self._timeout = timeout
+        self._secured = secured
         self._listener_name = listener_name
         self._turn = 0
 
@@ -58,13 +61,21 @@ class Lookup:
             answer = await self._ask(connection, topic, authoritative)
             if answer.response == CommandLookupTopicResponse.Failed:
                 raise server_exception(answer.error, answer.message)
-            broker = parse_service_url(answer.brokerServiceUrl)[0]
+            broker = self._broker(answer)
             through = service if answer.proxy_through_service_url else broker
             if answer.response == CommandLookupTopicResponse.Connect:
                 return Owner(broker, through)
             authoritative = answer.authoritative
             connection = await self._pool.get(broker, through)
         raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
+
+    def _broker(self, answer: CommandLookupTopicResponse) -> Address:
+        url = answer.brokerServiceUrlTls if self._secured else answer.brokerServiceUrl
+        if not url:
+            raise LookupError(
+                f"the topic's broker has no address {'for' if self._secured else 'without'} TLS"
+            )
+        return parse_service_url(url)[0]
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 for a topic without.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
 from magnetar.client.deadline import within
-from magnetar.client.exceptions import AlreadyClosed, ConnectError
+from magnetar.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration
+from magnetar.client.proving import NO_PROOF, Proof
 from magnetar.client.service_url import Address
+from magnetar.client.transport_security import connect_failure
 from magnetar.client.wire import Runs
-from magnetar.io.interfaces import ClientIo
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork
+from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, nobody_waits, outcome
 
 _Key = tuple[Address, Address, int]
@@ -22,17 +26,21 @@ class ConnectionPool:
         *,
         per_broker: int,
         connection_timeout: float,
-        auth: tuple[str, bytes] = ("", b""),
+        network: ConnectingNetwork | None = None,
+        prove: Callable[[], Awaitable[Proof]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
         """:param per_broker: connections to one broker, given out in turn; at least 1
 
         :param connection_timeout: seconds until the broker must have answered CONNECT
+        :param network: None: that of ``io``
+        :param prove: gives a fresh proof of who this client is; None: it proves nothing
         """
         self._io = io
         self._per_broker = per_broker
         self._timeout = connection_timeout
-        self._auth = auth
+        self._network = network or io.network
+        self._prove = prove
         self._keep_alive = keep_alive
         self._runs = Runs()
         self._turns: dict[tuple[Address, Address], int] = {}
@@ -74,26 +82,36 @@ class ConnectionPool:
     async def _connect(self, key: _Key) -> Connection:
         broker, through, _ = key
         made: list[Connection] = []
+        proof = NO_PROOF
 
         def factory() -> Connection:
-            proxy_to = "" if broker == through else str(broker)
             made.append(
                 Connection(
-                    self._io, self._runs, proxy_to=proxy_to, auth=self._auth, keep_alive=self._keep_alive
+                    self._io,
+                    self._runs,
+                    proxy_to="" if broker == through else str(broker),
+                    proof=proof,
+                    prove=self._prove,
+                    keep_alive=self._keep_alive,
                 )
             )
             return made[-1]
 
         async def establish() -> Connection:
-            await self._io.network.connect(through.host, through.port, factory)
+            nonlocal proof
+            if self._prove is not None:
+                proof = await self._prove()
+            await self._network.connect(through.host, through.port, factory)
             await outcome(self._io.loop, made[-1].ready)
             return made[-1]
 
         try:
             connection = await within(self._io.loop, self._timeout, establish(), f"connecting to {through}")
             self._open[key] = connection
+        except TlsRefused as error:
+            raise InvalidConfiguration(str(error)) from error
         except OSError as error:
-            raise ConnectError(f"cannot connect to {through}: {error}") from error
+            raise connect_failure(str(through), error) from error
         finally:
             # Also when nobody waits any more: a connection that did not get ready must not stay open.
             for each in made:

@@ -1,12 +1,12 @@
-"""Service URLs: ``pulsar://host[:port][,host[:port]...]``."""
+"""Service URLs: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar.client.exceptions import InvalidUrl, OperationNotSupported
+from magnetar.client.exceptions import InvalidUrl
 
-DEFAULT_PORT = 6650
+_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +22,21 @@ class Address:
 def parse_service_url(url: str) -> tuple[Address, ...]:
     """The brokers that a service URL names; at least one.
 
-    :raises InvalidUrl: it is no ``pulsar://`` URL
-    :raises OperationNotSupported: it asks for TLS
+    :raises InvalidUrl: it is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
     """
     scheme, separator, rest = url.partition("://")
-    if scheme == "pulsar+ssl":
-        raise OperationNotSupported(f"{url}: TLS is not supported yet")
-    if scheme != "pulsar" or not separator:
+    port = _PORTS.get(scheme)
+    if port is None or not separator:
         raise InvalidUrl(f"{url!r} is not an address like pulsar://localhost:6650")
-    return tuple(_address(part, url) for part in rest.rstrip("/").split(","))
+    return tuple(_address(part, url, port) for part in rest.rstrip("/").split(","))
 
 
-def _address(text: str, url: str) -> Address:
+def is_secured(url: str) -> bool:
+    """Whether a service URL asks for TLS."""
+    return url.startswith("pulsar+ssl://")
+
+
+def _address(text: str, url: str, default_port: int) -> Address:
     host, port = text, ""
     if text.startswith("["):
         host, bracket, after = text[1:].partition("]")
@@ -44,7 +47,7 @@ def _address(text: str, url: str) -> Address:
         host, _, port = text.rpartition(":")
     if not host or "/" in text or not (port == "" or (port.isascii() and port.isdigit())):
         raise InvalidUrl(f"{url!r}: {text!r} is not host:port")
-    number = int(port) if port else DEFAULT_PORT
+    number = int(port) if port else default_port
     if not 0 < number < 65536:
         raise InvalidUrl(f"{url!r}: {number} is not a port")
     return Address(host, number)

@@ -66,6 +66,9 @@ class WireOwner(Protocol):
         ...
 
     def pong(self) -> None: ...
+    def challenged(self) -> None:
+        """The broker wants a fresh proof of who this client is."""
+        ...
 
 
 class Runs:
@@ -127,6 +130,17 @@ class Wire:
         if auth_method:
             connect.auth_method_name = auth_method
             connect.auth_data = auth_data
+            connect.feature_flags.supports_auth_refresh = True
+        self.send(command)
+
+    def respond(self, auth_method: str, auth_data: bytes) -> None:
+        """Answers a challenge."""
+        command = BaseCommand(type=BaseCommand.AUTH_RESPONSE)
+        answer = command.authResponse
+        answer.client_version = CLIENT_VERSION
+        answer.protocol_version = PROTOCOL_VERSION
+        answer.response.auth_method_name = auth_method
+        answer.response.auth_data = auth_data
         self.send(command)
 
     def send(self, command: BaseCommand) -> None:
@@ -236,6 +250,9 @@ class Wire:
     def _pong(self, command: BaseCommand) -> None:
         self._owner.pong()
 
+    def _challenge(self, command: BaseCommand) -> None:
+        self._owner.challenged()
+
     def _error(self, command: BaseCommand) -> None:
         error = server_exception(command.error.error, command.error.message)
         answer = self.pending.pop(command.error.request_id, None)
@@ -314,6 +331,7 @@ _ACTIONS: dict[int, Callable[[Wire, BaseCommand], None]] = {
     BaseCommand.CONNECTED: Wire._connected,
     BaseCommand.PING: Wire._ping,
     BaseCommand.PONG: Wire._pong,
+    BaseCommand.AUTH_CHALLENGE: Wire._challenge,
     BaseCommand.ERROR: Wire._error,
     BaseCommand.PRODUCER_SUCCESS: Wire._producer_success,
     BaseCommand.SEND_RECEIPT: Wire._receipt,

@@ -7,11 +7,14 @@ Coroutines, futures and tasks come from :class:`Loop`; nobody asks for "the runn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from magnetar.io.slice_times import Slices
+
+if TYPE_CHECKING:
+    from magnetar.io.tls import ClientTls
 
 T = TypeVar("T")
 
@@ -261,6 +264,10 @@ class Io:
     """How long background work keeps the loop."""
 
 
+async def _at_once(job: Callable[[], T]) -> T:
+    return job()
+
+
 @dataclass(frozen=True, slots=True)
 class ClientIo:
     """What a client needs of the world outside: no files, no threads."""
@@ -269,3 +276,7 @@ class ClientIo:
     clock: Clock
     randomness: Randomness
     network: Network
+    secured: Callable[[ClientTls], ConnectingNetwork] | None = None
+    """Like :attr:`network`, with TLS; None: there is none."""
+    apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
+    """Runs what may block, like giving a fresh token, where it keeps nobody waiting; answers what it does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 _VERSIONS = {
@@ -43,6 +43,23 @@ class TlsFiles:
         """All that are there to be read."""
         named = (self.certificate, self.key, self.trust, self.key_store, self.trust_store)
         return tuple(Path(name) for name in named if name)
+
+    def showing(self, own: tuple[str, str] | None) -> TlsFiles:
+        """These, with a certificate and its key in place of their own; None: as they are."""
+        if own is None:
+            return self
+        return replace(self, certificate=own[0], key=own[1], key_store="", key_store_password="")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """How a client goes by TLS."""
+
+    files: TlsFiles = TlsFiles()
+    verify: bool = True
+    """False: any server will do."""
+    verify_host: bool = True
+    """The server's certificate has to be for the name it was called by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,37 @@ def client_context(
     if files.key_store or files.certificate:
         _load_own(context, files)
     return context
+
+
+class ClientContext:
+    """The context of a client, made when it is first needed and again when its files have changed."""
+
+    def __init__(self, wanted: ClientTls) -> None:
+        self._wanted = wanted
+        self._made: ssl.SSLContext | None = None
+        self._seen: Sequence[tuple[int, int, int]] = ()
+
+    def __call__(self) -> ssl.SSLContext:
+        """Blocks: it looks at the files.
+
+        :raises TlsRefused: they cannot be used
+        """
+        seen = [_state(path) for path in self._wanted.files.paths]
+        if self._made is None or seen != self._seen:
+            wanted = self._wanted
+            self._made = client_context(
+                wanted.files, TlsRules(), verify=wanted.verify, verify_host=wanted.verify_host
+            )
+            self._seen = seen
+        return self._made
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        raise TlsRefused(f"{path} cannot be read: {_why(error)}") from error
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:

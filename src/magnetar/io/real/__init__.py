@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from magnetar.io.interfaces import ClientIo, Io
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io
 from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.disk import RealDisk
 from magnetar.io.real.network import TcpNetwork
 from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.io.real.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from magnetar.io.tls import ClientTls
 
 __all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "running_client_io", "stop_process"]
 
@@ -55,7 +59,22 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
 
 def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:
     """What a client needs, on one event loop."""
-    return ClientIo(loop=loop, clock=SystemClock(), randomness=SystemRandomness(), network=TcpNetwork(loop))
+    return ClientIo(
+        loop=loop,
+        clock=SystemClock(),
+        randomness=SystemRandomness(),
+        network=TcpNetwork(loop),
+        secured=partial(_secured, loop),
+        apart=partial(loop.run_in_executor, None),
+    )
+
+
+def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNetwork:
+    # TLS is for those who ask for it: it takes its time to load.
+    from magnetar.io.real.tls_network import TlsClientNetwork
+    from magnetar.io.tls import ClientContext
+
+    return TlsClientNetwork(loop, ClientContext(wanted))
 
 
 def running_client_io() -> ClientIo:

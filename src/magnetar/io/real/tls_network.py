@@ -155,7 +155,7 @@ class TlsClientNetwork:
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """:param context: asked for each connection; blocks, when it reads files"""
+        """:param context: asked for each connection, on another thread: it may read files"""
         self._loop = loop
         self._context = context
         self._seconds = handshake_seconds
@@ -166,13 +166,15 @@ class TlsClientNetwork:
         """See :class:`magnetar.io.interfaces.Network`.
 
         :raises OSError: nobody answers there, or its certificate is not what is wanted (``ssl.SSLError``)
+        :raises TlsRefused: the context's files cannot be used
         """
         made: Callable[[], Any] = factory
+        context = await self._loop.run_in_executor(None, self._context)
         return await self._loop.create_connection(
             made,
             host,
             port,
-            ssl=self._context(),
+            ssl=context,
             server_hostname=host,
             ssl_handshake_timeout=self._seconds,
         )

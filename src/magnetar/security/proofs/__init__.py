@@ -1,0 +1,1 @@
+"""What clients prove themselves by, on both doors. Names are the official Python client's."""

@@ -1,0 +1,171 @@
+"""OAuth 2.0: a token that an issuer gives for a client's id and secret (client-credentials flow)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlencode, urlsplit
+
+from magnetar.security.proofs.proof import BearerAuthentication, NoProof, checked_token, path_of, read_text
+
+__all__ = ["AuthenticationOauth2"]
+
+TIMEOUT_SECONDS = 30.0
+_MAX_ANSWER_BYTES = 1 << 20
+_OF_LIFE = 0.9
+"""A token is used for this part of the time it is good for."""
+_DISCOVERY = "/.well-known/openid-configuration"
+_GRANT = "client_credentials"
+
+
+class AuthenticationOauth2(BearerAuthentication):
+    def __init__(self, params: str | Mapping[str, str]) -> None:
+        """:param params: JSON, or a mapping: ``issuerUrl``; ``privateKey`` (a file with ``client_id`` and
+            ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id`` and
+            ``client_secret`` themselves; ``audience``, ``scope``, ``trustCertsFilePath`` (PEM) as wanted.
+            Names with underscores will do, too.
+
+        :raises NoProof: something is missing, or not of this form
+        """
+        given = _mapping(params)
+        kind = given.get("type", _GRANT)
+        if kind != _GRANT:
+            raise NoProof(f"OAuth 2.0 of the type {kind!r} is not supported; {_GRANT} is")
+        self._issuer = given.get("issuerurl", "").rstrip("/")
+        if urlsplit(self._issuer).scheme not in ("https", "http"):
+            raise NoProof("OAuth 2.0 wants issuerUrl, an address of https")
+        self._private_key = given.get("privatekey", "")
+        self._client = (given.get("clientid", ""), given.get("clientsecret", ""))
+        if not self._private_key and not all(self._client):
+            raise NoProof("OAuth 2.0 wants privateKey, or client_id and client_secret")
+        self._asked_for = {name: given[name] for name in ("audience", "scope") if given.get(name)}
+        self._trust = given.get("trustcertsfilepath", "")
+        self._forget()
+
+    def _forget(self) -> None:
+        self._endpoint = ""
+        self._token = ""
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, and without a token that may be old when it is needed."""
+        left_out = ("_endpoint", "_token", "_until", "_lock")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    @property
+    def blocks(self) -> bool:
+        return True
+
+    def token(self) -> str:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._token, seconds = self._fetched()
+                self._until = time.monotonic() + seconds * _OF_LIFE
+            return self._token
+
+    def _fetched(self) -> tuple[str, float]:
+        """A new token, and for how many seconds it is good."""
+        if not self._endpoint:
+            found = self._asked("GET", self._issuer + _DISCOVERY, "").get("token_endpoint")
+            if not isinstance(found, str) or not found:
+                raise NoProof(f"{self._issuer} names no token_endpoint")
+            if self._issuer.startswith("https:") and not found.startswith("https:"):
+                raise NoProof(f"{self._issuer} names a token_endpoint without TLS")
+            self._endpoint = found
+        client_id, secret = self._credentials()
+        form = {"grant_type": _GRANT, "client_id": client_id, "client_secret": secret, **self._asked_for}
+        answer = self._asked("POST", self._endpoint, urlencode(form))
+        token = answer.get("access_token")
+        if not isinstance(token, str):
+            raise NoProof(f"{self._endpoint} answered without access_token")
+        seconds = answer.get("expires_in")
+        good = float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 0.0
+        return checked_token(token, f"what {self._endpoint} answered"), good
+
+    def _credentials(self) -> tuple[str, str]:
+        if not self._private_key:
+            return self._client
+        text = _content(self._private_key)
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise NoProof("privateKey of OAuth 2.0 holds no JSON")
+        pair = (found.get("client_id"), found.get("client_secret"))
+        if not all(isinstance(one, str) and one for one in pair):
+            raise NoProof("privateKey of OAuth 2.0 lacks client_id or client_secret")
+        return str(pair[0]), str(pair[1])
+
+    def _asked(self, method: str, url: str, form: str) -> dict[str, Any]:
+        """What an issuer answers; redirects are not followed: the secret is for it alone."""
+        parts = urlsplit(url)
+        headers = {"Accept": "application/json"}
+        if form:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        try:
+            connection = self._connection(parts.scheme, parts.hostname or "", parts.port)
+            try:
+                connection.request(method, parts.path or "/", form or None, headers)
+                response = connection.getresponse()
+                status, data = response.status, response.read(_MAX_ANSWER_BYTES + 1)
+            finally:
+                connection.close()
+        except (OSError, HTTPException, ValueError) as error:
+            raise NoProof(
+                f"{parts.scheme}://{parts.netloc} cannot be asked: {type(error).__name__}"
+            ) from None
+        if status != 200:
+            raise NoProof(f"{parts.scheme}://{parts.netloc} answered {status}")
+        try:
+            found = json.loads(data) if len(data) <= _MAX_ANSWER_BYTES else None
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise NoProof(f"{parts.scheme}://{parts.netloc} answered no JSON")
+        return found
+
+    def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
+        if scheme == "http":
+            return HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+        context = ssl.create_default_context(cafile=self._trust or None)
+        return HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
+
+
+def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
+    """By names in lower case without underscores."""
+    if isinstance(params, str):
+        try:
+            found = json.loads(params)
+        except ValueError:
+            raise NoProof("the parameters of OAuth 2.0 are no JSON") from None
+        if not isinstance(found, dict):
+            raise NoProof("the parameters of OAuth 2.0 are no JSON object")
+        params = found
+    return {name.replace("_", "").lower(): str(value) for name, value in params.items() if value is not None}
+
+
+def _content(source: str) -> str:
+    """Of a path, a ``file:`` or a ``data:`` URL. :raises NoProof: it cannot be read"""
+    if not source.startswith("data:"):
+        return read_text(path_of(source))
+    head, _, rest = source.partition(",")
+    try:
+        data = unquote_to_bytes(rest)
+        if head.endswith(";base64"):
+            data = base64.b64decode(data, validate=True)
+        return data.decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise NoProof("privateKey of OAuth 2.0 is a data: URL that cannot be read") from None

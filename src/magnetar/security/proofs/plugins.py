@@ -1,0 +1,117 @@
+"""From ``authPlugin`` and ``authParams``, as Pulsar's command lines and files have them, to a proof."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from magnetar.security.proofs.proof import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
+    NoProof,
+    TokenFile,
+    path_of,
+)
+
+__all__ = ["authentication_of"]
+
+_PULSAR = "org.apache.pulsar.client.impl.auth."
+_NOT_HERE = {
+    f"{_PULSAR}AuthenticationAthenz": "Athenz",
+    f"{_PULSAR}AuthenticationSasl": "Kerberos (SASL)",
+    f"{_PULSAR}AuthenticationKeyStoreTls": "a key store of Java",
+    "athenz": "Athenz",
+    "sasl": "Kerberos (SASL)",
+}
+
+
+def authentication_of(plugin: str, params: str) -> Authentication | None:
+    """None: nothing is to be proven.
+
+    :param plugin: a class of Pulsar's by its name, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
+    :raises NoProof: there is no such plug-in, or its parameters have another form; the text tells none
+    """
+    name = plugin.strip()
+    if name in ("", f"{_PULSAR}AuthenticationDisabled", "none"):
+        if params.strip() and not name:
+            raise NoProof("authParams without authPlugin")
+        return None
+    if name in _NOT_HERE:
+        raise NoProof(f"authPlugin: {_NOT_HERE[name]} is not supported; tokens, Basic, TLS and OAuth 2.0 are")
+    make = _PLUGINS.get(name)
+    if make is None:
+        raise NoProof(f"authPlugin: nothing is known of {name[:200]!r}")
+    return make(params.strip())
+
+
+def _token(params: str) -> Authentication:
+    """``token:…``, ``file:…``, JSON with ``token``, or the token itself."""
+    if params.startswith("token:"):
+        return AuthenticationToken(params.removeprefix("token:"))
+    if params.startswith("file:"):
+        return AuthenticationToken(TokenFile(path_of(params)))
+    if params.startswith("{"):
+        return AuthenticationToken(_needed(_json(params), "token"))
+    return AuthenticationToken(params)
+
+
+def _basic(params: str) -> Authentication:
+    """JSON with ``userId`` and ``password``, or ``userId:…,password:…``."""
+    found = _either(params)
+    user = found.get("userId") or found.get("username")
+    if user is None:
+        raise NoProof("authParams of Basic want userId and password")
+    return AuthenticationBasic(user, _needed(found, "password"))
+
+
+def _tls(params: str) -> Authentication:
+    """``tlsCertFile:…,tlsKeyFile:…``, or JSON with both."""
+    found = _either(params)
+    return AuthenticationTLS(
+        path_of(_needed(found, "tlsCertFile")),
+        path_of(_needed(found, "tlsKeyFile")),
+    )
+
+
+def _oauth2(params: str) -> Authentication:
+    # HTTP and TLS are for those who need them: commands are to start at once.
+    from magnetar.security.proofs.oauth2 import AuthenticationOauth2
+
+    return AuthenticationOauth2(params)
+
+
+_PLUGINS: Mapping[str, Callable[[str], Authentication]] = {
+    f"{_PULSAR}AuthenticationToken": _token,
+    f"{_PULSAR}AuthenticationBasic": _basic,
+    f"{_PULSAR}AuthenticationTls": _tls,
+    f"{_PULSAR}oauth2.AuthenticationOAuth2": _oauth2,
+    "token": _token,
+    "basic": _basic,
+    "tls": _tls,
+    "oauth2": _oauth2,
+}
+
+
+def _either(params: str) -> dict[str, str]:
+    if params.startswith("{"):
+        return _json(params)
+    pairs = (part.partition(":") for part in params.split(","))
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+
+
+def _json(params: str) -> dict[str, str]:
+    try:
+        found = json.loads(params)
+    except ValueError:
+        raise NoProof("authParams are no JSON") from None
+    if not isinstance(found, dict):
+        raise NoProof("authParams are no JSON object")
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def _needed(found: Mapping[str, str], name: str) -> str:
+    if not found.get(name):
+        raise NoProof(f"authParams want {name}")
+    return found[name]
