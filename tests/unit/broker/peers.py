@@ -20,6 +20,7 @@ from magnetar.protocol.frames import decode_command, encode_command, encode_with
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.security.authentication import Authenticator
+from magnetar.security.authorization import Authorizer
 
 TOPIC = "persistent://public/default/many"
 PAYLOAD = bytes(1000)
@@ -124,7 +125,12 @@ def send_frame(sequence_id: int, payload: bytes = PAYLOAD) -> bytes:
 
 
 class Brokers:
-    def __init__(self, authenticator: Authenticator | None = None, keep_alive: float = 1e6) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        keep_alive: float = 1e6,
+        authorizer: Authorizer | None = None,
+    ) -> None:
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
@@ -137,7 +143,8 @@ class Brokers:
             "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=keep_alive
         )
         stores = self.world.metadata, self.world.managed
-        self.broker = BrokerService(io, TimerWheel(io.loop), *stores, known, authenticator)
+        make = None if authorizer is None else lambda _grants: authorizer
+        self.broker = BrokerService(io, TimerWheel(io.loop), *stores, known, authenticator, None, make)
 
     def one_turn(self) -> None:
         """Runs what is ready, and what that makes ready stays for the next turn."""

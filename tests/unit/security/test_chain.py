@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -165,6 +166,16 @@ def test_failures_of_one_address_are_told_later_and_later_and_of_others_at_once(
     with pytest.raises(AuthenticationFailure):
         ask(world, asked, shown("word", "a/wrong"))
     assert world.loop.time() == before, "after a minute it is forgotten"
+
+
+def test_who_is_asked_again_has_not_tried_anything_and_hears_at_once() -> None:
+    world = simulated_io(1)
+    asked = chain(world, [Words("word", "x")])
+    for _ in range(20):
+        with pytest.raises(AuthenticationFailure):
+            ask(world, asked, replace(shown("word", "a/wrong"), again=True))
+    assert world.loop.time() == 0
+    assert len(asked._attempts) == 0
 
 
 def test_a_client_that_goes_while_it_waits_leaves_nothing_behind() -> None:

@@ -29,7 +29,7 @@ FORMS: dict[str, Callable[[], str]] = {
     "bcrypt-2y": lambda: bcrypt.using(rounds=4, ident="2y").hash(PASSWORD),
     "sha": lambda: ldap_sha1.hash(PASSWORD),
 }
-ALICE = apr_md5_crypt.hash(PASSWORD)
+ALICE = apr_md5_crypt.using(salt="saltsalt").hash(PASSWORD)
 
 
 @pytest.fixture
@@ -260,6 +260,21 @@ def test_clients_with_the_same_proof_wait_for_one_comparison(tmp_path: Path, com
     world.loop.run_for(10)
     assert [task.exception() for task in asked.tasks[1:]] == [None] * 49
     assert len(compared) == 1
+
+
+def test_all_who_were_let_in_are_compared_again_and_who_is_gone_is_not_even_compared(
+    tmp_path: Path, compared: list[str]
+) -> None:
+    world = simulated_io(1)
+    text = "".join(f"u{n}:{ALICE}\n" for n in range(30))
+    found = provider(world, tmp_path / "f", text)
+    peer = "1.1.1.1:1"
+    asked = [Credentials("basic", b"u%d:%b" % (n, PASSWORD), peer, again=True) for n in range(31)]
+    tasks = [world.loop.create_task(found.authenticate(one)) for one in asked]
+    world.loop.run_for(10)
+    assert [task.exception() for task in tasks[:30]] == [None] * 30
+    assert isinstance(tasks[30].exception(), AuthenticationFailure)
+    assert len(compared) == 30
 
 
 def test_a_client_that_goes_still_counts_until_its_comparison_is_done(tmp_path: Path) -> None:

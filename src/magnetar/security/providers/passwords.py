@@ -159,8 +159,12 @@ class PasswordProvider:
         if self._is_remembered(known):
             return Proven(role)
         users = self._users
+        if credentials.again and role not in users:
+            raise refused(_WRONG)
         waiting = self._begun.get(known)
         if waiting is None:
+            if not credentials.again:
+                self._check_room(credentials.host)
             waiting = self._compare(credentials.host, password, users, role, known)
         answer = self._io.loop.create_future()
         waiting.append(answer)
@@ -171,17 +175,17 @@ class PasswordProvider:
         self._remember(known)
         return Proven(role)
 
-    def _compare(
-        self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
-    ) -> list[Any]:
-        """Begins a comparison; answers the list of those that are told its outcome.
-
-        :raises TooManyRequests: too many of that address wait already, or of all
-        """
+    def _check_room(self, host: str) -> None:
+        """:raises TooManyRequests: too many of that address wait already, or of all"""
         of_address = self._waiting.get(host, 0)
         if of_address >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
             raise TooManyRequests("Too many passwords are being compared; try again later")
-        self._waiting[host] = of_address + 1
+
+    def _compare(
+        self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
+    ) -> list[Any]:
+        """Begins a comparison; answers the list of those that are told its outcome."""
+        self._waiting[host] = self._waiting.get(host, 0) + 1
         stored = users.get(role)
         with_what = stored if stored is not None else self._instead(users, role)
         asking = self._begun[known] = []
