@@ -31,6 +31,8 @@ class Credentials:
     """``host:port`` of the client."""
     certificate: PeerCertificate | None = None
     """None: the connection has no TLS, or the client no certificate."""
+    again: bool = False
+    """The client was let in by it before: it is the broker that asks whether it counts still."""
 
     @property
     def host(self) -> str:

@@ -60,6 +60,9 @@ class ProviderChain:
             proven, method = await self._first(claim.credentials)
             original = await self._original(claim)
         except AuthenticationFailure:
+            if any(one.again for one in claim.credentials):
+                # Nobody has tried anything, and whoever is let in no more is not kept until later.
+                raise
             host = claim.credentials[0].host if claim.credentials else ""
             await sleep(self._io.loop, self._attempts.failed(host))
             raise

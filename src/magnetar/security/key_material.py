@@ -61,6 +61,8 @@ def key_source(text: str) -> KeySource:
         return KeySource(Path(text))
     if not text:
         raise UnusableKey("it is empty")
+    if _looks_like_path(text):
+        raise UnusableKey(f"there is no file {text}")
     try:
         return KeySource(None, base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError) as error:
@@ -85,6 +87,18 @@ def _is_file(text: str) -> bool:
     except (OSError, ValueError):
         # A key may be longer than a path can be.
         return False
+
+
+def _looks_like_path(text: str) -> bool:
+    """Of a file that is not there: paths are base64, too, but a key that everybody can read in the settings.
+
+    A key that begins with a slash has capitals and digits, and its first part is no folder of this machine.
+    """
+    if not text.startswith("/"):
+        return False
+    random = any(map(str.isupper, text)) and any(map(str.isdigit, text))
+    first, slash, _ = text[1:].partition("/")
+    return not random or bool(slash and first and Path("/", first).is_dir())
 
 
 def _why(error: Exception) -> str:

@@ -131,7 +131,8 @@ class Brokers:
         self,
         authenticator: Authenticator | None = None,
         keep_alive: float = 1e6,
-        authorizer: Callable[[Grants], Authorizer] | None = None,
+        authorizer: Authorizer | None = None,
+        make_authorizer: Callable[[Grants], Authorizer] | None = None,
     ) -> None:
         self.written = 0
         self.turns: list[int] = []
@@ -145,8 +146,10 @@ class Brokers:
             "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=keep_alive
         )
         stores = self.world.metadata, self.world.managed
+        if authorizer is not None:
+            make_authorizer = lambda _grants: authorizer  # noqa: E731
         self.broker = BrokerService(
-            io, TimerWheel(io.loop), *stores, known, authenticator, authorizer=authorizer
+            io, TimerWheel(io.loop), *stores, known, authenticator, None, make_authorizer
         )
 
     def one_turn(self) -> None:

@@ -52,7 +52,7 @@ class Secured(Brokers):
         self.words = Words()
         self.superusers = {"admin"}
         super().__init__(
-            self.words, authorizer=lambda grants: PulsarRules(grants, lambda: frozenset(self.superusers))
+            self.words, make_authorizer=lambda grants: PulsarRules(grants, lambda: frozenset(self.superusers))
         )
 
     def now(self) -> float:

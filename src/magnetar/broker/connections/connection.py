@@ -313,7 +313,7 @@ class Connection:
         :param methods: by which; None: by all
         """
         session = self.session
-        if session.proving is not None and (methods is None or session.principal.method in methods):
+        if session.proving is not None and (methods is None or methods & session.proving.methods):
             session.proving.again()
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:

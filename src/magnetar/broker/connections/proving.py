@@ -34,15 +34,23 @@ _SHORTEST_SECONDS = 1.0
 class Proving:
     """Of one connection, whose clients are asked."""
 
-    __slots__ = ("_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")
+    __slots__ = ("_asked", "_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")
 
     def __init__(self, connection: Connection, request: CommandConnect) -> None:
         self._connection = connection
         self._claim = _claim_of(connection, request)
+        self._asked: Claim | None = None
+        """What is being asked about."""
         self._refreshes = request.feature_flags.supports_auth_refresh
         self._challenged = False
         self._timer: Any = None
         self._task: Any = None
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """By which the client, and whom it speaks for, have proven themselves."""
+        own = self._connection.session.principal.method
+        return frozenset((own, self._claim.original.method) if self._claim.original is not None else (own,))
 
     async def first(self) -> Principal:
         """Who the client is, by what CONNECT says.
@@ -105,12 +113,17 @@ class Proving:
 
     def again(self) -> None:
         """What the client was let in by has changed: it has to count still."""
-        if self._task is None:
-            self._ask(self._claim)
+        if self._asked is not None:
+            # What is found out of it may be what counted before.
+            self._ask(self._asked)
+            return
+        claim = self._claim
+        self._ask(replace(claim, credentials=[replace(one, again=True) for one in claim.credentials]))
 
     def _ask(self, claim: Claim) -> None:
         if self._task is not None:
             self._task.cancel()
+        self._asked = claim
         self._task = self._connection.broker.io.loop.create_task(self._renew(claim))
 
     async def _renew(self, claim: Claim) -> None:
@@ -119,10 +132,10 @@ class Proving:
             found = await connection.broker.authenticator.authenticate(claim)
             principal = renewed(connection.session.principal, found)
         except Exception as error:  # noqa: BLE001 - told to the client
-            self._task = None
+            self._task = self._asked = None
             self._refuse(to_broker_error(error))
             return
-        self._task = None
+        self._task = self._asked = None
         if connection.session.state is SessionState.OPEN:
             self._claim = claim
             connection.session.principal = principal

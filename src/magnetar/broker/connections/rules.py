@@ -37,6 +37,26 @@ class Rule:
             await check(authorizer, connection.session.principal, operation, target)
 
 
+class Standing:
+    """What a request was allowed when it came, while it waits for other things."""
+
+    def __init__(self, connection: Connection, rule: Rule, message: Any) -> None:
+        self._connection = connection
+        self._rule = rule
+        self._message = message
+        self._generation = -1
+
+    async def check(self) -> None:
+        """Asks, unless nothing has changed since it was asked.
+
+        :raises AuthorizationFailure: the client may not do it, or no more
+        """
+        revocation = self._connection.broker.revocation
+        while self._generation != revocation.generation:
+            self._generation = revocation.generation
+            await self._rule.check(self._connection, self._message)
+
+
 def _of_topic(operation: Operation) -> Targets:
     return lambda connection, message: [
         (operation, Target.of_topic(connection.broker.parse_topic(message.topic)))

@@ -29,6 +29,8 @@ _RETRY_SECONDS = 1.0
 class Revocation:
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
+        self.generation = 0
+        """One more whenever somebody may have lost something: what was allowed before is asked again."""
         self._everything = False
         self._touched: dict[NamespaceName | str, None] = {}
         self._methods: set[str] = set()
@@ -44,6 +46,7 @@ class Revocation:
         self._permissions_changed(None)
 
     def _permissions_changed(self, touched: Touched) -> None:
+        self.generation += 1
         if touched is None:
             self._everything = True
         else:
@@ -71,32 +74,41 @@ class Revocation:
         self._touched, self._everything = {}, False
         self._methods, self._all_methods = set(), False
         again = _GATHER_SECONDS
-        try:
-            if methods or all_methods:
-                which = None if all_methods else frozenset(methods)
-                await self._each(lambda connection: connection.prove_again(which))
-            if touched or everything:
-                by = None if everything else frozenset(touched)
-                await self._each(lambda connection: connection.ask_again(by))
-        except (BrokerError, MetadataError) as error:
-            log.warning("permissions cannot be read, trying again", extra={"error": str(error)})
-            self._touched.update(touched)
-            self._everything |= everything
-            self._methods |= methods
-            self._all_methods |= all_methods
-            again = _RETRY_SECONDS
+        if methods or all_methods:
+            which = None if all_methods else frozenset(methods)
+            if not await self._each(lambda connection: connection.prove_again(which)):
+                self._methods |= methods
+                self._all_methods |= all_methods
+                again = _RETRY_SECONDS
+        if touched or everything:
+            by = None if everything else frozenset(touched)
+            if not await self._each(lambda connection: connection.ask_again(by)):
+                self._touched.update(touched)
+                self._everything |= everything
+                again = _RETRY_SECONDS
         self._task = None
         if self._touched or self._everything or self._methods or self._all_methods:
             self._soon(again)
 
-    async def _each(self, work: Callable[[ClientConnection], Awaitable[None]]) -> None:
+    async def _each(self, work: Callable[[ClientConnection], Awaitable[None]]) -> bool:
+        """False: of some it cannot be known now; the others have been asked."""
         running = Slice(self._broker.io, "permissions")
+        failure: Exception | None = None
         for connection in list(self._broker.connections.all):
-            await work(connection)
+            try:
+                await work(connection)
+            except (BrokerError, MetadataError) as error:
+                failure = error
+            except Exception as error:
+                log.exception("a client cannot be asked again", extra={"peer": connection.address})
+                failure = error
             if running.is_over():
                 running.end()
                 await let_others(self._broker.io.loop)
                 running.begin()
+        if failure is not None:
+            log.warning("permissions cannot be read, trying again", extra={"error": str(failure)})
+        return failure is None
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -36,6 +36,7 @@ _MAX_PASSWORD_BYTES = 4096
 _MAX_COST = 15
 """Of bcrypt: rounds are 2 to the power of it."""
 _MAX_ROUNDS = 1_000_000
+_BCRYPT_BYTES = 72
 _FORMS = (apr_md5_crypt, md5_crypt, sha256_crypt, sha512_crypt, bcrypt, ldap_sha1, des_crypt)
 _WRONG = "Unknown name or wrong password"
 
@@ -68,12 +69,16 @@ def _check_form(number: int, stored: str) -> None:
     form = _form_of(stored)
     if form is None:
         raise UnusableKey(f"line {number}: the form of the password is none of htpasswd's")
-    if form is des_crypt or form is ldap_sha1:
-        return
     try:
+        if form is des_crypt or form is ldap_sha1:
+            # They cost nothing.
+            form.verify(b"", stored)
+            return
         parsed = form.from_string(stored)
     except ValueError as error:
         raise UnusableKey(f"line {number}: the password is damaged") from error
+    if not parsed.checksum:
+        raise UnusableKey(f"line {number}: the password is damaged")
     most = _MAX_COST if form is bcrypt else _MAX_ROUNDS
     if getattr(parsed, "rounds", 0) > most:
         raise UnusableKey(f"line {number}: comparing the password takes too long")
@@ -89,6 +94,9 @@ def matches(password: bytes, stored: str) -> bool:
     form = _form_of(stored)
     if form is None:
         return False
+    if form is bcrypt:
+        # So much of it htpasswd has hashed.
+        password = password[:_BCRYPT_BYTES]
     try:
         return bool(form.verify(password, stored))
     except (ValueError, TypeError, PasswordSizeError, PasslibSecurityError):
@@ -117,6 +125,9 @@ class PasswordProvider:
         self._proven: OrderedDict[bytes, float] = OrderedDict()
         """When what proved a role is forgotten, by a keyed hash of it; the oldest first."""
         self._waiting: dict[str, int] = {}
+        """Comparisons that are not done, by the address they were begun for."""
+        self._begun: dict[bytes, list[Any]] = {}
+        """Who waits for a comparison with the file as it is, by a keyed hash of what is compared."""
         self._listeners: list[Callable[[], None]] = []
         files = [self._source.path] if self._source.path is not None else []
         self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
@@ -132,6 +143,7 @@ class PasswordProvider:
             log.error("no password is taken: the file cannot be used", extra={"reason": str(error)})
             self._users = {}
         self._proven.clear()
+        self._begun.clear()
         for changed in self._listeners:
             changed()
 
@@ -147,40 +159,62 @@ class PasswordProvider:
         if self._is_remembered(known):
             return Proven(role)
         users = self._users
-        if not await self._compare(credentials.host, password, users, role):
+        if credentials.again and role not in users:
+            raise refused(_WRONG)
+        waiting = self._begun.get(known)
+        if waiting is None:
+            if not credentials.again:
+                self._check_room(credentials.host)
+            waiting = self._compare(credentials.host, password, users, role, known)
+        answer = self._io.loop.create_future()
+        waiting.append(answer)
+        if not await answer:
             raise refused(_WRONG)
         if users is not self._users:
             raise refused("Passwords have changed just now")
         self._remember(known)
         return Proven(role)
 
-    async def _compare(self, host: str, password: bytes, users: Mapping[str, str], role: str) -> bool:
+    def _check_room(self, host: str) -> None:
         """:raises TooManyRequests: too many of that address wait already, or of all"""
-        waiting = self._waiting.get(host, 0)
-        if waiting >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
+        of_address = self._waiting.get(host, 0)
+        if of_address >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
             raise TooManyRequests("Too many passwords are being compared; try again later")
-        self._waiting[host] = waiting + 1
+
+    def _compare(
+        self, host: str, password: bytes, users: Mapping[str, str], role: str, known: bytes
+    ) -> list[Any]:
+        """Begins a comparison; answers the list of those that are told its outcome."""
+        self._waiting[host] = self._waiting.get(host, 0) + 1
         stored = users.get(role)
-        # An unknown name takes as long as a wrong password.
-        other = next(iter(users.values()), "")
-
-        def compare() -> bool:
-            return matches(password, stored or other)
-
-        answer = self._io.loop.create_future()
+        with_what = stored if stored is not None else self._instead(users, role)
+        asking = self._begun[known] = []
 
         def compared(found: bool | None, error: BaseException | None) -> None:
             # Counted until it was done, also for a client that has gone.
             self._let_go(host)
-            if answer.cancelled():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(bool(found) and stored is not None)
+            if self._begun.get(known) is asking:
+                del self._begun[known]
+            for answer in asking:
+                if answer.cancelled():
+                    continue
+                if error is not None:
+                    answer.set_exception(error)
+                else:
+                    answer.set_result(bool(found) and stored is not None)
 
-        self._comparing.submit(compare, compared)
-        return bool(await answer)
+        self._comparing.submit(lambda: matches(password, with_what), compared)
+        return asking
+
+    def _instead(self, users: Mapping[str, str], role: str) -> str:
+        """What the password of an unknown name is compared with, so that it takes as long as a wrong one.
+
+        Always the same for the same name, as it is for those that are there.
+        """
+        if not users:
+            return ""
+        number = int.from_bytes(hmac.digest(self._secret, role.encode(), sha256)[:8])
+        return list(users.values())[number % len(users)]
 
     def _let_go(self, host: str) -> None:
         self._waiting[host] -= 1

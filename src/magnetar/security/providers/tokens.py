@@ -30,7 +30,7 @@ MAX_TOKEN_BYTES = 64 << 10
 _WATCH_SECONDS = 1.0
 _SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-_RSA = ("RS256", "RS384", "RS512")
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _PUBLIC = {**dict.fromkeys(_RSA, RSAPublicKey), **dict.fromkeys(_CURVES.values(), EllipticCurvePublicKey)}
 _MIN_RSA_BITS = 2048
 _NEVER = 1 << 50
@@ -102,7 +102,9 @@ def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, 
         raise refused("No token")
     if len(token) > MAX_TOKEN_BYTES:
         raise refused("The token is too long")
-    checks = {"verify_aud": False, "verify_iss": False, "verify_sub": False, "verify_jti": False}
+    # When it was issued says nothing of how long it counts (RFC 7519, 4.1.6).
+    unasked = ("aud", "iss", "sub", "jti", "iat")
+    checks = {f"verify_{claim}": False for claim in unasked}
     try:
         found: Mapping[str, Any] = jwt.decode(
             token,

@@ -84,7 +84,8 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
 async def _subscribe(connection: Connection, request: CommandSubscribe, opening: object) -> None:
     broker, principal = connection.broker, connection.session.principal
     name = broker.parse_topic(request.topic)
-    await rules.SUBSCRIBE.check(connection, request)
+    standing = rules.Standing(connection, rules.SUBSCRIBE, request)
+    await standing.check()
     kind = _kind(request)
     if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
@@ -115,6 +116,12 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if request.replicate_subscription_state and isinstance(subscription, Subscription):
         await _replicate(subscription)
         topic.check_open()
+    try:
+        await standing.check()
+        topic.check_open()
+    except BrokerError:
+        subscription.drop_if_unused()
+        raise
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if (

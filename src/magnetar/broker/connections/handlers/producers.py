@@ -47,7 +47,8 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     broker, principal = connection.broker, connection.session.principal
     producer_id = signed(request.producer_id)
     name = broker.parse_topic(request.topic)
-    await rules.PRODUCER.check(connection, request)
+    standing = rules.Standing(connection, rules.PRODUCER, request)
+    await standing.check()
     if request.txn_enabled:
         raise NotAllowed("Transactions are not supported by this broker yet")
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
@@ -91,6 +92,11 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
             granted = await admitted
         if not granted:
             return
+    try:
+        await standing.check()
+    except BrokerError:
+        topic.remove_producer(producer)
+        raise
     if producer.closed or not _is_wanted(connection, producer_id, opening):
         topic.remove_producer(producer)
         return
