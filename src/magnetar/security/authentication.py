@@ -12,6 +12,7 @@ from typing import Protocol
 
 from magnetar.errors import AuthenticationFailure
 from magnetar.security.principal import ANONYMOUS, Principal
+from magnetar.security.proof_counts import NO_PROOFS, Proofs
 
 PeerCertificate = Mapping[str, object]
 """What TLS has verified of a client's certificate, as Python's :meth:`ssl.SSLSocket.getpeercert` tells it."""
@@ -105,6 +106,11 @@ class Authenticator(Protocol):
         """``changed`` is called with the methods whose clients have to prove themselves again; None: all."""
         ...
 
+    @property
+    def proofs(self) -> Sequence[Proofs]:
+        """How often somebody proved something, by provider."""
+        ...
+
     async def close(self) -> None:
         """Lets go of threads and files."""
         ...
@@ -114,6 +120,7 @@ class NobodyIsAsked:
     """Takes everybody as they come, whatever they say of themselves."""
 
     asks = False
+    proofs = NO_PROOFS
 
     async def authenticate(self, claim: Claim) -> Principal:
         """Anonymous, always."""

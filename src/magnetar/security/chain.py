@@ -16,6 +16,7 @@ from magnetar.io.waiting import sleep
 from magnetar.security.attempts import FailedAttempts
 from magnetar.security.authentication import NO_METHOD, Claim, Credentials, Proven, Provider, refused
 from magnetar.security.principal import Principal
+from magnetar.security.proof_counts import Proofs
 
 Changed = Callable[[frozenset[str] | None], None]
 
@@ -33,16 +34,23 @@ class ProviderChain:
         anonymous_role: str = "",
         proxy_roles: Callable[[], frozenset[str]] = frozenset,
         proof_of_original: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
         """:param anonymous_role: of who proves nothing; empty: nobody gets in so
 
         :param proxy_roles: who may speak for others, as it is now
         :param proof_of_original: proxies have to pass on what their clients prove themselves by
+        :param names: of the providers, for metrics; empty: those of their classes
         """
         self._io = io
-        self._providers: dict[str, list[Provider]] = {}
-        for provider in providers:
-            self._providers.setdefault(provider.method, []).append(provider)
+        self._providers: dict[str, list[tuple[Provider, Proofs]]] = {}
+        self.proofs: list[Proofs] = []
+        """Of each provider, in their order."""
+        for index, provider in enumerate(providers):
+            name = names[index] if names else type(provider).__name__
+            counts = Proofs(name, provider.method)
+            self.proofs.append(counts)
+            self._providers.setdefault(provider.method, []).append((provider, counts))
         self._anonymous = anonymous_role
         self._proxy_roles = proxy_roles
         self._proof_of_original = proof_of_original
@@ -77,10 +85,13 @@ class ProviderChain:
     async def _first(self, offered: Sequence[Credentials]) -> tuple[Proven, str]:
         failure: BrokerError | None = None
         for credentials in offered:
-            for provider in self._providers.get(credentials.method, ()):
+            for provider, counts in self._providers.get(credentials.method, ()):
                 try:
-                    return await provider.authenticate(credentials), provider.method
+                    proven = await provider.authenticate(credentials)
+                    counts.succeeded += 1
+                    return proven, provider.method
                 except AuthenticationFailure as error:
+                    counts.failed += 1
                     # The first one is about what the client meant.
                     failure = failure or error
         if failure is not None:

@@ -106,6 +106,7 @@ def authenticator(io: Io, settings: Settings, given: Mapping[str, str], roles: R
         anonymous_role=settings.anonymous_user_role,
         proxy_roles=roles.proxies,
         proof_of_original=settings.authenticate_original_auth_data,
+        names=[name.rpartition(".")[2] for name in settings.authentication_providers],
     )
 
 

@@ -26,6 +26,7 @@ class Slow:
         self.loop: Any = None
 
     asks = True
+    proofs = ()
 
     def listen(self, changed: Any) -> None:
         """It never changes its mind."""
@@ -176,6 +177,7 @@ class Knows:
     """Takes the word of a client for its name."""
 
     asks = True
+    proofs = ()
 
     def listen(self, changed: Any) -> None:
         """It never changes its mind."""

@@ -47,6 +47,7 @@ class Named:
     """Clients are who they say, behind a proxy when they say so, until their method is off."""
 
     asks = True
+    proofs = ()
 
     def __init__(self) -> None:
         self.off: set[str] = set()

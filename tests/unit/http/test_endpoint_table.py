@@ -194,6 +194,7 @@ class Knows:
     """Everybody is who they say."""
 
     asks = True
+    proofs = ()
 
     async def authenticate(self, claim: Claim) -> Principal:
         return Principal(claim.credentials[0].data.decode(), "token")

@@ -16,6 +16,7 @@ from magnetar.broker.stats.figures import (
     TopicMetrics,
 )
 from magnetar.http.metrics.rendering import MetricsOptions, render
+from magnetar.security.proof_counts import Proofs
 
 SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
@@ -55,6 +56,7 @@ def snapshot(*topics: TopicMetrics) -> MetricsSnapshot:
         started_seconds=1795253396.5,
         topics=topics,
         managed_ledgers=[ManagedLedgerMetrics("public/default", add_entry_rate=1.5)],
+        proofs=[Proofs("AuthenticationProviderToken", "token", 3, 1)],
         lookups=LookupMetrics(answers=23, timing=TimingMetrics(23, 12.0, {0.5: 0.115, 1.0: 0.302})),
     )
 

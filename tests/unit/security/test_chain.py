@@ -221,3 +221,15 @@ def test_who_proves_itself_again_stays_who_it_is() -> None:
     ):
         with pytest.raises(AuthenticationFailure):
             renewed(before, other)
+
+
+def test_proofs_are_counted_by_provider() -> None:
+    world = simulated_io(1)
+    first, second = Words("word", "x"), Words("word", "y")
+    asked = chain(world, [first, second], names=["First", "Second"])
+    ask(world, asked, shown("word", "a/x"))
+    ask(world, asked, shown("word", "a/y"))
+    with pytest.raises(AuthenticationFailure):
+        ask(world, asked, shown("word", "a/z"))
+    counted = [(one.provider, one.method, one.succeeded, one.failed) for one in asked.proofs]
+    assert counted == [("First", "word", 1, 2), ("Second", "word", 1, 1)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from magnetar.security.proof_counts import Proofs
+
 LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 
@@ -225,5 +227,7 @@ class MetricsSnapshot:
     topic_load: TimingMetrics = field(default_factory=TimingMetrics)
     topic_loads_pending: int = 0
     quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
+    proofs: Sequence[Proofs] = ()
+    """Of those who were asked who they are."""
     extra: Mapping[str, float] = field(default_factory=dict)
     """Gauges of Magnetar's own, by full name (``magnetar_...``), without labels."""

@@ -121,6 +121,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             tuple(broker.quotas.checks.counts),
             broker.quotas.checks.total,
         ),
+        proofs=tuple(broker.authenticator.proofs),
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
             "magnetar_partial_frame_bytes": broker.partial_frames.used,

@@ -173,6 +173,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from family("pulsar_version_info", "gauge", [(version, 1)])
     yield from _broker(snapshot, cluster)
     yield from _connections(snapshot)
+    yield from _proofs(snapshot)
     yield from _cache(snapshot, cluster)
     if options.managed_ledger_level:
         yield from _managed_ledgers(snapshot)
@@ -252,6 +253,22 @@ def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
         if number % _TOPICS_A_PIECE == 0:
             yield None
         yield item
+
+
+def _proofs(snapshot: MetricsSnapshot) -> Iterator[str]:
+    """Nothing of a broker that asks nobody."""
+    succeeded, failed = [], []
+    for proofs in snapshot.proofs:
+        labels = {
+            "cluster": snapshot.cluster,
+            "provider_name": proofs.provider,
+            "auth_method": proofs.method,
+        }
+        succeeded.append((labels_text(labels), proofs.succeeded))
+        failed.append((labels_text({**labels, "reason": "refused"}), proofs.failed))
+    if snapshot.proofs:
+        yield from family("pulsar_authentication_success_total", "counter", succeeded)
+        yield from family("pulsar_authentication_failures_total", "counter", failed)
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:

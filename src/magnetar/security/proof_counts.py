@@ -1,0 +1,21 @@
+"""How often somebody proved something, and how often not, by provider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Proofs:
+    """Counts of one provider, on both doors."""
+
+    provider: str
+    """As Pulsar names its own, without the package."""
+    method: str
+    succeeded: int = 0
+    failed: int = 0
+
+
+NO_PROOFS: Sequence[Proofs] = ()
+"""Of a broker that asks nobody."""
