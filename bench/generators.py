@@ -24,13 +24,17 @@ class Void(Exception):
     """A run that says nothing: it lost, doubled or left messages, or did not end."""
 
 
-def perf(server: Server, command: str, topic: str, *flags: str, timeout: float = 300) -> dict[str, Any]:
+def perf(
+    server: Server, command: str, topic: str, *flags: str, tls: bool = False, timeout: float = 300
+) -> dict[str, Any]:
     """Runs this project's ``pulsar-perf``; its figures.
 
+    :param tls: whether it goes through the port with TLS
     :raises Void: it says so itself, or failed
     """
     arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "--raw", *flags]
-    arguments += ["-u", server.url, "--server-pid", str(server.pid), "--json", "-"]
+    through = ["-u", server.tls_url, "--trust-cert-file", str(server.certificate)]
+    arguments += [*(through if tls else ("-u", server.url)), "--server-pid", str(server.pid), "--json", "-"]
     if command in ("run", "produce"):
         arguments += ["-au", server.admin_url]
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)

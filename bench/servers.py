@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.certificate import make_certificate
 from bench.process import end, free_port
 from magnetar.cli.perf.measure import cpu_seconds, resident_megabytes
 
@@ -34,6 +35,7 @@ class Server:
     folder: Path
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
+    tls_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -45,6 +47,25 @@ class Server:
     @property
     def url(self) -> str:
         return f"pulsar://127.0.0.1:{self.port}"
+
+    @property
+    def tls_url(self) -> str:
+        return f"pulsar+ssl://127.0.0.1:{self.tls_port}"
+
+    @property
+    def certificate(self) -> Path:
+        """Whom clients trust on the port with TLS; made anew with each folder."""
+        if not (self.folder / "server.pem").exists():
+            make_certificate(self.folder)
+        return self.folder / "server.pem"
+
+    def tls_settings(self) -> dict[str, str]:
+        """Those of Pulsar for a port with TLS beside the plain one."""
+        return {
+            "brokerServicePortTls": str(self.tls_port),
+            "tlsCertificateFilePath": str(self.certificate),
+            "tlsKeyFilePath": str(self.folder / "server.key"),
+        }
 
     @property
     def admin_url(self) -> str:
@@ -106,7 +127,10 @@ class Magnetar(Server):
     pure: bool = False
 
     def command(self) -> list[str]:
+        config = self.folder / "standalone.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.tls_settings().items()))
         command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", str(self.folder / "data")]
+        command += ["--config", str(config)]
         return [*command, "--binary-port", str(self.port), "--http-port", str(self.http_port)]
 
     def environment(self) -> dict[str, str]:
@@ -202,6 +226,7 @@ class ApachePulsar(Server):
             "diskUsageThreshold": "0.99",
             "diskUsageWarnThreshold": "0.99",
             "gcWaitTime": "300000",
+            **self.tls_settings(),
             **self.settings,
         }
         config = self.folder / "standalone.conf"

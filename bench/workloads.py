@@ -81,12 +81,12 @@ def _flat(found: dict[str, Any]) -> Figures:
     return flat
 
 
-def _run(*flags: str) -> Callable[[Bench, Server], Figures]:
+def _run(*flags: str, tls: bool = False) -> Callable[[Bench, Server], Figures]:
     def measure(bench: Bench, server: Server) -> Figures:
         if isinstance(server, Other):
             return (server.paced if "-r" in flags else server.as_fast_as_it_goes)(bench.seconds)
         duration = ("-time", str(bench.seconds), "--warmup-time", "2")
-        return _flat(perf(server, "run", bench.topic(), *duration, *flags))
+        return _flat(perf(server, "run", bench.topic(), *duration, *flags, tls=tls))
 
     return measure
 
@@ -302,6 +302,37 @@ WORKLOADS: tuple[Workload, ...] = (
         "1 KB, batched",
         _run("-s", "1024", "-q", "10000"),
         (Row("server CPU", _CPU, _US, less=True, ratio=1 / 3, digits=2),),
+        _COMPILED,
+    ),
+    *(
+        Workload(
+            f"tls-{name}",
+            f"{title}, through TLS",
+            _run("-s", size, "-q", "10000", *batching, tls=True),
+            (
+                Row("server CPU", _CPU, _US, less=True, ratio=1 / 3, digits=3),
+                Row("throughput", "deliver_rate", "msg/s", less=False, digits=0),
+            ),
+            _COMPILED,
+        )
+        for name, title, size, batching in (
+            ("unbatched", "100 B, unbatched", "100", ("-db",)),
+            ("batched", "100 B, batched", "100", ()),
+            ("1k-unbatched", "1 KB, unbatched", "1024", ("-db",)),
+            ("1k-batched", "1 KB, batched", "1024", ()),
+        )
+    ),
+    Workload(
+        "tls-paced",
+        "100 B, unbatched, 1,000 msg/s on a fixed schedule, through TLS",
+        _run("-s", "100", "-db", "-r", "1000", "--acks-delay-millis", "100", tls=True),
+        (
+            Row("publish, p50", "publish_p50", "ms", less=True, digits=2),
+            Row("publish, p99", "publish_p99", "ms", less=True, digits=2),
+            Row("end to end, p50", "end_to_end_p50", "ms", less=True, digits=2),
+            Row("end to end, p99", "end_to_end_p99", "ms", less=True, digits=2),
+            Row("server CPU", "server_cores", "cores", less=True, ratio=1 / 3, digits=3),
+        ),
         _COMPILED,
     ),
     Workload(
