@@ -15,7 +15,7 @@ from math import isfinite
 Value = bool | int | float | str | tuple[str, ...] | None
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_SECRET = re.compile(r"password|secret|params$|parameters$|tokenPublicKey", re.IGNORECASE)
+_SECRET = re.compile(r"password|secret|params$|parameters$|tokenPublicKey|basicAuthConf", re.IGNORECASE)
 _BITS = {"int": 31, "long": 63}
 
 

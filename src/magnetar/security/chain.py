@@ -15,7 +15,8 @@ from magnetar.io.interfaces import Io
 from magnetar.io.waiting import sleep
 from magnetar.security.attempts import FailedAttempts
 from magnetar.security.authentication import NO_METHOD, Claim, Credentials, Proven, Provider, refused
-from magnetar.security.principal import Principal
+from magnetar.security.options import ProviderRefused
+from magnetar.security.principal import INTERNAL, Principal
 from magnetar.security.proof_counts import Proofs
 
 Changed = Callable[[frozenset[str] | None], None]
@@ -41,12 +42,15 @@ class ProviderChain:
         :param proxy_roles: who may speak for others, as it is now
         :param proof_of_original: proxies have to pass on what their clients prove themselves by
         :param names: of the providers, for metrics; empty: those of their classes
+        :raises ProviderRefused: a method's name is that of no proof, or of the broker itself
         """
         self._io = io
         self._providers: dict[str, list[tuple[Provider, Proofs]]] = {}
         self.proofs: list[Proofs] = []
         """Of each provider, in their order."""
         for index, provider in enumerate(providers):
+            if provider.method in INTERNAL or provider.method in NO_METHOD:
+                raise ProviderRefused(f"a provider cannot call its method {provider.method!r}")
             name = names[index] if names else type(provider).__name__
             counts = Proofs(name, provider.method)
             self.proofs.append(counts)

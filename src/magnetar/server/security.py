@@ -100,14 +100,17 @@ def authenticator(io: Io, settings: Settings, given: Mapping[str, str], roles: R
             "tlsAllowInsecureConnection and authentication by TLS cannot go together: "
             "a certificate that nobody has verified proves nothing"
         )
-    return ProviderChain(
-        io,
-        providers,
-        anonymous_role=settings.anonymous_user_role,
-        proxy_roles=roles.proxies,
-        proof_of_original=settings.authenticate_original_auth_data,
-        names=[name.rpartition(".")[2] for name in settings.authentication_providers],
-    )
+    try:
+        return ProviderChain(
+            io,
+            providers,
+            anonymous_role=settings.anonymous_user_role,
+            proxy_roles=roles.proxies,
+            proof_of_original=settings.authenticate_original_auth_data,
+            names=[name.rpartition(".")[2] for name in settings.authentication_providers],
+        )
+    except ProviderRefused as error:
+        raise SettingsContradict(str(error)) from error
 
 
 def _provider(name: str) -> MakeProvider:

@@ -12,6 +12,7 @@ from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.security.attempts import FailedAttempts
 from magnetar.security.authentication import Claim, Credentials, Proven
 from magnetar.security.chain import ProviderChain, renewed
+from magnetar.security.options import ProviderRefused
 from magnetar.security.principal import Principal
 
 
@@ -233,3 +234,9 @@ def test_proofs_are_counted_by_provider() -> None:
         ask(world, asked, shown("word", "a/z"))
     counted = [(one.provider, one.method, one.succeeded, one.failed) for one in asked.proofs]
     assert counted == [("First", "word", 1, 2), ("Second", "word", 1, 1)]
+
+
+@pytest.mark.parametrize("method", ["", "none", "internal"])
+def test_no_provider_speaks_for_the_broker_or_for_nobody(method: str) -> None:
+    with pytest.raises(ProviderRefused, match="cannot call its method"):
+        chain(simulated_io(1), [Words(method, "x")])
