@@ -168,12 +168,16 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
     """Those of TLS 1.3 cannot be chosen through Python: naming some is the same as naming all of them."""
     older = [_openssl_name(name) for name in names if name not in _NAMES_OF_1_3]
     if not older:
+        if context.maximum_version is ssl.TLSVersion.TLSv1_2:
+            raise TlsRefused(f"the ciphers {', '.join(names)} are of TLSv1.3, which is none of the versions")
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
     try:
         context.set_ciphers(":".join(older))
     except ssl.SSLError as error:
         raise TlsRefused(f"none of the ciphers {', '.join(names)} is known") from error
+    if len(older) == len(names) and context.minimum_version is ssl.TLSVersion.TLSv1_3:
+        raise TlsRefused(f"none of the ciphers {', '.join(names)} is of TLSv1.3, the only version")
     if len(older) == len(names) and context.maximum_version is not ssl.TLSVersion.TLSv1_2:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
 
@@ -244,8 +248,9 @@ def _load_key_store(context: ssl.SSLContext, path: str, password: str) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
 
+    data = _read_store(path)
     try:
-        key, certificate, others = load_key_and_certificates(_read_store(path), password.encode() or None)
+        key, certificate, others = load_key_and_certificates(data, password.encode() or None)
     except ValueError as error:
         raise TlsRefused(f"{path} is no PKCS12 key store, or has another password") from error
     if key is None or certificate is None:
@@ -268,8 +273,9 @@ def _store_certificates(path: str, password: str) -> list[bytes]:
     from cryptography.hazmat.primitives.serialization import Encoding
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
+    data = _read_store(path)
     try:
-        store = load_pkcs12(_read_store(path), password.encode() or None)
+        store = load_pkcs12(data, password.encode() or None)
     except ValueError as error:
         raise TlsRefused(f"{path} is no PKCS12 trust store, or has another password") from error
     found = [one.certificate.public_bytes(Encoding.DER) for one in store.additional_certs]

@@ -16,7 +16,7 @@ BINARY, BINARY_TLS, HTTP, HTTPS = "pulsar", "pulsar+ssl", "http", "https"
 SCHEMES = (BINARY, BINARY_TLS, HTTP, HTTPS)
 _ADDRESS = re.compile(
     r"(?:(?P<name>[-\w]+):)?(?P<scheme>pulsar\+ssl|pulsar|https|http)://"
-    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]\s]+):(?P<port>[0-9]{1,5})/?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[-.\w]+)?\]|[^:/\[\]\s]+):(?P<port>[0-9]{1,5})/?"
 )
 _FIELDS = {BINARY: "binary", BINARY_TLS: "binary_tls", HTTP: "http", HTTPS: "http_tls"}
 _OPTIONS = {BINARY: "--binary-port", HTTP: "--http-port"}
