@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from magnetar.client import (
     InvalidConfiguration,
     TlsFailed,
 )
-from magnetar.io.tls import TlsFiles
+from magnetar.io.tls import HANDSHAKE_SECONDS, TlsFiles, TlsRules, client_context
 
 WAIT = 20_000
 
@@ -149,3 +150,15 @@ def test_a_certificate_for_another_host(tmp_path: Path, topic: str) -> None:
             client.create_producer(topic)
     finally:
         server.close()
+
+
+def test_each_connection_is_answered_at_once(secured: SecuredServer) -> None:
+    """What a client says first must never be lost: its handshake would wait until it is given up."""
+    context = client_context(TlsFiles(trust=secured.authority.trust), TlsRules())
+    for port in (secured.urls[scheme].rpartition(":")[2] for scheme in ("pulsar+ssl", "https")):
+        for _ in range(40):
+            with (
+                socket.create_connection(("127.0.0.1", int(port)), HANDSHAKE_SECONDS / 2) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+            ):
+                assert connection.version() == "TLSv1.3"

@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.io.interfaces import StreamProtocol, Transport
 
-_BACKLOG = 1024
+BACKLOG = 1024
 
 
 class TcpListener:
@@ -30,7 +30,7 @@ class TcpNetwork:
             factory,  # type: ignore[arg-type]  # the methods of asyncio.Protocol, not the class
             host,
             port,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             reuse_address=True,
         )
         address = server.sockets[0].getsockname()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from magnetar.io.interfaces import StreamProtocol, Transport
-from magnetar.io.real.network import TcpListener, TcpNetwork
+from magnetar.io.real.network import BACKLOG
 from magnetar.io.tls import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 MakeContext = Callable[[], ssl.SSLContext]
 _MAX_HANDSHAKES = 1_024
 _MAX_HANDSHAKES_OF_ADDRESS = 128
+_AT_ONCE = 64
+_AGAIN_SECONDS = 1.0
 
 
 class Handshakes:
@@ -46,6 +49,53 @@ class Handshakes:
             del self._of[host]
 
 
+class TlsListener:
+    """Accepts by itself: a connection belongs to TLS from its first byte on.
+
+    The loop's own server would hand over a connection that is being read already, and what a client says
+    first would be lost now and then. A context for all connections, which it would take, could not change.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], accepted: Callable[[socket.socket], object]) -> None:
+        """:param sockets: listening ones, at least one
+
+        :param accepted: is handed each connection, which does not block
+        """
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        self._accepted = accepted
+        self._closed = False
+        self.host, self.port = sockets[0].getsockname()[:2]
+        for each in sockets:
+            self._listen_to(each)
+
+    def _listen_to(self, listening: socket.socket) -> None:
+        if not self._closed:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("no connection can be accepted", extra={"reason": str(error)})
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(_AGAIN_SECONDS, self._listen_to, listening)
+                return
+            connection.setblocking(False)
+            self._accepted(connection)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for each in self._sockets:
+            self._loop.remove_reader(each.fileno())
+            each.close()
+
+
 class TlsServerNetwork:
     """Listens for TLS; what it makes of a context counts for connections from then on."""
 
@@ -62,87 +112,68 @@ class TlsServerNetwork:
         :param handshake_seconds: a client that takes longer is dropped
         """
         self._loop = loop
-        self._tcp = TcpNetwork(loop)
         self._context = context
         self._seconds = handshake_seconds
         self._handshakes = handshakes or Handshakes()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> TcpListener:
+    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> TlsListener:
         """See :class:`magnetar.io.interfaces.Network`."""
-        return await self._tcp.listen(host, port, lambda: _Greeter(self, factory))
+        return TlsListener(
+            await _listening(self._loop, host, port), lambda connection: self._greet(connection, factory)
+        )
 
-    def greet(self, transport: Any, factory: Callable[[], StreamProtocol]) -> None:
-        """A client has come; nothing of it is read until the handshake begins."""
-        transport.pause_reading()
-        peer = transport.get_extra_info("peername")
-        host = str(peer[0]) if peer else ""
-        if not self._handshakes.began(host):
-            transport.abort()
+    def _greet(self, connection: socket.socket, factory: Callable[[], StreamProtocol]) -> None:
+        try:
+            host = str(connection.getpeername()[0])
+        except OSError:
+            # It has gone already.
+            connection.close()
             return
-        task = self._loop.create_task(self._shake_hands(transport, host, factory))
+        if not self._handshakes.began(host):
+            connection.close()
+            return
+        task = self._loop.create_task(self._shake_hands(connection, host, factory))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _shake_hands(self, transport: Any, host: str, factory: Callable[[], StreamProtocol]) -> None:
-        early = _Early()
+    async def _shake_hands(
+        self, connection: socket.socket, host: str, factory: Callable[[], StreamProtocol]
+    ) -> None:
+        made: Callable[[], Any] = factory
         try:
-            secured = await self._loop.start_tls(
-                transport,
-                early,
-                self._context(),
-                server_side=True,
-                ssl_handshake_timeout=self._seconds,
+            await self._loop.connect_accepted_socket(
+                made, connection, ssl=self._context(), ssl_handshake_timeout=self._seconds
             )
-        except (OSError, ssl.SSLError, asyncio.CancelledError) as error:
+        except (OSError, asyncio.CancelledError) as error:
             log.debug("no TLS with a client", extra={"peer": host, "reason": str(error)})
-            transport.abort()
-            return
+            connection.close()
         finally:
             self._handshakes.ended(host)
-        if secured is None or early.lost:
-            transport.abort()
-            return
-        early.hand_over(secured, factory())
 
 
-class _Greeter(asyncio.Protocol):
-    """Of a connection that has only just come."""
+async def _listening(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
+    """A listening socket for each address of ``host``, all on one port.
 
-    def __init__(self, network: TlsServerNetwork, factory: Callable[[], StreamProtocol]) -> None:
-        self._network = network
-        self._factory = factory
-
-    def connection_made(self, transport: Any) -> None:
-        self._network.greet(transport, self._factory)
-
-
-class _Early(asyncio.Protocol):
-    """Keeps what a client sends right behind the handshake, for whoever is to read it."""
-
-    def __init__(self) -> None:
-        self._data: list[bytes] = []
-        self._ended = False
-        self.lost = False
-
-    def data_received(self, data: bytes) -> None:
-        self._data.append(data)
-
-    def eof_received(self) -> bool:
-        self._ended = True
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
-
-    def hand_over(self, transport: Any, protocol: StreamProtocol) -> None:
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        for data in self._data:
-            if not transport.is_closing():
-                protocol.data_received(data)
-        if self._ended:
-            protocol.eof_received()
+    :raises OSError: an address cannot be used
+    """
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            made.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((address[0], made[0].getsockname()[1] or port, *address[2:]))
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+    except BaseException:
+        for each in made:
+            each.close()
+        raise
+    return made
 
 
 class TlsClientNetwork:
