@@ -177,7 +177,7 @@ async def _carry_out(application: Application, endpoint: Endpoint, request: Requ
     answer = await endpoint.handler(application, request)
     if not endpoint.changes:
         return answer
-    sentences = without_effect(endpoint, request)
+    sentences = without_effect(endpoint, request, authorizes=application.access.authorizer.asks)
     for sentence in sentences:
         log.warning(sentence, extra=_named(request))
     return warned(answer, sentences)

@@ -11,13 +11,16 @@ from magnetar.http.routing import Endpoint
 from magnetar.security.operations import NamespaceOperation, Resource
 
 
-def without_effect(endpoint: Endpoint, request: Request) -> list[str]:
-    """A sentence for everything that a request set, and that has no effect in this release."""
+def without_effect(endpoint: Endpoint, request: Request, *, authorizes: bool) -> list[str]:
+    """A sentence for everything that a request set, and that has no effect in this release.
+
+    :param authorizes: the broker asks who may do what
+    """
     if endpoint.operation is NamespaceOperation.CREATE_NAMESPACE:
         given = request.json() if request.has_value else None
-        return warnings(NAMESPACE, _set(given) if isinstance(given, dict) else ())
+        return warnings(NAMESPACE, _set(given) if isinstance(given, dict) else (), authorizes=authorizes)
     table = NAMESPACE if endpoint.resource is Resource.NAMESPACE else TOPIC
-    return warnings(table, (endpoint.sets,))
+    return warnings(table, (endpoint.sets,), authorizes=authorizes)
 
 
 def _set(policies: dict[str, object]) -> Iterable[str]:

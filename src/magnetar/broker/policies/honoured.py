@@ -25,7 +25,7 @@ _DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivere
 _MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
-_PERMISSIONS = NotYet("a permission", "everybody may do everything")
+_PERMISSIONS = NotYet("a permission", "authorization is switched off, everybody may do everything")
 
 NAMESPACE: Mapping[str, NotYet | None] = {
     "allowed_clusters": NotYet("a list of allowed clusters", "nothing is replicated"),
@@ -205,7 +205,18 @@ CONSUMER: Mapping[str, NotYet | None] = {
 """Fields of SUBSCRIBE; None: honoured. ``read_compacted`` reads the whole topic: none is compacted."""
 
 
-def warnings(table: Mapping[str, NotYet | None], fields: Iterable[str]) -> list[str]:
-    """A sentence for each of these fields that is set and has no effect."""
+OF_AUTHORIZATION = frozenset({"auth_policies", "permissions", "subscription_auth_mode"})
+"""What has an effect in spite of the tables as soon as ``authorizationEnabled`` is set."""
+
+
+def warnings(
+    table: Mapping[str, NotYet | None], fields: Iterable[str], *, authorizes: bool = False
+) -> list[str]:
+    """A sentence for each of these fields that is set and has no effect.
+
+    :param authorizes: the broker asks who may do what
+    """
+    if authorizes:
+        fields = (field for field in fields if field not in OF_AUTHORIZATION)
     found = dict.fromkeys(entry for field in fields if (entry := table.get(field)) is not None)
     return [f"{what} has no effect yet: {instead}" for what, instead in found]
