@@ -14,8 +14,12 @@ from magnetar.broker.policies import honoured
 from magnetar.broker.policies.effective import _SOURCES
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.message import Response
+from magnetar.http.routing import Access
 from magnetar.protocol.pulsar_api_pb2 import CommandProducer, CommandSubscribe, MessageMetadata
-from magnetar.security.operations import PolicyOperation, Resource
+from magnetar.security.authorization import Changed
+from magnetar.security.operations import Operation, PolicyOperation, Resource
+from magnetar.security.principal import Principal
+from magnetar.security.target import Target
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/t"
@@ -68,6 +72,37 @@ def test_fields_of_messages_producers_and_consumers_are_in_the_table() -> None:
 def warned(response: Response) -> list[str]:
     assert response.status in (200, 204), response.body
     return [value for name, value in response.headers if name == "Warning"]
+
+
+class Asks:
+    """An authorizer that refuses nothing."""
+
+    asks = True
+
+    async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
+        return None
+
+    def listen(self, changed: Changed) -> None:
+        """Nothing of it changes."""
+
+
+def test_permissions_have_no_effect_only_where_nobody_is_asked() -> None:
+    served = Served()
+    asked = (
+        ("POST", f"{NAMESPACE}/permissions/r", '["produce"]'),
+        ("POST", f"{TOPIC}/permissions/r", '["produce"]'),
+        ("POST", f"{NAMESPACE}/permissions/subscription/s", '["r"]'),
+        ("POST", f"{NAMESPACE}/subscriptionAuthMode", '"Prefix"'),
+        ("PUT", "/admin/v2/namespaces/public/own", '{"auth_policies": {"namespace_auth": {}}}'),
+    )
+    for method, path, body in asked:
+        [sentence] = warned(served.ask(method, path, body))
+        assert "authorizationEnabled is false, so everybody may do everything" in sentence
+    served.ask("DELETE", "/admin/v2/namespaces/public/own")
+    with served.access(Access(authorizer=Asks())):
+        for method, path, body in asked:
+            assert warned(served.ask(method, path, body)) == [], path
+        assert len(warned(served.ask("POST", f"{NAMESPACE}/dispatchRate", RATE))) == 1
 
 
 def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
