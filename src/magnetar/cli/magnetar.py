@@ -105,8 +105,11 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what topics take, retain and will take",
         description="Tells what disk, ledger store, namespaces and topics take, and will take in a day.",
     )
+    report.add_argument("--admin-url", metavar="URL", help="of a broker (http://localhost:8080)")
+    report.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
+    report.add_argument("--auth-params", metavar="TEXT", help="what proves it")
     report.add_argument(
-        "--admin-url", metavar="URL", default="http://127.0.0.1:8080", help="of a broker (%(default)s)"
+        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
     )
     report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this one")
     report.add_argument(

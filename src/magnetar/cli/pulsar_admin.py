@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from magnetar import __version__
 from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.http import AdminHttp
 from magnetar.cli.admin.arguments import Command, UsageError, commands
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
+from magnetar.cli.admin.root import USAGE, Root, root_options
+from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.not_there import not_there
 from magnetar.cli.streams import on_standard_streams
 from magnetar.naming.errors import InvalidName
 
-_URL = "--admin-url"
 _HELP = ("-h", "--help")
 
 
@@ -24,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; answers the exit code: 0 well, 1 failed or not understood, as Pulsar's does."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        url, words = _root(words)
+        root, words = root_options(words)
+        if root.version:
+            sys.stdout.write(f"pulsar-admin of Magnetar {__version__}\n")
+            return 0
         command, rest = _command(words)
         if command is None:
             sys.stderr.write(_overview(words))
@@ -33,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(command.usage())
             return 0
         action = _action(command.name)
-        answer = action(Call(AdminHttp(url, warn=_warn), command.parse(rest)))
-    except (AdminError, InvalidName, UsageError) as error:
+        answer = action(Call(_http(root), command.parse(rest)))
+    except (AccessRefused, AdminError, InvalidName, UsageError) as error:
         sys.stderr.write(f"pulsar-admin: {error}\n")
         return 1
     _print(answer)
@@ -45,17 +50,8 @@ def _warn(sentence: str) -> None:
     sys.stderr.write(f"pulsar-admin: warning: {sentence}\n")
 
 
-def _root(words: list[str]) -> tuple[str, list[str]]:
-    """The address, and what follows the options in front of the command."""
-    url = os.environ.get("PULSAR_ADMIN_URL", "http://localhost:8080")
-    while words and words[0].startswith("-") and words[0] not in _HELP:
-        name, equals, attached = words.pop(0).partition("=")
-        if name != _URL:
-            raise UsageError(f"Unknown option: '{name}'")
-        if not equals and not words:
-            raise UsageError(f"Missing required parameter for option '{name}'")
-        url = attached if equals else words.pop(0)
-    return url, words
+def _http(root: Root) -> AdminHttp:
+    return cluster_access(root.flags).http(timeout_seconds=root.timeout_seconds, warn=_warn)
 
 
 def _command(words: list[str]) -> tuple[Command | None, list[str]]:
@@ -91,14 +87,15 @@ def _action(name: str) -> Action:
     for table in tables:
         if name in table:
             return table[name]
-    raise UsageError(f"{name} is not supported by this release yet")
+    raise UsageError(not_there(name))
 
 
 def _overview(words: list[str]) -> str:
     """The groups, or the commands of one."""
     group = next((word for word in words if not word.startswith("-")), None)
-    lines = ["Usage: pulsar-admin [--admin-url URL] GROUP COMMAND ..."]
+    lines = ["Usage: pulsar-admin [OPTIONS] GROUP COMMAND ..."]
     if group is None:
+        lines += USAGE
         lines += sorted({f"  {name.partition(' ')[0]}" for name in commands()})
     else:
         lines += [

@@ -1,20 +1,30 @@
-"""The ``pulsar-client`` command."""
+"""The ``pulsar-client`` command: sends and receives messages."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from magnetar.cli.not_yet import say_not_yet
+from magnetar.cli.client.options import COMMANDS_OF_LATER, parser
+from magnetar.cli.not_there import say_not_there
 from magnetar.cli.streams import on_standard_streams
 
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Says where to turn; answers the exit code."""
-    return say_not_yet(
-        "pulsar-client", "0.3", "Apache Pulsar's own pulsar-client, which works with this broker"
-    )
+    """Runs the command; answers the exit code: 0 well, 1 failed or not understood, as Pulsar's does."""
+    known = parser()
+    parsed, rest = known.parse_known_args(arguments)
+    if parsed.command in COMMANDS_OF_LATER:
+        return say_not_there("pulsar-client", parsed.command)
+    if rest:
+        known.error(f"Unknown option: '{rest[0].partition('=')[0]}'")
+    if parsed.command is None:
+        known.print_help(sys.stderr)
+        return 1
+    from magnetar.cli.client.command import perform
+
+    return perform(parsed)
 
 
 if __name__ == "__main__":

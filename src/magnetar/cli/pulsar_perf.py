@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from magnetar.cli.not_there import say_not_there
 from magnetar.cli.perf.options import COMMANDS_OF_LATER, parser
 from magnetar.cli.streams import on_standard_streams
 
@@ -17,8 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = parser()
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given and given[0] in COMMANDS_OF_LATER:
-        sys.stderr.write(f"pulsar-perf: {given[0]} is not supported yet\n")
-        return _NOT_UNDERSTOOD
+        return say_not_there("pulsar-perf", given[0])
     parsed = known.parse_args(given)
     if parsed.command is None:
         known.print_help(sys.stderr)

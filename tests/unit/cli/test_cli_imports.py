@@ -37,7 +37,11 @@ print(json.dumps(sorted(sys.modules)))
         ("magnetar", ["standalone", "--http-port", "x"]),
         ("pulsar_admin", ["--help"]),
         ("pulsar_admin", ["--admin-url", "http://127.0.0.1:1", "clusters", "list"]),
+        ("pulsar_admin", ["--auth-plugin", "token", "--auth-params", "t", "clusters", "list"]),
         ("pulsar_client", None),
+        ("pulsar_client", ["--help"]),
+        ("pulsar_client", ["consume", "t"]),
+        ("pulsar_client", ["read", "t", "-n", "3"]),
         ("pulsar_perf", None),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from magnetar import __version__
-from magnetar.cli import magnetar, pulsar_client, pulsar_perf
+from magnetar.cli import magnetar
 from magnetar.server import standalone
 from magnetar.server.broker_process import ProcessOptions
 
@@ -69,10 +69,3 @@ def test_options_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
         log_level="debug",
     )
     assert seen[1] == ProcessOptions(data_dir=Path("data"))
-
-
-def test_commands_of_later_releases_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert pulsar_client.main() == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert pulsar_perf.main(["transaction"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
 
 from magnetar.admin_client import topic_path
+from magnetar.cli import pulsar_client, pulsar_perf
 from magnetar.cli.admin.arguments import commands
 from magnetar.cli.pulsar_admin import main
 from magnetar.naming.errors import InvalidName
@@ -227,3 +228,46 @@ def test_what_the_broker_does_not_honour_is_told_and_the_command_succeeds(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "pulsar-admin: warning: it has no effect, yet\npulsar-admin: warning: nor has this\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--auth-plugin a.B clusters list", "nothing is known of 'a.B'"),
+        ("--auth-plugin token clusters list", "the token is empty"),
+        ("--auth-plugin tls --auth-params tlsCertFile:c,tlsKeyFile:k clusters list", "over TLS only"),
+        ("--request-timeout soon clusters list", "no number of seconds"),
+        ("--request-timeout", "Missing required parameter"),
+        ("--tls-allow-insecure=no clusters list", "Unknown option: '--tls-allow-insecure'"),
+        ("--admin-url https://127.0.0.1:1 --tls-trust-cert-path /none clusters list", "/none cannot be read"),
+    ],
+)
+def test_root_options_that_are_refused(arguments: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments.split(" ")) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_root_options_that_change_nothing_are_taken(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"--admin-url {broker.url} --tls-provider OPENSSL --tls-enable-hostname-verification"
+    assert main([*line.split(" "), "--request-timeout=7", "clusters", "list"]) == 0
+    assert capsys.readouterr() == ("standalone\n", "")
+    assert main(["--version"]) == 0
+    assert "Magnetar" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (pulsar_client.main, "read t"),
+        (pulsar_perf.main, "transaction -n 3"),
+        (pulsar_perf.main, "managed-ledger"),
+        (main, "topics offload t -s 1"),
+    ],
+)
+def test_commands_that_are_not_there_are_answered_alike(
+    program: Callable[[list[str]], int], arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program(arguments.split(" ")) == 1
+    assert capsys.readouterr().err.endswith(" is not supported by this release yet\n")

@@ -10,7 +10,6 @@ from magnetar.client.backoff import Backoff
 from magnetar.client.exceptions import (
     InvalidMessage,
     InvalidUrl,
-    OperationNotSupported,
     ProducerFenced,
     PulsarException,
     Result,
@@ -71,8 +70,7 @@ def test_service_urls() -> None:
             continue
         with pytest.raises(InvalidUrl):
             parse_service_url(wrong)
-    with pytest.raises(OperationNotSupported):
-        parse_service_url("pulsar+ssl://a")
+    assert parse_service_url("pulsar+ssl://a,b:1") == (Address("a", 6651), Address("b", 1))
 
 
 @pytest.mark.parametrize(

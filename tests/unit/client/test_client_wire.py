@@ -44,6 +44,9 @@ class Ends:
     def pong(self) -> None:
         self.told.append("pong")
 
+    def challenged(self) -> None:
+        self.told.append("challenged")
+
     def receipts(self, run: ReceiptRun) -> None:
         self.told += [("receipt", number) for number in run.sequence_ids[: run.count]]
 
@@ -195,3 +198,25 @@ def test_everybody_hears_when_the_connection_is_lost() -> None:
 def test_what_breaks_the_protocol(data: bytes) -> None:
     with pytest.raises(FrameError):
         Ends().wire.receive(data)
+
+
+def test_a_challenge_is_told_and_answered() -> None:
+    ends = Ends()
+    command = BaseCommand(type=BaseCommand.AUTH_CHALLENGE)
+    command.authChallenge.challenge.auth_method_name = "token"
+    ends.wire.receive(encode_command(command))
+    ends.wire.respond("token", b"fresh")
+    assert ends.told == ["challenged", ("sent", BaseCommand.AUTH_RESPONSE)]
+
+
+def test_a_proof_goes_with_connect() -> None:
+    sent: list[BaseCommand] = []
+
+    class Noting(Ends):
+        def send(self, frame: bytes | bytearray) -> None:
+            sent.append(decode_command(bytes(frame), 0))
+
+    Noting().wire.connect("", "token", b"proof")
+    Noting().wire.connect()
+    assert [each.connect.auth_data for each in sent] == [b"proof", b""]
+    assert [each.connect.feature_flags.supports_auth_refresh for each in sent] == [True, False]

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from magnetar.admin_client import AdminClient, AdminError, NotFound
+from magnetar.cli.cluster_access import AccessRefused
 from magnetar.cli.perf.load import Load
 from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, write_histograms
 from magnetar.cli.perf.workload import (
     Share,
     check_is_checkable,
     consumers,
+    new_admin,
     new_client,
     new_shared,
     plan,
@@ -47,7 +49,7 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
             found = added_up(spread(given, parsed.processes))
         else:
             found = run_until_done(_COMMANDS[parsed.command](parsed, Share.parse(parsed.share)))
-    except (PulsarException, AdminError, OSError) as error:
+    except (AccessRefused, PulsarException, AdminError, OSError) as error:
         sys.stderr.write(f"pulsar-perf: {type(error).__name__}: {error}\n")
         return 1
     if parsed.share is not None:
@@ -118,7 +120,7 @@ async def _produce(parsed: argparse.Namespace, share: Share) -> Found:
 
 
 def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[str]:
-    admin = AdminClient(parsed.admin_url)
+    admin = new_admin(parsed)
     for topic in topics:
         try:
             have = admin.partitions(topic)
@@ -196,7 +198,7 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
         raise InvalidConfiguration(f"{share.of} processes need as many topics (-t)")
     topics = everything[share.index :: share.of]
     # Asked once all is over, too: who cannot be reached is better known before.
-    AdminClient(parsed.admin_url).clusters()
+    new_admin(parsed).clusters()
     client, shared = new_client(parsed), new_shared()
     subscriptions = [f"sub-{index}" for index in range(parsed.num_subscriptions)]
     try:
@@ -212,14 +214,14 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
         if any(receiver.foreign for receiver in receivers):
             shared.failed(f"{sum(receiver.foreign for receiver in receivers)} messages were somebody else's")
         if not shared.failures:
-            await _check_backlog(AdminClient(parsed.admin_url), topics, shared.failed)
+            await _check_backlog(new_admin(parsed), topics, shared.failed)
         await load.close()
         kept_order = parsed.num_consumers == 1 or parsed.subscription_type in ("Exclusive", "Failover")
         return findings(load, size=parsed.size, disorder_counts=kept_order)
     finally:
         await client.close()
         if not parsed.keep:
-            _delete(AdminClient(parsed.admin_url), topics)
+            _delete(new_admin(parsed), topics)
 
 
 async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:

@@ -13,13 +13,8 @@ DEFAULT_OUTSTANDING = 1000
 
 # (names, takes a value): Pulsar's flags for things that this client does not do.
 _REFUSED_BY_ALL = (
-    (("--auth-plugin", "--auth_plugin"), True),
-    (("--auth-params",), True),
     (("--ssl-factory-plugin",), True),
     (("--ssl-factory-plugin-params",), True),
-    (("--trust-cert-file",), True),
-    (("--tls-allow-insecure",), False),
-    (("--tls-enable-hostname-verification",), False),
     (("--proxy-url",), True),
     (("--proxy-protocol",), True),
 )
@@ -104,7 +99,12 @@ def _command(
     made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     made.add_argument("topics", nargs="+", metavar="TOPIC", help="with -t above 1 one name is a prefix")
     add = made.add_argument
-    add("--service-url", "-u", default="pulsar://localhost:6650", metavar="URL", help="(%(default)s)")
+    add("--service-url", "-u", metavar="URL", help="(pulsar://localhost:6650)")
+    add("--auth-plugin", "--auth_plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
+    add("--auth-params", metavar="TEXT", help="what proves it")
+    add("--trust-cert-file", metavar="FILE", help="who may have issued brokers' certificates")
+    add("--tls-allow-insecure", action="store_true", help="take any certificate")
+    add("--tls-enable-hostname-verification", action="store_true", help="on unless client.conf says no")
     add("--max-connections", "-c", type=_positive, default=1, metavar="N", help="connections to a broker (1)")
     add("--stats-interval-seconds", "-i", type=float, default=0, metavar="S", help="print rates every S s")
     add("--listener-name", metavar="NAME", help="which of the advertised listeners to use")
@@ -141,7 +141,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add("--producer-name", "-pn", metavar="NAME", help="prefix of the producers' names")
     add("--send-timeout", type=float, default=0, metavar="S", help="0: none (0)")
     add("--separator", default="-", metavar="TEXT", help="between a topic's name and its number (-)")
-    add("--admin-url", "-au", default="http://localhost:8080", metavar="URL", help="(%(default)s)")
+    add("--admin-url", "-au", metavar="URL", help="(http://localhost:8080)")
     add("--partitions", "-np", type=_positive, metavar="N", help="create topics with so many partitions")
     add("--delay", "-d", type=float, default=0, metavar="S", help="deliver so much later (0)")
     add("--set-event-time", "-set", action="store_true", help="stamp each message with an event time")

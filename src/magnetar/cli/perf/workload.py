@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from magnetar.admin_client import AdminClient
+from magnetar.cli.cluster_access import ClusterAccess, cluster_access
 from magnetar.cli.perf.api_ends import ApiConsumer, ApiProducer
 from magnetar.cli.perf.ends import Receiver, ReceiveSettings, Sender, SendSettings, Shared
 from magnetar.cli.perf.hot_raw import HEADER_SIZE, Order, Window
@@ -57,13 +59,35 @@ def topic_names(parsed: argparse.Namespace) -> list[str]:
     return [f"{names[0]}{separator}{index}" for index in range(count)]
 
 
+def access_of(parsed: argparse.Namespace) -> ClusterAccess:
+    """:raises AccessRefused: something that is set cannot be honoured"""
+    return cluster_access(
+        {
+            "brokerServiceUrl": parsed.service_url,
+            "webServiceUrl": getattr(parsed, "admin_url", None),
+            "authPlugin": parsed.auth_plugin,
+            "authParams": parsed.auth_params,
+            "tlsTrustCertsFilePath": parsed.trust_cert_file,
+            "tlsAllowInsecureConnection": parsed.tls_allow_insecure,
+            "tlsEnableHostnameVerification": parsed.tls_enable_hostname_verification,
+        }
+    )
+
+
 def new_client(parsed: argparse.Namespace) -> Client:
+    access = access_of(parsed)
     return Client(
-        parsed.service_url,
+        access.service_url,
         io=running_client_io(),
         connections_per_broker=parsed.max_connections,
         listener_name=parsed.listener_name,
+        **access.client_options(),
     )
+
+
+def new_admin(parsed: argparse.Namespace) -> AdminClient:
+    access = access_of(parsed)
+    return AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
 
 
 def new_shared() -> Shared:

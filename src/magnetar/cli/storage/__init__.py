@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from magnetar.admin_client import AdminClient, AdminError
+from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.storage.sizes import duration, size, when
 
 _COLUMNS = (
@@ -22,9 +23,18 @@ _COLUMNS = (
 def run_report(parsed: argparse.Namespace) -> int:
     """Answers the exit code: 0 well, 1 no report could be had."""
     try:
-        report = AdminClient(parsed.admin_url).storage(parsed.namespace)
-    except (AdminError, OSError) as error:
-        sys.stderr.write(f"magnetar: no report from {parsed.admin_url}: {error}\n")
+        access = cluster_access(
+            {
+                "webServiceUrl": parsed.admin_url,
+                "authPlugin": parsed.auth_plugin,
+                "authParams": parsed.auth_params,
+                "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
+            }
+        )
+        admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
+        report = admin.storage(parsed.namespace)
+    except (AccessRefused, AdminError, OSError) as error:
+        sys.stderr.write(f"magnetar: no report: {error}\n")
         return 1
     if parsed.html is not None:
         from magnetar.cli.storage.page import page

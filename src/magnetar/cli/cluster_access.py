@@ -1,0 +1,156 @@
+"""How commands reach a cluster and prove who asks: flags, else the environment, else a ``client.conf``.
+
+The file is the one that ``PULSAR_CLIENT_CONF`` names; keys are Pulsar's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magnetar.config.properties import PropertyError, parse_properties
+
+if TYPE_CHECKING:
+    from magnetar.admin_client.http import AdminHttp
+    from magnetar.io.tls import ClientTls, TlsFiles
+    from magnetar.security.proofs.proof import Authentication
+
+CONFIGURATION = "PULSAR_CLIENT_CONF"
+_ENVIRONMENT = {
+    "PULSAR_ADMIN_URL": "webServiceUrl",
+    "PULSAR_SERVICE_URL": "brokerServiceUrl",
+    "PULSAR_AUTH_PLUGIN": "authPlugin",
+    "PULSAR_AUTH_PARAMS": "authParams",
+}
+_ADMIN_URL = "http://localhost:8080"
+_SERVICE_URL = "pulsar://localhost:6650"
+_OWN_FACTORY = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
+Flags = Mapping[str, str | bool | None]
+"""What a command line says, by the keys of ``client.conf``; None and False: nothing."""
+
+
+class AccessRefused(Exception):
+    """What is set cannot be honoured; the text says why, and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """Where a cluster is, and what goes for everybody who asks it."""
+
+    service_url: str
+    admin_url: str
+    authentication: Authentication | None
+    tls: ClientTls
+
+    def http(self, *, timeout_seconds: float, warn: Callable[[str], None] | None = None) -> AdminHttp:
+        """The admin interface. :raises AdminError: its URL is none"""
+        from magnetar.admin_client.http import AdminHttp
+
+        return AdminHttp(
+            self.admin_url,
+            authentication=self.authentication,
+            tls=self.tls,
+            timeout_seconds=timeout_seconds,
+            warn=warn,
+        )
+
+    def client_options(self) -> dict[str, Any]:
+        """Arguments of ``magnetar.client.Client``."""
+        return {
+            "authentication": self.authentication,
+            "tls_files": self.tls.files,
+            "tls_allow_insecure_connection": not self.tls.verify,
+            "tls_validate_hostname": self.tls.verify_host,
+        }
+
+
+def cluster_access(flags: Flags) -> ClusterAccess:
+    """:raises AccessRefused: something cannot be honoured"""
+    from magnetar.io.tls import ClientTls
+    from magnetar.security.proofs.plugins import authentication_of
+    from magnetar.security.proofs.proof import NoProof
+
+    found = _settings(flags)
+    try:
+        authentication = authentication_of(found.get("authPlugin", ""), found.get("authParams", ""))
+    except NoProof as error:
+        raise AccessRefused(str(error)) from error
+    return ClusterAccess(
+        found.get("brokerServiceUrl") or _general(found, "pulsar") or _SERVICE_URL,
+        found.get("webServiceUrl") or _general(found, "http") or _ADMIN_URL,
+        authentication,
+        ClientTls(
+            _files(found),
+            verify=not _truth(found, "tlsAllowInsecureConnection", False),
+            verify_host=_truth(found, "tlsEnableHostnameVerification", True),
+        ),
+    )
+
+
+def _general(found: Mapping[str, str], scheme: str) -> str:
+    """An address that is there for both doors, where it is one of this door."""
+    both = (found.get(key, "") for key in ("webServiceUrl", "serviceUrl"))
+    return next((url for url in both if url.startswith(scheme)), "")
+
+
+def _settings(flags: Flags) -> dict[str, str]:
+    """What is set, without what is empty."""
+    found = _of_file()
+    for variable, key in _ENVIRONMENT.items():
+        if os.environ.get(variable):
+            found[key] = os.environ[variable]
+    for key, value in flags.items():
+        if value:
+            found[key] = "true" if value is True else value
+    if found.get("proxyServiceUrl"):
+        raise AccessRefused("proxyServiceUrl: this release connects to no proxies")
+    if found.get("sslFactoryPlugin", _OWN_FACTORY) != _OWN_FACTORY:
+        raise AccessRefused("sslFactoryPlugin names a class of Java")
+    return found
+
+
+def _of_file() -> dict[str, str]:
+    path = os.environ.get(CONFIGURATION)
+    if not path:
+        return {}
+    try:
+        read = parse_properties(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise AccessRefused(f"{CONFIGURATION}: {path} cannot be read: {error.strerror}") from error
+    except (PropertyError, UnicodeDecodeError) as error:
+        raise AccessRefused(f"{CONFIGURATION}: {path} is no property file") from error
+    return {each.key: each.value.strip() for each in read if each.value.strip()}
+
+
+def _truth(found: Mapping[str, str], key: str, default: bool) -> bool:
+    text = found.get(key, "").lower()
+    if text not in ("", "true", "false"):
+        raise AccessRefused(f"{key} wants true or false, not {text!r}")
+    return text == "true" if text else default
+
+
+def _files(found: Mapping[str, str]) -> TlsFiles:
+    from magnetar.io.tls import TlsFiles
+
+    if not _truth(found, "useKeyStoreTls", False):
+        return TlsFiles(
+            found.get("tlsCertificateFilePath", ""),
+            found.get("tlsKeyFilePath", ""),
+            found.get("tlsTrustCertsFilePath", ""),
+        )
+    for kind, path in (("tlsKeyStoreType", "tlsKeyStorePath"), ("tlsTrustStoreType", "tlsTrustStorePath")):
+        named = found.get(kind, "JKS")
+        if found.get(path) and named.upper() != "PKCS12":
+            raise AccessRefused(
+                f"useKeyStoreTls with {kind}={named}: only Java reads that; PKCS12 is wanted "
+                "(keytool -importkeystore -deststoretype pkcs12)"
+            )
+    return TlsFiles(
+        key_store=found.get("tlsKeyStorePath", ""),
+        key_store_password=found.get("tlsKeyStorePassword", ""),
+        trust_store=found.get("tlsTrustStorePath", ""),
+        trust_store_password=found.get("tlsTrustStorePassword", ""),
+    )
