@@ -107,7 +107,7 @@ class BrokerService(ServedTopics):
         self.quotas = BacklogQuotas(self)
         self.storage_gate = StorageGate(self)
         self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
-        self.revocation = Revocation(self)
+        self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0

@@ -323,7 +323,11 @@ class Connection:
         :raises MetadataFailure: it cannot be known now
         """
         if not self.closed:
-            await ask_again(self, touched)
+            await ask_again(self, self.broker.authorizer, touched)
+
+    def stop_watching(self, watcher_id: int) -> None:
+        """Its client hears no more of a list of topics."""
+        self.broker.topic_lists.close(self, watcher_id)
 
     # What the broker closes
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from magnetar.broker import events
+from magnetar.broker.connections.session import Session
+from magnetar.broker.publishing.producer import Producer
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.security.operations import NamespaceOperation, Operation, TopicOperation
+from magnetar.security.authorization import Authorizer
+from magnetar.security.operations import NamespaceOperation, TopicOperation
 from magnetar.security.target import Target
-
-if TYPE_CHECKING:
-    from magnetar.broker.connections.connection import Connection
 
 Touched = Set[NamespaceName | str] | None
 """Namespaces, and tenants by their names; None: everything."""
 
 
-async def ask_again(connection: Connection, touched: Touched) -> None:
+class Holder(Protocol):
+    """The connection, which is above this: it has the session, and tells its client what is closed."""
+
+    session: Session
+
+    @property
+    def address(self) -> str: ...
+    def close_producer(self, producer: Producer) -> None: ...
+    def close_consumer(self, consumer: Any) -> None: ...
+    def stop_watching(self, watcher_id: int) -> None: ...
+
+
+async def ask_again(connection: Holder, authorizer: Authorizer, touched: Touched) -> None:
     """Closes what its client may not have any more; the client is told, comes back, and is refused.
 
     :raises MetadataFailure: it cannot be known now
@@ -27,7 +39,7 @@ async def ask_again(connection: Connection, touched: Touched) -> None:
         name = producer.topic.name
         if not _is_touched(name.namespace_name, touched):
             continue
-        reason = await _refusal(connection, TopicOperation.PRODUCE, Target.of_topic(name))
+        reason = await authorizer.refusal(session.principal, TopicOperation.PRODUCE, Target.of_topic(name))
         if reason is not None and session.producers.get(producer.producer_id) is producer:
             _tell(connection, "producer", reason)
             producer.topic.remove_producer(producer)
@@ -37,7 +49,7 @@ async def ask_again(connection: Connection, touched: Touched) -> None:
         if not _is_touched(name.namespace_name, touched):
             continue
         target = Target.of_topic(name, consumer.subscription.name)
-        reason = await _refusal(connection, TopicOperation.CONSUME, target)
+        reason = await authorizer.refusal(session.principal, TopicOperation.CONSUME, target)
         if reason is not None and session.consumers.get(consumer.consumer_id) is consumer:
             _tell(connection, "consumer", reason)
             consumer.subscription.remove(consumer)
@@ -45,19 +57,14 @@ async def ask_again(connection: Connection, touched: Touched) -> None:
     for watcher_id, watched in list(session.topic_watchers.items()):
         if not _is_touched(watched.namespace, touched):
             continue
-        reason = await _refusal(
-            connection, NamespaceOperation.GET_TOPICS, Target.of_namespace(watched.namespace)
-        )
+        target = Target.of_namespace(watched.namespace)
+        reason = await authorizer.refusal(session.principal, NamespaceOperation.GET_TOPICS, target)
         if reason is not None:
             _tell(connection, "topic list", reason)
-            connection.broker.topic_lists.close(connection, watcher_id)
+            connection.stop_watching(watcher_id)
 
 
-async def _refusal(connection: Connection, operation: Operation, target: Target) -> str | None:
-    return await connection.broker.authorizer.refusal(connection.session.principal, operation, target)
-
-
-def _tell(connection: Connection, what: str, reason: str) -> None:
+def _tell(connection: Holder, what: str, reason: str) -> None:
     events.revoked(what, connection.address, connection.session.principal.named, reason)
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from magnetar.broker.flow.connection import ClientConnection
+from magnetar.broker.flow.limits import ConnectionCounts
 from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Io
 from magnetar.io.slices import Slice, let_others
+from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
-from magnetar.security.authorization import Touched
-
-if TYPE_CHECKING:
-    from magnetar.broker.service import BrokerService
+from magnetar.security.authentication import Authenticator
+from magnetar.security.authorization import Authorizer, Touched
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,17 @@ _RETRY_SECONDS = 1.0
 
 
 class Revocation:
-    def __init__(self, broker: BrokerService) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        connections: ConnectionCounts,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+    ) -> None:
+        self._io = io
+        self._wheel = wheel
+        self._connections = connections
         self.generation = 0
         """One more whenever somebody may have lost something: what was allowed before is asked again."""
         self._everything = False
@@ -37,8 +47,8 @@ class Revocation:
         self._all_methods = False
         self._task: Any = None
         self._timer: Any = None
-        broker.authorizer.listen(self._permissions_changed)
-        broker.authenticator.listen(self._proofs_changed)
+        authorizer.listen(self._permissions_changed)
+        authenticator.listen(self._proofs_changed)
 
     def roles_changed(self) -> None:
         """Superusers or proxies are others now."""
@@ -62,11 +72,11 @@ class Revocation:
 
     def _soon(self, seconds: float) -> None:
         if self._timer is None and self._task is None:
-            self._timer = self._broker.wheel.schedule(seconds, self._begin)
+            self._timer = self._wheel.schedule(seconds, self._begin)
 
     def _begin(self) -> None:
         self._timer = None
-        self._task = self._broker.io.loop.create_task(self._run())
+        self._task = self._io.loop.create_task(self._run())
 
     async def _run(self) -> None:
         touched, everything = self._touched, self._everything
@@ -92,9 +102,9 @@ class Revocation:
 
     async def _each(self, work: Callable[[ClientConnection], Awaitable[None]]) -> bool:
         """False: of some it cannot be known now; the others have been asked."""
-        running = Slice(self._broker.io, "permissions")
+        running = Slice(self._io, "permissions")
         failure: Exception | None = None
-        for connection in list(self._broker.connections.all):
+        for connection in list(self._connections.all):
             try:
                 await work(connection)
             except (BrokerError, MetadataError) as error:
@@ -104,7 +114,7 @@ class Revocation:
                 failure = error
             if running.is_over():
                 running.end()
-                await let_others(self._broker.io.loop)
+                await let_others(self._io.loop)
                 running.begin()
         if failure is not None:
             log.warning("permissions cannot be read, trying again", extra={"error": str(failure)})
