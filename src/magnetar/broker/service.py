@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
@@ -14,6 +14,7 @@ from magnetar.broker.flow.readable import Readable
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.ownership.contract import Owner, Ownership
+from magnetar.broker.policies.dynamic import Apply, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.serving.topics import ServedTopics
@@ -63,10 +64,13 @@ class BrokerService(ServedTopics):
         authenticator: Authenticator | None = None,
         ownership: Ownership | None = None,
         authorizer: Callable[[Grants], Authorizer] | None = None,
+        dynamic: Mapping[str, Apply] | None = None,
     ) -> None:
         """:param authenticator: asked who clients are; None: nobody is
 
         :param authorizer: makes what is asked who may do what, given what was granted; None: nobody is asked
+
+        :param dynamic: settings that can be changed while it runs, and what takes them
 
         :param ownership: knows which broker serves what; None: this one serves everything
         """
@@ -108,6 +112,7 @@ class BrokerService(ServedTopics):
         self.storage_gate = StorageGate(self)
         self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
         self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
+        self.dynamic = DynamicSettings(io, metadata, dynamic or {}, self.revocation.roles_changed)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
@@ -151,6 +156,7 @@ class BrokerService(ServedTopics):
         self.housekeeping.stop()
         self.storage_gate.stop()
         self.revocation.stop()
+        self.dynamic.stop()
         await self.close_all()
         for connection in list(self.connections.all):
             connection.close()

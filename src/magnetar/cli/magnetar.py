@@ -9,6 +9,7 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.streams import on_standard_streams
+from magnetar.cli.tokens import add_tokens
 
 _OVERRIDES = {
     "binary_port": "brokerServicePort",
@@ -32,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.storage import run_report
 
         return run_report(parsed)
+    if parsed.command == "tokens":
+        from magnetar.cli.tokens import run_tokens
+
+        return run_tokens(parsed)
     if parsed.command == "version":
         sys.stdout.write(f"magnetar {__version__}\n")
         return 0
@@ -81,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_pipeline(commands)
     _add_storage(commands)
+    add_tokens(commands)
     standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
     standalone.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
     return parser

@@ -37,6 +37,7 @@ class BrokerOperation(StrEnum):
     READY_CHECK = auto()
     GET_VERSION = auto()
     GET_CONFIGURATION = auto()
+    UPDATE_CONFIGURATION = auto()
     GET_METRICS = auto()
     GET_STORAGE = auto()
     CHECK_BACKLOG_QUOTAS = auto()

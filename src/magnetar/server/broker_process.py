@@ -16,6 +16,7 @@ from typing import Protocol
 
 from magnetar import __version__, hot
 from magnetar.broker.admin.all import Admin
+from magnetar.broker.policies.dynamic import Apply
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.audit import AUDIT
 from magnetar.http.engine.connection import HttpLimits
@@ -79,6 +80,8 @@ class Place:
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     make_authorizer: Callable[[Grants], Authorizer] | None = None
     """None: nobody is asked who may do what."""
+    dynamic: Mapping[str, Apply] = field(default_factory=dict)
+    """Settings that can be changed while the broker runs, and what takes them."""
 
 
 class Broker(Protocol):
@@ -207,6 +210,7 @@ async def _serve(
             tls,
             asked,
             lambda grants: authorizer(io, settings, loaded.given, roles, grants),
+            roles.dynamic,
         )
     )
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+from magnetar.broker.policies.dynamic import Apply
 from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.tls import TlsFiles, TlsRules
@@ -65,14 +66,33 @@ class Roles:
     """Superusers and proxies as they are now: some settings can change while the broker runs."""
 
     def __init__(self, settings: Settings) -> None:
-        self._superusers = frozenset(settings.super_user_roles)
-        self._proxies = frozenset(settings.proxy_roles)
+        self._of_file = frozenset(settings.super_user_roles), frozenset(settings.proxy_roles)
+        self._superusers, self._proxies = self._of_file
+
+    @property
+    def dynamic(self) -> Mapping[str, Apply]:
+        """The settings, and what takes them when they are changed."""
+        return {"superUserRoles": self._take_superusers, "proxyRoles": self._take_proxies}
+
+    def _take_superusers(self, text: str | None) -> bool:
+        before, self._superusers = self._superusers, _roles(text, self._of_file[0])
+        return before != self._superusers
+
+    def _take_proxies(self, text: str | None) -> bool:
+        before, self._proxies = self._proxies, _roles(text, self._of_file[1])
+        return before != self._proxies
 
     def superusers(self) -> frozenset[str]:
         return self._superusers
 
     def proxies(self) -> frozenset[str]:
         return self._proxies
+
+
+def _roles(text: str | None, of_file: frozenset[str]) -> frozenset[str]:
+    if text is None:
+        return of_file
+    return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
 def authenticator(io: Io, settings: Settings, given: Mapping[str, str], roles: Roles) -> Authenticator:

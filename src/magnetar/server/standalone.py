@@ -169,11 +169,13 @@ class StandaloneBroker:
             known,
             authenticator=place.authenticator,
             authorizer=place.make_authorizer,
+            dynamic=place.dynamic,
         )
         self._broker = broker
         free = any(door.port == 0 for door in place.doors)
         if not free:
             await self._bootstrap(metadata, known)
+        await broker.dynamic.start()
         for door in place.doors:
             await self._listen(broker, door)
         if free:

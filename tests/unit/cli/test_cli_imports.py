@@ -10,6 +10,8 @@ HEAVY = (
     "asyncio",
     "google",
     "h11",
+    "jwt",
+    "cryptography",
     "uvloop",
     "sqlite3",
     "magnetar.server",
@@ -34,6 +36,7 @@ print(json.dumps(sorted(sys.modules)))
     [
         ("magnetar", ["version"]),
         ("magnetar", ["--help"]),
+        ("magnetar", ["tokens", "show", "e30.e30.x"]),
         ("magnetar", ["standalone", "--http-port", "x"]),
         ("pulsar_admin", ["--help"]),
         ("pulsar_admin", ["--admin-url", "http://127.0.0.1:1", "clusters", "list"]),

@@ -30,6 +30,7 @@ NAMES = {
     "bundle": "0x00000000_0x40000000",
     "role": "r",
     "key": "k",
+    "setting": "superUserRoles",
     "value": "v",
     "version": "0",
     "plan": "p",

@@ -45,6 +45,31 @@ class BrokerAdmin:
             "ledgersRootPath": "/ledgers",
         }
 
+    def dynamic_names(self) -> Sequence[str]:
+        """Settings that can be changed while the broker runs."""
+        return self._broker.dynamic.names
+
+    async def dynamic_values(self) -> Mapping[str, str]:
+        """What was changed of them.
+
+        :raises MetadataFailure: what is stored is not what a broker writes
+        """
+        return await self._broker.dynamic.values()
+
+    async def set_dynamic(self, name: str, value: str) -> None:
+        """Counts at once, and after every start.
+
+        :raises PreconditionFailed: it cannot be changed while the broker runs
+        """
+        await self._broker.dynamic.set(name, value)
+
+    async def delete_dynamic(self, name: str) -> None:
+        """What the broker's file says counts again.
+
+        :raises PreconditionFailed: it cannot be changed while the broker runs
+        """
+        await self._broker.dynamic.delete(name)
+
     async def lookup(self, topic: str, listener: str | None = None) -> LookupAnswer:
         """Who serves a topic; it need not exist.
 

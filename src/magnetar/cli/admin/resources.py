@@ -178,5 +178,13 @@ ACTIONS: dict[str, Action] = {
     ),
     "namespaces get-properties": lambda call: call.ask("GET", f"{call.namespace}/properties"),
     "namespaces clear-properties": lambda call: call.send("DELETE", f"{call.namespace}/properties"),
+    "brokers update-dynamic-config": lambda call: call.send(
+        "POST", f"/admin/v2/brokers/configuration/{piece(call['config'])}/{piece(call['value'])}"
+    ),
+    "brokers delete-dynamic-config": lambda call: call.send(
+        "DELETE", f"/admin/v2/brokers/configuration/{piece(call['config'])}"
+    ),
+    "brokers list-dynamic-config": lambda call: call.ask("GET", "/admin/v2/brokers/configuration"),
+    "brokers get-all-dynamic-config": lambda call: call.ask("GET", "/admin/v2/brokers/configuration/values"),
     "brokers healthcheck": lambda call: call.ask("GET", "/admin/v2/brokers/health"),
 }

@@ -38,17 +38,29 @@ async def internal_configuration(application: Application, request: Request) -> 
 
 
 async def dynamic_settings(application: Application, request: Request) -> Response:
-    """Names of settings that can be changed while the broker runs: it has none."""
-    return json_response([])
+    return json_response(list(application.admin.brokers.dynamic_names()))
 
 
 async def dynamic_values(application: Application, request: Request) -> Response:
-    """What was changed of them."""
-    return json_response({})
+    return json_response(dict(await application.admin.brokers.dynamic_values()))
+
+
+async def set_dynamic(application: Application, request: Request) -> Response:
+    """No body, whatever was there before."""
+    await application.admin.brokers.set_dynamic(request.variables["setting"], request.variables["value"])
+    return Response(HTTPStatus.OK)
+
+
+async def delete_dynamic(application: Application, request: Request) -> Response:
+    await application.admin.brokers.delete_dynamic(request.variables["setting"])
+    return Response(HTTPStatus.OK)
 
 
 async def runtime_settings(application: Application, request: Request) -> Response:
-    return json_response(dict(application.process.settings))
+    brokers = application.admin.brokers
+    changed = await brokers.dynamic_values()
+    counted = {name: changed[name] for name in brokers.dynamic_names() if name in changed}
+    return json_response({**application.process.settings, **counted})
 
 
 async def health(application: Application, request: Request) -> Response:

@@ -1,0 +1,155 @@
+"""Settings that are changed while brokers run: ``/admin/configuration``, one record for a whole cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.policies.records import Record, change, create, read
+from magnetar.errors import MetadataFailure, PreconditionFailed
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import (
+    Change,
+    MetadataError,
+    MetadataStore,
+    MetadataUnavailable,
+    NodeDamaged,
+    SessionEvent,
+)
+
+log = logging.getLogger(__name__)
+
+_PATH = "/admin/configuration"
+_RETRY_SECONDS = 1.0
+
+Apply = Callable[[str | None], bool]
+"""Takes the text of a setting, None for that of the broker's file; answers whether anything is different."""
+
+
+class DynamicSettings:
+    def __init__(
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        settings: Mapping[str, Apply],
+        changed: Callable[[], None],
+    ) -> None:
+        """:param settings: those that can be changed, and what takes them
+
+        :param changed: called, in the loop, when one of them is another one now
+        """
+        self._io = io
+        self._metadata = metadata
+        self._settings = settings
+        self._changed = changed
+        self._task: Any = None
+        self._stale = False
+        self._warned: set[str] = set()
+        if settings:
+            metadata.listen(_PATH, self._record_changed)
+            metadata.listen_session(self._session_changed)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Settings that can be changed."""
+        return list(self._settings)
+
+    async def start(self) -> None:
+        """Takes what was changed in an earlier life, before anybody is let in by what the file says.
+
+        :raises NodeDamaged: what is stored is not what a broker writes
+        :raises MetadataError: it cannot be read
+        """
+        if not self._settings:
+            return
+        try:
+            self._take(await self.values())
+        except MetadataFailure as error:
+            raise NodeDamaged(str(error)) from error
+
+    async def values(self) -> Mapping[str, str]:
+        """What was changed, by name.
+
+        :raises MetadataFailure: what is stored is not what a broker writes
+        """
+        found = await read(self._metadata, _PATH)
+        if found is None:
+            return {}
+        if not all(isinstance(value, str) for value in found.values()):
+            raise MetadataFailure(f"{_PATH}: a setting that is no text")
+        return found
+
+    async def set(self, name: str, value: str) -> None:
+        """Counts once this returns, and after every start.
+
+        :raises PreconditionFailed: it cannot be changed while the broker runs
+        """
+        self._check(name, "update")
+
+        def put(record: Record) -> None:
+            record[name] = value
+
+        if not await create(self._metadata, _PATH, {name: value}):
+            await change(self._metadata, _PATH, put, MetadataFailure(f"{_PATH} has gone"))
+        self._take(await self.values())
+
+    async def delete(self, name: str) -> None:
+        """What the broker's file says counts again.
+
+        :raises PreconditionFailed: it cannot be changed while the broker runs
+        """
+        self._check(name, "delete")
+
+        def drop(record: Record) -> None:
+            record.pop(name, None)
+
+        if await read(self._metadata, _PATH) is not None:
+            await change(self._metadata, _PATH, drop, MetadataFailure(f"{_PATH} has gone"))
+        self._take(await self.values())
+
+    def _check(self, name: str, what: str) -> None:
+        if name not in self._settings:
+            raise PreconditionFailed(f"Can't {what} non-dynamic configuration")
+
+    def _take(self, values: Mapping[str, str]) -> None:
+        for name in values.keys() - self._settings.keys() - self._warned:
+            self._warned.add(name)
+            log.warning("a changed setting has no effect: it cannot be changed here", extra={"setting": name})
+        others = [name for name, apply in self._settings.items() if apply(values.get(name))]
+        if others:
+            log.info("settings were changed", extra={"settings": ", ".join(others)})
+            self._changed()
+
+    def _record_changed(self, _change: Change) -> None:
+        self._read_anew()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._read_anew()
+
+    def _read_anew(self) -> None:
+        self._stale = True
+        if self._task is None:
+            self._task = self._io.loop.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Reads until what was read is what is there; what counted before counts meanwhile."""
+        try:
+            while self._stale:
+                self._stale = False
+                try:
+                    self._take(await self.values())
+                except MetadataUnavailable as error:
+                    log.warning("changed settings are read again later", extra={"error": str(error)})
+                    self._stale = True
+                    await sleep(self._io.loop, _RETRY_SECONDS)
+                except (MetadataError, MetadataFailure) as error:
+                    log.error("changed settings cannot be read", extra={"error": str(error)})
+        finally:
+            self._task = None
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
