@@ -183,8 +183,12 @@ def test_permissions_of_a_topic_are_for_it_and_its_partitions(world: World) -> N
     ):
         target = Target.of_topic(TopicName.parse(name))
         assert world.may("r", TopicOperation.PRODUCE, target) is may, name
-    assert not world.may("r", NamespaceOperation.GET_TOPICS)
-    assert not world.may("r", TopicOperation.DELETE_TOPIC)
+    for operation in (
+        NamespaceOperation.GET_TOPICS,
+        TopicOperation.DELETE_TOPIC,
+        TopicOperation.GET_BUNDLE_RANGE,
+    ):
+        assert not world.may("r", operation), operation
 
 
 def test_a_legacy_namespace_grants_nothing_for_the_one_without_a_cluster(world: World) -> None:
