@@ -11,6 +11,7 @@ import pytest
 from endpoint_bodies import BODIES, NAMES
 from served import Served
 
+from magnetar.errors import AuthorizationFailure
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.routing import Access, Endpoint, Found, Router, resource_of
@@ -171,6 +172,31 @@ def test_who_asks_is_logged_with_what_was_changed(world: Served, caplog: pytest.
     assert {(line["role"], line["operation"], line["path"]) for line in lines} == {
         ("admin", "write policy ttl", path)
     }
+
+
+class Fails(Knows):
+    """Somebody who may not speak for others, and a provider with a defect."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        raise self.error
+
+
+def test_whoever_may_not_speak_for_somebody_is_answered_as_who_may_not_ask(world: Served) -> None:
+    with world.access(Access(Fails(AuthorizationFailure("no proxy")))):
+        for path, status in (
+            ("/admin/v2/clusters/standalone", 401),
+            ("/admin/v2/namespaces/public/default", 403),
+            ("/nowhere", 403),
+        ):
+            assert ask_as(world, "r", "GET", path).status == status, path
+
+
+def test_a_provider_that_fails_lets_nobody_in(world: Served) -> None:
+    with world.access(Access(Fails(RuntimeError("a defect")))):
+        assert ask_as(world, "r", "GET", "/admin/v2/clusters").status == 500
 
 
 def test_who_may_not_is_refused_before_anything_happens(
