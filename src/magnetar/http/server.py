@@ -29,6 +29,8 @@ from magnetar.security.principal import ANONYMOUS, BROKER, Principal
 
 log = logging.getLogger("magnetar.http")
 
+_DEFECT = "An internal error; the log of the broker has the details"
+
 
 class HttpServer:
     """Serves the endpoint table for one broker, from the moment it is given one."""
@@ -143,7 +145,8 @@ class HttpServer:
         except BrokerError as error:
             return ANONYMOUS, self._failed(request, error)
         except Exception:
-            return ANONYMOUS, _failed_by_defect(request)
+            log.exception("nobody can say who asks", extra=_named(request))
+            return ANONYMOUS, error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 
     async def _carried_out(self, application: Application, found: Found, request: Request) -> Response:
         try:
@@ -151,7 +154,8 @@ class HttpServer:
         except BrokerError as error:
             return self._failed(request, error)
         except Exception:
-            return _failed_by_defect(request)
+            log.exception("request failed by a defect", extra=_named(request))
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 
     @staticmethod
     def _failed(request: Request, error: BrokerError) -> Response:
@@ -189,13 +193,6 @@ class HttpServer:
             else:
                 parse = partial(_give, value)
             return await _carry_out(application, endpoint, replace(request, parse=parse))
-
-
-def _failed_by_defect(request: Request) -> Response:
-    """To be called where the exception is handled: the log has its traceback."""
-    log.exception("request failed by a defect", extra=_named(request))
-    reason = "An internal error; the log of the broker has the details"
-    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, reason)
 
 
 async def _carry_out(application: Application, endpoint: Endpoint, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +16,13 @@ with Path(f"{file}.part").open("a+") as part:
     # What an earlier run has found before it was ended counts.
     part.seek(0)
     found.update({key: outcomes for key, *outcomes in (line.rstrip("\n").split("\t") for line in part)})
-    asking = Asking(url, int(port), patience=0.5, prefix=f"{int(time.time()):x}", lenient=True)
+    asking = Asking(
+        url,
+        int(port),
+        patience=float(os.environ.get("PATIENCE", "0.5")),
+        prefix=f"{int(time.time()):x}",
+        lenient=True,
+    )
     found |= asking.everything(
         *sys.argv[4:5],
         told=lambda key, outcomes: print(key, *outcomes, sep="\t", file=part, flush=True),

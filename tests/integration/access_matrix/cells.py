@@ -30,7 +30,9 @@ Matrix = Mapping[str, Sequence[str]]
 class Asking:
     """Of one broker."""
 
-    def __init__(self, url: str, port: int, *, patience: float = 0.0, prefix: str = "", lenient: bool = False) -> None:
+    def __init__(
+        self, url: str, port: int, *, patience: float = 0.0, prefix: str = "", lenient: bool = False
+    ) -> None:
         """:param patience: seconds until what was changed can be read
 
         :param prefix: of the names of objects, where an earlier run has left its own
@@ -58,12 +60,12 @@ class Asking:
         """
         calls = self._calls()
         make_namespaces(calls)
-        numbered = [(number, row) for number, row in enumerate(rows()) if only in row.key and row.key not in known]
+        wanted = [row for row in rows() if only in row.key and row.key not in known]
         try:
             with ThreadPoolExecutor(_THREADS) as pool:
                 columns = list(pool.map(self._of_commands, COLUMNS if only in ("", CONNECT) else ()))
                 found = {}
-                for key, outcomes in pool.map(self._of_row, numbered):
+                for key, outcomes in pool.map(self._of_row, enumerate(wanted)):
                     found[key] = outcomes
                     if told is not None:
                         told(key, outcomes)
