@@ -21,7 +21,7 @@ with Path(f"{file}.part").open("a+") as part:
         int(port),
         patience=float(os.environ.get("PATIENCE", "0.5")),
         prefix=f"{int(time.time()):x}",
-        lenient=True,
+        recording="RECORDING" in os.environ,
     )
     found |= asking.everything(
         *sys.argv[4:5],

@@ -15,12 +15,13 @@ from access_matrix.binary import CLOSED, OF_NAMESPACES, OF_TOPICS, OK, PLACES, c
 from access_matrix.calls import NO_ANSWER, Calls
 from access_matrix.columns import COLUMNS, SUPERUSER, Column
 from access_matrix.objects import Objects, Things, grant, make_namespaces, topic_path
-from access_matrix.rows import Row, rows
+from access_matrix.rows import LEGACY, Row, rows
 
 CHANGED = "+"
 """Behind an outcome: what was asked for has happened."""
 CONNECT = "CONNECT"
-_THREADS = 4
+NOT_ASKED = "-"
+_THREADS = 8
 _VOID = [str(NO_ANSWER)] * len(COLUMNS)
 
 Matrix = Mapping[str, Sequence[str]]
@@ -31,14 +32,14 @@ class Asking:
     """Of one broker."""
 
     def __init__(
-        self, url: str, port: int, *, patience: float = 0.0, prefix: str = "", lenient: bool = False
+        self, url: str, port: int, *, patience: float = 0.0, prefix: str = "", recording: bool = False
     ) -> None:
         """:param patience: seconds until what was changed can be read
 
         :param prefix: of the names of objects, where an earlier run has left its own
-        :param lenient: rows whose objects cannot be made are void
+        :param recording: every column asks by legacy names, and rows whose objects cannot be made are void
         """
-        self._lenient = lenient
+        self._recording = recording
         self._url = url
         self._port = port
         self._patience = patience
@@ -63,13 +64,14 @@ class Asking:
         wanted = [row for row in rows() if only in row.key and row.key not in known]
         try:
             with ThreadPoolExecutor(_THREADS) as pool:
-                columns = list(pool.map(self._of_commands, COLUMNS if only in ("", CONNECT) else ()))
+                asking = COLUMNS if only in ("", CONNECT) else ()
+                columns = [pool.submit(self._of_commands, column) for column in asking]
                 found = {}
                 for key, outcomes in pool.map(self._of_row, enumerate(wanted)):
                     found[key] = outcomes
                     if told is not None:
                         told(key, outcomes)
-                return found | self._turned(columns)
+                return found | self._turned([column.result() for column in columns])
         finally:
             for one in self._opened:
                 one.close()
@@ -85,7 +87,7 @@ class Asking:
         try:
             return self._asked_of_row(*numbered)
         except (AssertionError, ConnectionError, Refused, TimeoutError) as error:
-            if not self._lenient:
+            if not self._recording:
                 raise
             print(numbered[1].key, repr(error))
             return numbered[1].key, _VOID
@@ -98,8 +100,13 @@ class Asking:
         generation = 0
         seen = True
         for column in COLUMNS:
+            if row.way == LEGACY and not (column.asks_legacy or self._recording):
+                outcomes.append(NOT_ASKED)
+                continue
             if things is None:
-                things = objects.make(row, f"{self._prefix}r{number}g{generation}")
+                things = objects.make(
+                    row, f"{self._prefix}r{number}g{generation}", granted=not column.administers
+                )
                 generation += 1
             body = things.body_of(row.endpoint) if row.endpoint.body else None
             status, _answer = calls.ask(column, row.endpoint.method, things.path, body)
@@ -140,7 +147,8 @@ class Asking:
                 if name in OF_NAMESPACES:
                     found[f"{name} {place}"] = OF_NAMESPACES[name](client, place)
                 else:
-                    topic = self._topic(calls, place, f"{self._prefix}b{number}-{column.name}")
+                    name_of_topic = f"{self._prefix}b{number}-{column.name}"
+                    topic = self._topic(calls, place, name_of_topic, granted=not column.administers)
                     outcome = OF_TOPICS[name](client, topic)
                     appeared = not PLACES[place].exists and self._is_there(calls, topic)
                     found[f"{name} {place}"] = outcome + (CHANGED if appeared else "")
@@ -155,7 +163,7 @@ class Asking:
             client.close()
 
     @staticmethod
-    def _topic(calls: Calls, place: str, name: str) -> str:
+    def _topic(calls: Calls, place: str, name: str, *, granted: bool) -> str:
         """A topic at a place, made by the superuser unless it is to be new."""
         where = PLACES[place]
         full = f"{where.domain}://{where.namespace}/{name}"
@@ -166,7 +174,7 @@ class Asking:
             calls.ask(SUPERUSER, "PUT", f"{path}/partitions", 2)
         else:
             calls.ask(SUPERUSER, "PUT", path)
-        if where.granted:
+        if where.granted and granted:
             grant(calls, path)
         return f"{full}-partition-0" if where.partition else full
 

@@ -38,6 +38,10 @@ class Column:
     """For whom it says that it speaks."""
     unknown: bool = False
     """It cannot prove itself, whatever it asks for."""
+    administers: bool = False
+    """What it may do rests on no permission."""
+    asks_legacy: bool = False
+    """It asks by legacy names, too, where not all do."""
 
 
 def token(role: str, *, expires: int = 0, key: bytes = KEY) -> str:
@@ -51,26 +55,26 @@ def _encoded(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-SUPERUSER = Column("superuser", token("admin"))
+SUPERUSER = Column("superuser", token("admin"), administers=True, asks_legacy=True)
 
 COLUMNS = (
-    Column("nobody", unknown=True),
+    Column("nobody", unknown=True, asks_legacy=True),
     Column("wrong-token", token("admin", key=b"another key" * 3), unknown=True),
     Column("expired-token", token("admin", expires=1_500_000_000), unknown=True),
-    Column("stranger", token("stranger")),
+    Column("stranger", token("stranger"), asks_legacy=True),
     Column("other-admin", token("neighbour")),
     Column("impostor", token("owner"), original="admin"),
     Column("proxy-alone", token("proxy")),
     Column("proxy-for-proxy", token("proxyadmin"), original="proxy"),
     Column("proxied-stranger", token("proxyadmin"), original="stranger"),
     Column("bare-proxied-admin", token("bareproxy"), original="owner"),
-    Column("producer", token("producer")),
+    Column("producer", token("producer"), asks_legacy=True),
     Column("proxied-producer", token("proxy"), original="producer"),
-    Column("consumer", token("consumer")),
+    Column("consumer", token("consumer"), asks_legacy=True),
     Column("proxied-consumer", token("proxy"), original="consumer"),
-    Column("tenant-admin", token("owner")),
-    Column("proxied-admin", token("proxy"), original="owner"),
-    Column("proxied-superuser", token("proxyadmin"), original="admin"),
+    Column("tenant-admin", token("owner"), administers=True, asks_legacy=True),
+    Column("proxied-admin", token("proxy"), original="owner", administers=True),
+    Column("proxied-superuser", token("proxyadmin"), original="admin", administers=True),
     SUPERUSER,
 )
 """From those who may least to those who may most."""

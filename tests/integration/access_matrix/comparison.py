@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from access_matrix.cells import CHANGED, CONNECT, Matrix, read
+from access_matrix.cells import CHANGED, CONNECT, NOT_ASKED, Matrix, read
 from access_matrix.columns import COLUMNS
 
 _FOLDER = Path(__file__).parent
@@ -78,7 +78,9 @@ def differences(theirs: Matrix, ours: Matrix) -> Iterator[Difference]:
     """Cells that differ in more than in the form of success or of a failure."""
     for row, outcomes in ours.items():
         for column, their, our in zip(_COLUMN_NAMES, theirs[row], outcomes, strict=True):
-            if not _agree(their, our, void=not is_done(theirs[row][-1]), possible=is_done(outcomes[-1])):
+            if our != NOT_ASKED and not _agree(
+                their, our, void=not is_done(theirs[row][-1]), possible=is_done(outcomes[-1])
+            ):
                 yield Difference(row, column, their, our)
 
 

@@ -126,8 +126,11 @@ class Objects:
         self._calls = calls
         self._port = port
 
-    def make(self, row: Row, own: str) -> Things:
-        """Objects of a row by a name that nothing has yet: earlier ones have been changed."""
+    def make(self, row: Row, own: str, *, granted: bool = True) -> Things:
+        """Objects of a row by a name that nothing has yet: earlier ones have been changed.
+
+        :param granted: who asks next rests on permissions
+        """
         things = Things(row, NAMES | {"tenant": TENANT, "cluster": CLUSTER, "domain": row.domain})
         if row.pattern.startswith("/lookup"):
             things.names["domain"] = "persistent"
@@ -142,9 +145,9 @@ class Objects:
             if not made_by_cell:
                 self._set(f"/admin/v2/tenants/{own}", _OWN_BODIES["TenantInfo"], "PUT")
         elif resource is Resource.NAMESPACE:
-            self._make_namespace(things, own, made_by_cell)
+            self._make_namespace(things, own, made_by_cell, granted)
         elif resource in (Resource.TOPIC, Resource.SUBSCRIPTION):
-            self._make_topic(things, own)
+            self._make_topic(things, own, granted)
         self._set_what_is_taken_away(things)
         things.before = self.state(things)
         return things
@@ -153,7 +156,7 @@ class Objects:
         status, _answer = self._calls.ask(SUPERUSER, method, path, body)
         return status
 
-    def _make_namespace(self, things: Things, own: str, made_by_cell: bool) -> None:
+    def _make_namespace(self, things: Things, own: str, made_by_cell: bool, granted: bool) -> None:
         row = things.row
         topics_only = row.pattern.startswith(("/admin/v2/persistent", "/admin/v2/non-persistent"))
         things.names["namespace"] = SHARED if topics_only else own
@@ -161,12 +164,12 @@ class Objects:
         things.namespace = f"{TENANT}/{between}{things.names['namespace']}"
         if made_by_cell:
             return
-        make_namespace(self._calls, things.namespace)
+        make_namespace(self._calls, things.namespace, granted=granted)
         if any(word in row.pattern for word in ("clearBacklog", "unsubscribe")):
             self._make_plain_topic(things, "t")
             things.topic = "t"
 
-    def _make_topic(self, things: Things, own: str) -> None:
+    def _make_topic(self, things: Things, own: str, granted: bool) -> None:
         row = things.row
         space = BARE if row.way in (GRANTED, PARTITION) else SHARED
         things.names["namespace"] = space
@@ -183,7 +186,7 @@ class Objects:
             self._fill(things, f"{own}-partition-0")
         elif not partitioned:
             self._make_plain_topic(things, own)
-        if row.way in (GRANTED, PARTITION):
+        if granted and row.way in (GRANTED, PARTITION):
             grant(self._calls, path)
         if row.pattern.endswith("/permissions/{role}") and row.endpoint.method == "DELETE":
             self._set(f"{path}/permissions/r", ["produce"])
