@@ -44,8 +44,10 @@ def fields_of(command: BaseCommand) -> Fields:
 class RawConnection:
     """Frames over a socket."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
+    def __init__(self, port: int, source: str = "") -> None:
+        """:param source: the address it comes from; empty: any"""
+        own = (source, 0) if source else None
+        self._socket = socket.create_connection(("127.0.0.1", port), _SECONDS, own)
         self._buffer = b""
 
     @staticmethod

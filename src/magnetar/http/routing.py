@@ -11,6 +11,7 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
+from magnetar.http.refused_statuses import is_refused_as_unauthorized
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.operations import BrokerOperation, Operation, Resource, TopicOperation
@@ -106,6 +107,11 @@ class Endpoint:
         return self.operation is BrokerOperation.GET_METRICS
 
     @property
+    def refused_status(self) -> int:
+        """Of the answer to somebody who is known and may not; Pulsar's clients take both for the same."""
+        return 401 if is_refused_as_unauthorized(self.operation, self.resource) else 403
+
+    @property
     def asked_of_owner(self) -> bool:
         """Whether only the broker that serves the topic can do it."""
         anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
@@ -131,6 +137,7 @@ class Endpoint:
 
 ALWAYS: Mapping[int, str] = {
     400: "a parameter or the body is not understood",
+    401: "nobody knows who asks, or not allowed",
     403: "not allowed, or a page from elsewhere asks",
     412: "a name breaks the rules, or a value is out of range",
     500: "the broker could not do it",

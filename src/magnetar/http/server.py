@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
-from magnetar.errors import BrokerError, NotSupported, ServedElsewhere
+from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
 from magnetar.http.audit import record
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.bodies import Bodies
@@ -24,11 +24,12 @@ from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
-from magnetar.security.authorization import check
 from magnetar.security.operations import Resource
-from magnetar.security.principal import ANONYMOUS, BROKER
+from magnetar.security.principal import ANONYMOUS, BROKER, Principal
 
 log = logging.getLogger("magnetar.http")
+
+_DEFECT = "An internal error; the log of the broker has the details"
 
 
 class HttpServer:
@@ -117,24 +118,44 @@ class HttpServer:
             return error_response(HTTPStatus.FORBIDDEN, refused)
         found = self._router.find(request.method, request.path)
         endpoint = found.endpoint if isinstance(found, Found) else None
-        open_to_all = application.access.open_metrics and endpoint is not None and endpoint.is_metrics
-        who = BROKER if open_to_all else ANONYMOUS
-        try:
-            if not open_to_all and application.access.authenticator.asks:
-                who = await application.access.authenticator.authenticate(claim_of(request))
+        who, answer = await self._who_asks(application, endpoint, request)
+        if answer is None:
             if not isinstance(found, Found):
                 return _not_served(request, found)
-            answer = await self._answer_endpoint(application, found, replace(request, principal=who))
-        except BrokerError as error:
-            answer = self._failed(request, error)
-        except Exception:
-            log.exception("request failed by a defect", extra=_named(request))
-            answer = error_response(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "An internal error; the log of the broker has the details"
-            )
+            answer = await self._carried_out(application, found, replace(request, principal=who))
         operation = endpoint.operation if endpoint is not None else None
         record(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
         return answer
+
+    async def _who_asks(
+        self, application: Application, endpoint: Endpoint | None, request: Request
+    ) -> tuple[Principal, Response | None]:
+        """Who asks, and the answer to who may not even do that."""
+        access = application.access
+        if access.open_metrics and endpoint is not None and endpoint.is_metrics:
+            return BROKER, None
+        if not access.authenticator.asks:
+            return ANONYMOUS, None
+        try:
+            return await access.authenticator.authenticate(claim_of(request)), None
+        except AuthorizationFailure as error:
+            # A proxy that may not speak for somebody is told like anybody who may not ask.
+            status = endpoint.refused_status if endpoint is not None else error.http_status
+            return ANONYMOUS, error_response(status, str(error))
+        except BrokerError as error:
+            return ANONYMOUS, self._failed(request, error)
+        except Exception:
+            log.exception("nobody can say who asks", extra=_named(request))
+            return ANONYMOUS, error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
+
+    async def _carried_out(self, application: Application, found: Found, request: Request) -> Response:
+        try:
+            return await self._answer_endpoint(application, found, request)
+        except BrokerError as error:
+            return self._failed(request, error)
+        except Exception:
+            log.exception("request failed by a defect", extra=_named(request))
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
 
     @staticmethod
     def _failed(request: Request, error: BrokerError) -> Response:
@@ -149,7 +170,9 @@ class HttpServer:
         # Who knows the id of a read plan was given it.
         if authorizer.asks and endpoint.resource is not Resource.READ_PLAN:
             target = target_of(endpoint.resource, found.variables)
-            await check(authorizer, request.principal, endpoint.operation, target)
+            reason = await authorizer.refusal(request.principal, endpoint.operation, target)
+            if reason is not None:
+                return error_response(endpoint.refused_status, reason)
         asked = replace(application, admin=application.admin.asked_by(request.principal))
         prepared = replace(request, variables=found.variables)
         if endpoint.asked_of_owner:

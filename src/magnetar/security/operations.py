@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 
 
 class Resource(Enum):
@@ -20,7 +20,18 @@ class Resource(Enum):
     READ_PLAN = auto()
 
 
-class ClusterOperation(StrEnum):
+class _Named(Enum):
+    """Its text is its name; members of different kinds differ, although some are called the same."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
+        return name.lower()
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class ClusterOperation(_Named):
     LIST_CLUSTERS = auto()
     GET_CLUSTER = auto()
     CREATE_CLUSTER = auto()
@@ -30,7 +41,7 @@ class ClusterOperation(StrEnum):
     UPDATE_PEERS = auto()
 
 
-class BrokerOperation(StrEnum):
+class BrokerOperation(_Named):
     LIST_BROKERS = auto()
     GET_LEADER = auto()
     HEALTH_CHECK = auto()
@@ -43,7 +54,7 @@ class BrokerOperation(StrEnum):
     CHECK_BACKLOG_QUOTAS = auto()
 
 
-class TenantOperation(StrEnum):
+class TenantOperation(_Named):
     LIST_TENANTS = auto()
     GET_TENANT = auto()
     CREATE_TENANT = auto()
@@ -52,7 +63,7 @@ class TenantOperation(StrEnum):
     LIST_NAMESPACES = auto()
 
 
-class NamespaceOperation(StrEnum):
+class NamespaceOperation(_Named):
     CREATE_NAMESPACE = auto()
     DELETE_NAMESPACE = auto()
     GET_TOPICS = auto()
@@ -68,7 +79,7 @@ class NamespaceOperation(StrEnum):
     DELETE_METADATA = auto()
 
 
-class TopicOperation(StrEnum):
+class TopicOperation(_Named):
     LOOKUP = auto()
     GET_BUNDLE_RANGE = auto()
     PRODUCE = auto()
@@ -82,6 +93,8 @@ class TopicOperation(StrEnum):
     UNLOAD = auto()
     TERMINATE = auto()
     TRIM_TOPIC = auto()
+    COMPACT = auto()
+    OFFLOAD = auto()
     TRUNCATE = auto()
     GET_PERMISSION = auto()
     GRANT_PERMISSION = auto()
@@ -98,18 +111,21 @@ class TopicOperation(StrEnum):
     SET_REPLICATED_SUBSCRIPTION_STATUS = auto()
     GET_SCHEMA = auto()
     CREATE_SCHEMA = auto()
+    CHECK_SCHEMA = auto()
+    """Whether one could be added."""
     DELETE_SCHEMA = auto()
     READ_FILES = auto()
     """Magnetar's own: read plans."""
 
 
-class PolicyName(StrEnum):
+class PolicyName(_Named):
     ALL = auto()
     ALLOWED_CLUSTERS = auto()
     ANTI_AFFINITY = auto()
     AUTO_SUBSCRIPTION_CREATION = auto()
     AUTO_TOPIC_CREATION = auto()
     BACKLOG = auto()
+    BOOKIE_AFFINITY = auto()
     COMPACTION = auto()
     DEDUPLICATION = auto()
     DEDUPLICATION_SNAPSHOT = auto()

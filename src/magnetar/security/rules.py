@@ -15,6 +15,7 @@ from magnetar.security.operations import (
     ClusterOperation,
     NamespaceOperation,
     Operation,
+    PolicyName,
     PolicyOperation,
     TenantOperation,
     TopicOperation,
@@ -36,6 +37,8 @@ OF_TENANT_ADMINS: frozenset[Operation] = frozenset(
 
 BY_PERMISSION: dict[Operation, frozenset[str]] = {
     NamespaceOperation.GET_TOPICS: _EITHER,
+    NamespaceOperation.GET_BUNDLE: _EITHER,
+    TopicOperation.GET_BUNDLE_RANGE: _EITHER,
     NamespaceOperation.UNSUBSCRIBE: frozenset((CONSUME,)),
     NamespaceOperation.CLEAR_BACKLOG: frozenset((CONSUME,)),
     TopicOperation.LOOKUP: _EITHER,
@@ -63,6 +66,22 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
     ),
 }
 """What others than admins may do, and the actions of which one has to be granted."""
+
+
+_OF_SUPERUSERS: frozenset[Operation] = frozenset(
+    {
+        NamespaceOperation.UNLOAD,
+        PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),
+        PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
+    }
+)
+"""Of namespaces, what concerns the brokers and bookies more than the tenant."""
+
+_SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
+"""By superusers for a namespace, by admins for a topic."""
+
+_OF_THE_NAMESPACE: frozenset[Operation] = frozenset({TopicOperation.GET_BUNDLE_RANGE})
+"""What only a permission of the namespace allows, although it is asked of a topic."""
 
 
 class PulsarRules:
@@ -100,7 +119,7 @@ class PulsarRules:
     async def _refusal_of(self, role: str, operation: Operation, target: Target) -> str | None:
         if operation in ANYBODY or (role and role in self._superusers()):
             return None
-        if _superusers_only(operation):
+        if _superusers_only(operation, target):
             return f"Only superusers may {_words(operation)}"
         if role and role in await self._grants.tenant_admins(target.tenant):
             return None
@@ -120,7 +139,7 @@ class PulsarRules:
             reason = _subscription_refusal(grants, role, target.subscription)
             if reason is not None:
                 return reason
-        if target.topic is not None:
+        if target.topic is not None and operation not in _OF_THE_NAMESPACE:
             granted = actions_on(grants, target.topic, role, wildcards=self._wildcards)
         else:
             granted = actions_of(grants, role, wildcards=self._wildcards)
@@ -130,9 +149,11 @@ class PulsarRules:
         return f"{role or 'Nobody'} may not {_words(operation)} of {target}: {actions} is wanted"
 
 
-def _superusers_only(operation: Operation) -> bool:
-    if isinstance(operation, (ClusterOperation, BrokerOperation)):
+def _superusers_only(operation: Operation, target: Target) -> bool:
+    if isinstance(operation, (ClusterOperation, BrokerOperation)) or operation in _OF_SUPERUSERS:
         return True
+    if operation == _SETS_DELAYS:
+        return target.topic is None
     return isinstance(operation, TenantOperation) and operation not in OF_TENANT_ADMINS
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from endpoint_bodies import BODIES, NAMES
 from served import Served
 
+from magnetar.errors import AuthorizationFailure
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.routing import Access, Endpoint, Found, Router, resource_of
@@ -19,74 +20,6 @@ from magnetar.security.authentication import Claim
 from magnetar.security.operations import Operation, Resource
 from magnetar.security.principal import Principal
 from magnetar.security.target import Target
-
-NAMES = {
-    "cluster": "standalone",
-    "tenant": "public",
-    "namespace": "default",
-    "topic": "t",
-    "domain": "persistent",
-    "subscription": "s",
-    "bundle": "0x00000000_0x40000000",
-    "role": "r",
-    "key": "k",
-    "setting": "superUserRoles",
-    "value": "v",
-    "version": "0",
-    "plan": "p",
-    "timestamp": "1",
-    "numMessages": "1",
-    "messagePosition": "1",
-    "ledgerId": "1",
-    "entryId": "0",
-    "expireTimeInSeconds": "1",
-}
-BODIES: Mapping[str, Any] = {
-    "": None,
-    "AutoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": True},
-    "AutoTopicCreationOverride": {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
-    "BacklogQuota": {"limit": 1, "policy": "producer_exception"},
-    "BookieAffinityGroupData": {},
-    "ClusterData": {"serviceUrl": "http://127.0.0.1:8080"},
-    "DelayedDeliveryPolicies": {"tickTime": 1, "active": True},
-    "DispatchRate": {"dispatchThrottlingRateInMsg": 1, "ratePeriodInSecond": 1},
-    "EntryFilters": {"entryFilterNames": "f"},
-    "InactiveTopicPolicies": {
-        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
-        "maxInactiveDurationSeconds": 1,
-        "deleteWhileInactive": True,
-    },
-    "MessageId": {"ledgerId": 1, "entryId": 0},
-    "OffloadPolicies": {},
-    "PartitionedTopicMetadata": 1,
-    "PersistencePolicies": {
-        "bookkeeperEnsemble": 1,
-        "bookkeeperWriteQuorum": 1,
-        "bookkeeperAckQuorum": 1,
-        "managedLedgerMaxMarkDeleteRate": 0,
-    },
-    "Policies": {},
-    "PostSchemaPayload": {"type": "STRING", "schema": "", "properties": {}},
-    "PublishRate": {"publishThrottlingRateInMsg": 1000},
-    "ReadPlanRequest": {},
-    "ResetCursorData": {"ledgerId": 1, "entryId": 0},
-    "RetentionPolicies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1},
-    "SchemaAutoUpdateCompatibilityStrategy": "Full",
-    "SchemaCompatibilityStrategy": "FULL",
-    "SubscribeRate": {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 1},
-    "SubscriptionAuthMode": "None",
-    "TenantInfo": {"adminRoles": [], "allowedClusters": ["standalone"]},
-    "array<AuthAction>": ["produce"],
-    "array<SubscriptionType>": ["Shared"],
-    "array<string>": ["standalone"],
-    "bool": True,
-    "int": 1,
-    "long": 1,
-    "map<string,string>": {"k": "v"},
-    "string": "x",
-}
-"""Something that fits each kind of body."""
-
 
 _LEFT_ASIDE = {"getPreciseBacklog", "authoritative"}
 """Parameters that change nothing: every backlog is precise, and no other broker is asked."""
@@ -242,6 +175,31 @@ def test_who_asks_is_logged_with_what_was_changed(world: Served, caplog: pytest.
     }
 
 
+class Fails(Knows):
+    """Somebody who may not speak for others, and a provider with a defect."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        raise self.error
+
+
+def test_whoever_may_not_speak_for_somebody_is_answered_as_who_may_not_ask(world: Served) -> None:
+    with world.access(Access(Fails(AuthorizationFailure("no proxy")))):
+        for path, status in (
+            ("/admin/v2/clusters/standalone", 401),
+            ("/admin/v2/namespaces/public/default", 403),
+            ("/nowhere", 403),
+        ):
+            assert ask_as(world, "r", "GET", path).status == status, path
+
+
+def test_a_provider_that_fails_lets_nobody_in(world: Served) -> None:
+    with world.access(Access(Fails(RuntimeError("a defect")))):
+        assert ask_as(world, "r", "GET", "/admin/v2/clusters").status == 500
+
+
 def test_who_may_not_is_refused_before_anything_happens(
     world: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,6 +220,6 @@ def test_every_row_is_asked_for_but_those_of_read_plans_and_metrics(world: Serve
     if row.resource is Resource.READ_PLAN:
         assert not refuses.asked
     else:
-        assert response.status == 403
+        assert response.status == row.refused_status
         [(role, operation, _target)] = refuses.asked
         assert (role, operation) == ("r", str(row.operation))

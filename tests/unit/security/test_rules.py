@@ -95,7 +95,17 @@ OF_ADMINS = {
     operation
     for operation in EVERY_OPERATION
     if isinstance(operation, (NamespaceOperation, TopicOperation, PolicyOperation))
+} - {
+    NamespaceOperation.UNLOAD,
+    PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),
+    PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
 }
+
+
+def test_operations_of_one_name_on_different_things_are_not_the_same() -> None:
+    assert len(set(EVERY_OPERATION)) == len(EVERY_OPERATION)
+    assert NamespaceOperation.GET_METADATA not in BY_PERMISSION
+    assert str(NamespaceOperation.GET_METADATA) == str(TopicOperation.GET_METADATA) == "get_metadata"
 
 
 def test_a_stranger_may_what_everybody_may_and_nobody_else_may_less(world: World) -> None:
@@ -126,6 +136,15 @@ def test_an_admin_may_everything_of_its_tenant_and_nothing_of_others(world: Worl
     for operation in OF_ADMINS | OF_TENANT_ADMINS:
         elsewhere = Target.of_topic(TopicName.parse("persistent://other/n/x"))
         assert not world.may("owner", operation, elsewhere), operation
+
+
+def test_delays_are_set_for_a_namespace_by_superusers_and_for_topics_by_admins(world: World) -> None:
+    of_namespace = Target.of_namespace(NAMESPACE)
+    for write in (False, True):
+        delays = PolicyOperation(PolicyName.DELAYED_DELIVERY, write)
+        assert world.may("owner", delays, of_namespace) is not write
+        assert world.may("owner", delays, TOPIC)
+        assert world.may("root", delays, of_namespace)
 
 
 def test_an_empty_role_administers_nothing(world: World) -> None:
@@ -183,8 +202,12 @@ def test_permissions_of_a_topic_are_for_it_and_its_partitions(world: World) -> N
     ):
         target = Target.of_topic(TopicName.parse(name))
         assert world.may("r", TopicOperation.PRODUCE, target) is may, name
-    assert not world.may("r", NamespaceOperation.GET_TOPICS)
-    assert not world.may("r", TopicOperation.DELETE_TOPIC)
+    for operation in (
+        NamespaceOperation.GET_TOPICS,
+        TopicOperation.DELETE_TOPIC,
+        TopicOperation.GET_BUNDLE_RANGE,
+    ):
+        assert not world.may("r", operation), operation
 
 
 def test_a_legacy_namespace_grants_nothing_for_the_one_without_a_cluster(world: World) -> None:

@@ -12,7 +12,15 @@ from magnetar.broker.stats.assembled import Wanted, internal_stats_of, stats_of
 from magnetar.broker.stats.topic_totals import total_stats
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
-from magnetar.errors import AlreadyExists, Conflict, InUse, NotAllowed, PreconditionFailed, TopicNotFound
+from magnetar.errors import (
+    AlreadyExists,
+    Conflict,
+    InUse,
+    NotAllowed,
+    PersistentTopicRequired,
+    PreconditionFailed,
+    TopicNotFound,
+)
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 
@@ -52,9 +60,12 @@ class TopicAdmin:
         """:raises AlreadyExists: there is one, or a partitioned one of that name
 
         :raises PreconditionFailed: it would be a partition of a topic that has none, or one topic too many
+        :raises PersistentTopicRequired: there are properties, and nothing to keep them in
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
+        if properties and not name.persistent:
+            raise PersistentTopicRequired("Need to provide a persistent topic name")
         if await self._broker.namespaces.partitions(name) or await self._broker.creation.exists(name):
             raise AlreadyExists("This topic already exists")
         if name.partition_index >= 0 and not await self._broker.namespaces.partitions(name.base):

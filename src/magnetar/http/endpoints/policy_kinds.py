@@ -49,7 +49,7 @@ KINDS: Mapping[str, Kind] = {
     "offloadThreshold": Kind(P.OFFLOAD, "long"),
     "offloadThresholdInSeconds": Kind(P.OFFLOAD, "long"),
     "persistence": Kind(P.PERSISTENCE, "PersistencePolicies"),
-    "persistence/bookieAffinity": Kind(P.PERSISTENCE, "BookieAffinityGroupData"),
+    "persistence/bookieAffinity": Kind(P.BOOKIE_AFFINITY, "BookieAffinityGroupData"),
     "publishRate": Kind(P.RATE, "PublishRate"),
     "replication": Kind(P.REPLICATION, "array<string>"),
     "replicatorDispatchRate": Kind(P.REPLICATION_RATE, "DispatchRate"),

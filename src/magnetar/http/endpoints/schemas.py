@@ -44,7 +44,7 @@ _ROWS: Sequence[Endpoint] = (
         "/compatibility",
         schemas.compatibility,
         "whether a schema could be added",
-        T.GET_SCHEMA,
+        T.CHECK_SCHEMA,
         asks=True,
         body=_BODY,
         success=202,

@@ -344,6 +344,10 @@ _ROWS: Sequence[Endpoint] = (
 """Paths are what follows the namespace."""
 
 
+_NOT_THERE_YET = {"/{topic}/compaction": T.COMPACT, "/{topic}/offload": T.OFFLOAD}
+"""Operations of what has no row of its own for persistent topics."""
+
+
 def _rows(domain: str) -> Sequence[Endpoint]:
     if domain == "persistent":
         return _ROWS
@@ -351,7 +355,7 @@ def _rows(domain: str) -> Sequence[Endpoint]:
     known = {(row.method, row.path): row for row in _ROWS}
     rows = [row for at, row in known.items() if at not in refused]
     for at, (error, reason) in refused.items():
-        row = known.get(at) or Endpoint(*at, topics.refused(error, reason), "", T.GET_METADATA)
+        row = known.get(at) or Endpoint(*at, topics.refused(error, reason), "", _NOT_THERE_YET[at[1]])
         handler = topics.refused(error, reason)
         refusals = {error(reason).http_status: reason}
         rows.append(replace(row, handler=handler, description=f"refused: {reason}", refusals=refusals))

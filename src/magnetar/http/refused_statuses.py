@@ -1,0 +1,50 @@
+"""Which of two statuses says that somebody may not do something: in Pulsar it depends on what is asked."""
+
+from __future__ import annotations
+
+from magnetar.security.operations import (
+    BrokerOperation,
+    ClusterOperation,
+    NamespaceOperation,
+    Operation,
+    PolicyName,
+    PolicyOperation,
+    Resource,
+    TenantOperation,
+    TopicOperation,
+)
+
+_FORBIDDEN: frozenset[Operation] = frozenset(
+    {TopicOperation.CREATE_TOPIC, TopicOperation.DELETE_TOPIC, TopicOperation.GET_BUNDLE_RANGE}
+)
+"""Of topics; of everything else of them the other one."""
+
+_UNAUTHORIZED: frozenset[Operation] = frozenset(
+    {
+        NamespaceOperation.CREATE_NAMESPACE,
+        NamespaceOperation.DELETE_NAMESPACE,
+        NamespaceOperation.GET_METADATA,
+        NamespaceOperation.UPDATE_METADATA,
+        NamespaceOperation.DELETE_METADATA,
+        NamespaceOperation.UNLOAD,
+        *(
+            PolicyOperation(name, write)
+            for name in (PolicyName.BOOKIE_AFFINITY, PolicyName.MAX_MESSAGE_SIZE)
+            for write in (False, True)
+        ),
+    }
+)
+"""Of namespaces and policies; of everything else of them the other one."""
+
+_SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
+
+
+def is_refused_as_unauthorized(operation: Operation, resource: Resource) -> bool:
+    """Whether who may not do it is answered 401, and not 403."""
+    if isinstance(operation, (ClusterOperation, BrokerOperation, TenantOperation)):
+        return True
+    if isinstance(operation, TopicOperation):
+        return operation not in _FORBIDDEN
+    if operation == _SETS_DELAYS:
+        return resource is Resource.NAMESPACE
+    return operation in _UNAUTHORIZED

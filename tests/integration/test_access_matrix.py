@@ -1,0 +1,64 @@
+"""Who may do what: every endpoint and command as every kind of client, against what Apache Pulsar answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from access_matrix.cells import NOT_ASKED, Asking, Matrix
+from access_matrix.columns import SETTINGS
+from access_matrix.comparison import (
+    Difference,
+    Explanation,
+    changed_although_refused,
+    differences,
+    explanations,
+    is_done,
+    is_refusal,
+    recorded,
+)
+from access_matrix.rows import LEGACY, rows
+from server import Server
+
+
+@pytest.fixture(scope="module")
+def matrix(start_server: Callable[..., Server]) -> Matrix:
+    server = start_server(**SETTINGS)
+    return Asking(server.http_url, server.port).everything()
+
+
+def test_nobody_may_more_or_less_than_in_apache_pulsar(matrix: Matrix) -> None:
+    found = list(differences(recorded(), matrix))
+    explained: dict[Difference, Explanation] = {}
+    for difference in found:
+        for explanation in explanations():
+            if explanation.fits(difference):
+                explained[difference] = explanation
+                break
+    assert [difference for difference in found if difference not in explained] == []
+    assert [one for one in explanations() if one not in explained.values()] == []
+
+
+def test_what_is_explained_is_stricter_here(matrix: Matrix) -> None:
+    found = differences(recorded(), matrix)
+    assert [one for one in found if not one.is_stricter and is_refusal(one.theirs)] == []
+
+
+def test_what_is_refused_changes_nothing(matrix: Matrix) -> None:
+    assert changed_although_refused(matrix) == []
+
+
+def test_legacy_names_open_no_other_door(matrix: Matrix) -> None:
+    for row in rows():
+        if row.way != LEGACY:
+            continue
+        plain = matrix[f"{row.endpoint.method} {row.endpoint.path}"]
+        for ours, other in zip(matrix[row.key], plain, strict=True):
+            assert ours == NOT_ASKED or is_refusal(ours) == is_refusal(other), row.key
+
+
+def test_superusers_are_told_what_cannot_be_and_nothing_else_stops_them(matrix: Matrix) -> None:
+    """Else nothing would be said of the others."""
+    void = {row: outcomes[-1] for row, outcomes in matrix.items() if not is_done(outcomes[-1])}
+    allowed = {"404", "405", "406", "412", "501", "UnknownError", "TopicNotFound"}
+    assert {row: outcome for row, outcome in void.items() if outcome not in allowed} == {}

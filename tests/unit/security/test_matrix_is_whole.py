@@ -1,0 +1,71 @@
+"""Nothing can be asked for that has no rule, and no row in the matrix of who may do what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from magnetar.broker.connections import rules
+from magnetar.broker.connections.handlers import TABLE
+from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.routing import Endpoint
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.security import operations
+from magnetar.security.rules import ANYBODY, BY_PERMISSION
+
+_TESTS = Path(__file__).parents[2]
+_MATRIX = _TESTS / "integration" / "access_matrix" / "apache.tsv"
+
+WITHOUT_A_RULE = {
+    "ACK": rules.HELD,
+    "ADD_PARTITION_TO_TXN": rules.REFUSED,
+    "ADD_SUBSCRIPTION_TO_TXN": rules.REFUSED,
+    "AUTH_RESPONSE": rules.SESSION,
+    "CLOSE_CONSUMER": rules.HELD,
+    "CLOSE_PRODUCER": rules.HELD,
+    "CONNECT": rules.SESSION,
+    "CONSUMER_STATS": rules.HELD,
+    "END_TXN": rules.REFUSED,
+    "END_TXN_ON_PARTITION": rules.REFUSED,
+    "END_TXN_ON_SUBSCRIPTION": rules.REFUSED,
+    "FLOW": rules.HELD,
+    "NEW_TXN": rules.REFUSED,
+    "PING": rules.SESSION,
+    "PONG": rules.SESSION,
+    "REDELIVER_UNACKNOWLEDGED_MESSAGES": rules.HELD,
+    "SEND": rules.HELD,
+    "TC_CLIENT_CONNECT_REQUEST": rules.REFUSED,
+    "WATCH_TOPIC_LIST_CLOSE": rules.HELD,
+}
+"""What needs no permission of its own, and why."""
+
+
+@pytest.fixture(scope="module")
+def asked() -> set[str]:
+    """The keys of all rows."""
+    return {line.partition("\t")[0] for line in _MATRIX.read_text().splitlines()[1:]}
+
+
+@pytest.mark.parametrize("row", ENDPOINTS, ids=lambda row: f"{row.method} {row.path}")
+def test_every_endpoint_is_asked(asked: set[str], row: Endpoint) -> None:
+    assert f"{row.method} {row.path}" in asked
+
+
+def test_every_command_has_a_rule_or_a_reason_and_those_with_a_rule_are_asked(asked: set[str]) -> None:
+    commands = {key.partition(" ")[0] for key in asked if "/" not in key.partition(" ")[2][:1]}
+    without = {}
+    for kind, command in TABLE.items():
+        name = BaseCommand.Type.Name(kind)  # type: ignore[arg-type]
+        if command.rule.asks is None:
+            without[name] = command.rule
+        else:
+            assert name in commands, name
+    assert without == WITHOUT_A_RULE
+    assert "CONNECT" in commands
+
+
+def test_what_permissions_allow_is_asked_of_something_that_has_permissions() -> None:
+    for operation in BY_PERMISSION:
+        assert isinstance(operation, (operations.NamespaceOperation, operations.TopicOperation))
+    assert not ANYBODY & BY_PERMISSION.keys()
