@@ -30,7 +30,10 @@ class Connection:
     def admin(self) -> AdminClient:
         """:raises AdminError: the admin URL is none"""
         if self._admin is None:
-            self._admin = AdminClient(self.options.admin_url)
+            access = self.options.access
+            self._admin = AdminClient(
+                self.options.admin_url, authentication=access.authentication, tls=access.tls
+            )
         return self._admin
 
     def close(self) -> None:

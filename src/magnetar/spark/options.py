@@ -13,6 +13,7 @@ from typing import Any
 
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
+from magnetar.spark.access import ACCESS, Access, access_of, is_of_access
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.passed_through import CLIENT, PRODUCER, READER, passed_through
 
@@ -83,8 +84,10 @@ class Options:
     """Spark's own; it hands it to streaming sinks."""
     path: str = ""
     """``load(path)`` and ``start(path)``: another way to name one topic."""
+    access: Access = field(default_factory=Access)
+    """Who asks, and what goes for TLS."""
     client: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of ``magnetar.client.blocking.Client``, from ``pulsar.client.*``."""
+    """Arguments of ``magnetar.client.blocking.Client``: from ``pulsar.client.*``, and those of ``access``."""
     producer: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``create_producer``, from ``pulsar.producer.*``."""
     reader: Mapping[str, Any] = field(default_factory=dict)
@@ -97,8 +100,11 @@ class Options:
         :raises InvalidOption: an option is unknown, out of range, missing, or contradicts another
         """
         values: dict[str, Any] = {"client": {}, "producer": {}, "reader": {}}
+        access: dict[str, tuple[str, str]] = {}
         for name, text in given.items():
             key = name.lower()
+            if is_of_access(name, text, access):
+                continue
             if key in _KNOWN:
                 attribute, parse = _KNOWN[key]
                 values[attribute] = parse(name, text)
@@ -107,6 +113,8 @@ class Options:
         for needed, option in (("service_url", "service.url"), ("admin_url", "admin.url")):
             if not values.get(needed):
                 raise InvalidOption(f"the option {option!r} is missing")
+        values[ACCESS] = access_of(access)
+        values["client"].update(values[ACCESS].client_options())
         named = _named_topics(values)
         values["topics"] = named
         values["topic"] = named[0] if len(named) == 1 else ""
@@ -161,10 +169,8 @@ def _text(name: str, text: str) -> str:
 
 def _url(name: str, text: str) -> str:
     scheme = text.partition("://")[0].lower()
-    if scheme in ("pulsar+ssl", "https"):
-        raise InvalidOption(f"{name!r}: TLS is not supported yet: {text!r}")
-    wanted = "pulsar" if name.lower() == "service.url" else "http"
-    if scheme != wanted:
+    wanted, secured = ("pulsar", "pulsar+ssl") if name.lower() == "service.url" else ("http", "https")
+    if scheme not in (wanted, secured):
         raise InvalidOption(f"{name!r} must be like {wanted}://host:port, not {text!r}")
     return text.rstrip("/")
 
@@ -233,14 +239,6 @@ def _offsets(name: str, text: str) -> str:
     return text
 
 
-def _no_tls(name: str, text: str) -> str:
-    raise InvalidOption(f"{name!r}: TLS is not supported yet")
-
-
-def _no_authentication(name: str, text: str) -> str:
-    raise InvalidOption(f"{name!r}: authentication is not supported yet")
-
-
 _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "service.url": ("service_url", _url),
     "admin.url": ("admin_url", _url),
@@ -274,18 +272,13 @@ _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "value.encoding": ("value_encoding", _one_of("bytes", "json", "avro", "primitive")),
     "value.schema": ("value_schema", _one_of("register", "none")),
     "checkpointlocation": ("checkpoint_location", _text),
-    "authpluginclassname": ("client", _no_authentication),
-    "authparams": ("client", _no_authentication),
-    "tlstrustcertsfilepath": ("client", _no_tls),
-    "tlsallowinsecureconnection": ("client", _no_tls),
-    "tlshostnameverificationenable": ("client", _no_tls),
 }
 
 _REFUSED = {
     "topic.schema.class": "'topic.schema.class' names a class of Java; columns come from the topic's schema",
-    "usetls": "'useTls': TLS is not supported yet",
+    "usetls": "'useTls' is said by 'service.url': pulsar+ssl://",
 }
 
 _ATTRIBUTES = {each.name for each in fields(Options)}
 assert {attribute for attribute, _ in _KNOWN.values()} <= _ATTRIBUTES
-assert {CLIENT, PRODUCER, READER} <= _ATTRIBUTES
+assert {ACCESS, CLIENT, PRODUCER, READER} <= _ATTRIBUTES

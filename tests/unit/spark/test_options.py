@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
@@ -36,9 +37,12 @@ def test_names_are_found_whatever_their_case() -> None:
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"topic": "non-persistent://a/b/c"}, "keeps nothing"),
         ({"topicsPattern": "("}, "no regular expression"),
-        ({"service.url": "pulsar+ssl://h:1"}, "TLS is not supported"),
-        ({"authParams": "x"}, "authentication is not supported"),
-        ({"tlsTrustCertsFilePath": "x"}, "TLS is not supported"),
+        ({"useTls": "true"}, "service.url"),
+        ({"authParams": "token:x"}, "without authPlugin"),
+        ({"auth.plugin": "token", "authPluginClassName": "token"}, "only one of"),
+        ({"auth.plugin": "a.B"}, "nothing is known of 'a.B'"),
+        ({"tls.certificate": "x"}, "go together"),
+        ({"tls.hostname.verification": "maybe"}, "true or false"),
         ({"topic.schema.class": "a.B"}, "class of Java"),
         ({"pulsar.client.numIoThreads": "2"}, "is not supported; pulsar.client."),
         ({"pulsar.producer.compressionType": "ARJ"}, "cannot be 'ARJ'"),
@@ -49,6 +53,38 @@ def test_names_are_found_whatever_their_case() -> None:
 def test_what_cannot_be_honoured_is_refused_by_name(more: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidOption, match=text):
         Options.parse({**BASE, **more})
+
+
+@pytest.mark.parametrize(
+    ("plugin", "params"),
+    [
+        ("token", "kept"),
+        ("oauth2", '{"issuerUrl":"https://i","privateKey":"data:;base64,a2VwdA=="}'),
+        ("token", "token:kept\n1"),
+        ("basic", '{"password":"kept"'),
+    ],
+)
+def test_secrets_that_spark_would_print_or_that_are_none_are_refused(plugin: str, params: str) -> None:
+    with pytest.raises(InvalidOption, match=r"auth\.params") as refusal:
+        Options.parse({**BASE, "auth.plugin": plugin, "auth.params": params})
+    assert "kept" not in f"{refusal.value!r}"
+
+
+@pytest.mark.parametrize("prefix", ["", "pulsar.client."])
+def test_who_asks_and_tls(prefix: str) -> None:
+    given = {
+        f"{prefix}auth.plugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        f"{prefix}authParams": "token:kept",
+        f"{prefix}tls.trust.certs": "/t",
+        f"{prefix}tls.hostname.verification": "false",
+    }
+    urls = {"service.url": "pulsar+ssl://h:1", "admin.url": "https://h:2"}
+    found = pickle.loads(pickle.dumps(Options.parse({**urls, **given})))
+    assert found.client["authentication"].data() == b"kept"
+    assert found.access.tls.files.trust == "/t"
+    assert not found.access.tls.verify_host
+    assert found.access.tls.verify
+    assert "kept" not in repr(found)
 
 
 def test_message_ids_are_read_in_both_forms() -> None:

@@ -1,0 +1,114 @@
+"""Options that say who asks, and what goes for TLS.
+
+Spark prints options: in plans, in its UI, in its log of events. It masks a value in which ``token``,
+``password`` or ``secret`` can be read; a secret that it would not know for one is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.io.tls import ClientTls, TlsFiles
+from magnetar.security.proofs.plugins import authentication_of
+from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.spark.errors import InvalidOption
+
+__all__ = ["ACCESS", "Access", "access_of", "is_of_access"]
+
+ACCESS = "access"
+_MASKED = re.compile(r"(?i)secret|password|token")
+_HELD = re.compile(r'(?i)^(file:|tlsCertFile:)|"tlsCertFile"|^\{(?!.*"data:)')
+"""What names files, or parameters of which none is a secret by itself."""
+
+_NAMES = {
+    "auth.plugin": "plugin",
+    "auth.params": "params",
+    "tls.trust.certs": "trust",
+    "tls.certificate": "certificate",
+    "tls.key": "key",
+    "tls.hostname.verification": "verify_host",
+    "tls.allow.insecure": "insecure",
+    # The names of the JVM connector.
+    "authpluginclassname": "plugin",
+    "authparams": "params",
+    "tlstrustcertsfilepath": "trust",
+    "tlscertificatefilepath": "certificate",
+    "tlskeyfilepath": "key",
+    "tlshostnameverificationenable": "verify_host",
+    "tlsallowinsecureconnection": "insecure",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a query proves who asks."""
+
+    authentication: Authentication | None = None
+    tls: ClientTls = field(default_factory=ClientTls)
+
+    def client_options(self) -> dict[str, Any]:
+        """Arguments of ``magnetar.client.blocking.Client``."""
+        return {
+            "authentication": self.authentication,
+            "tls_files": self.tls.files,
+            "tls_allow_insecure_connection": not self.tls.verify,
+            "tls_validate_hostname": self.tls.verify_host,
+        }
+
+
+def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool:
+    """Takes an option into ``into``, with its name.
+
+    :returns: whether it is of this kind; those behind ``pulsar.client.`` are the same
+    :raises InvalidOption: it is given twice, by two of its names
+    """
+    kind = _NAMES.get(name.lower().removeprefix("pulsar.client."))
+    if kind is None:
+        return False
+    if kind in into:
+        raise InvalidOption(f"only one of the options {into[kind][0]!r} and {name!r} may be given")
+    into[kind] = (name, text.strip())
+    return True
+
+
+def access_of(given: Mapping[str, tuple[str, str]]) -> Access:
+    """From options, by kind, with their names.
+
+    :raises InvalidOption: one cannot be honoured; the text holds no secret
+    """
+    plugin, params = _text(given, "plugin"), _text(given, "params")
+    if params and not _MASKED.search(params) and not _HELD.search(params):
+        raise InvalidOption(
+            f"{given['params'][0]!r} holds a secret that Spark would print; take token:… or file:…"
+        )
+    try:
+        authentication = authentication_of(plugin, params)
+    except NoProof as error:
+        raise InvalidOption(f"{given.get('params', given.get('plugin', ('', '')))[0]!r}: {error}") from None
+    files = TlsFiles(_text(given, "certificate"), _text(given, "key"), _text(given, "trust"))
+    if bool(files.certificate) != bool(files.key):
+        raise InvalidOption("'tls.certificate' and 'tls.key' go together")
+    return Access(
+        authentication,
+        ClientTls(
+            files,
+            verify=not _truth(given, "insecure", False),
+            verify_host=_truth(given, "verify_host", True),
+        ),
+    )
+
+
+def _text(given: Mapping[str, tuple[str, str]], kind: str) -> str:
+    return given[kind][1] if kind in given else ""
+
+
+def _truth(given: Mapping[str, tuple[str, str]], kind: str, default: bool) -> bool:
+    if kind not in given:
+        return default
+    name, text = given[kind]
+    if text.lower() not in ("true", "false"):
+        raise InvalidOption(f"{name!r} must be true or false, not {text!r}")
+    return text.lower() == "true"
