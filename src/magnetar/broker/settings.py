@@ -53,6 +53,9 @@ class BrokerSettings:
     max_lookups: int = 50_000
     max_connections: int = 0
     max_connections_per_address: int = 0
+    max_producers_per_connection: int = 0
+    """0: as many as a client likes."""
+    max_consumers_per_connection: int = 0
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
     deduplication_check_seconds: float = 120.0

@@ -201,6 +201,9 @@ class Settings:
     magnetar_disk_reserve_bytes: int
     magnetar_http_allowed_origins: tuple[str, ...]
     magnetar_audit_enabled: bool
+    magnetar_max_http_connections_per_ip: int
+    magnetar_max_producers_per_connection: int
+    magnetar_max_consumers_per_connection: int
     min_usable_size_for_high_priority_writes: int
     gc_wait_time: int
     minor_compaction_threshold: float

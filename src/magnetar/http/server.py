@@ -45,7 +45,9 @@ class HttpServer:
         self._parser: Worker | None = None
         self._application: Application | None = None
         self._router = Router(ENDPOINTS)
-        self._connections: set[HttpConnection] = set()
+        self._connections: dict[HttpConnection, str] = {}
+        """With their clients' addresses."""
+        self._of_address: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._stopping = False
         self._empty: Any = None
@@ -99,11 +101,21 @@ class HttpServer:
     def admit(self, connection: HttpConnection) -> bool:
         if self._stopping or len(self._connections) >= self.limits.connections:
             return False
-        self._connections.add(connection)
+        host = connection.host
+        of_address = self._of_address.get(host, 0)
+        if 0 < self.limits.connections_of_address <= of_address:
+            return False
+        self._connections[connection] = host
+        self._of_address[host] = of_address + 1
         return True
 
     def forget(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
+        host = self._connections.pop(connection, None)
+        if host is None:
+            return
+        self._of_address[host] -= 1
+        if not self._of_address[host]:
+            del self._of_address[host]
         if not self._connections:
             self._settle_empty()
 

@@ -292,6 +292,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
         body_bytes=settings.http_body_limit_bytes,
         head_bytes=settings.http_max_request_header_size,
         connections=settings.max_http_server_connections,
+        connections_of_address=settings.magnetar_max_http_connections_per_ip,
     )
 
 

@@ -25,7 +25,8 @@ _ALWAYS = frozenset({("magnetar.audit", "done")})
 """Loggers and texts whose every line is wanted: somebody known changed something."""
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_MOST_OF_TEXT = 4_000
+"""Characters of a message; what belongs to it has half as many each, a trace so many at both of its ends."""
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
@@ -98,10 +99,10 @@ class TextLines(logging.Formatter):
     """``time LEVEL logger text key=value …``; odd values are quoted, control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        parts = [_time(record), record.levelname, record.name, _one_line(record.getMessage())]
+        parts = [_time(record), record.levelname, record.name, _one_line(_message(record))]
         parts += [f"{key}={_quoted(value)}" for key, value in _fields(record).items()]
         if record.exc_info and record.exc_info[0] is not None:
-            parts.append(f"trace={_quoted(self.formatException(record.exc_info))}")
+            parts.append(f"trace={json.dumps(_trace(self, record))}")
         return " ".join(parts)
 
 
@@ -113,18 +114,56 @@ class JsonLines(logging.Formatter):
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
-            "event": record.getMessage(),
-            **_fields(record),
+            "event": _message(record),
+            **{key: _bounded(value) for key, value in _fields(record).items()},
         }
         if record.exc_info and record.exc_info[0] is not None:
-            event["trace"] = self.formatException(record.exc_info)
-        return json.dumps(event, default=str, ensure_ascii=False)
+            event["trace"] = _trace(self, record)
+        line = json.dumps(event, default=str, ensure_ascii=False)
+        # Only within texts, where both say the same.
+        return line if line.isprintable() else "".join(map(_in_json, line))
+
+
+def _in_json(letter: str) -> str:
+    return letter if letter.isprintable() else json.dumps(letter)[1:-1]
+
+
+def _message(record: logging.LogRecord) -> str:
+    return _cut(record.getMessage(), _MOST_OF_TEXT)
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    assert record.exc_info is not None
+    text = formatter.formatException(record.exc_info)
+    if len(text) <= 2 * _MOST_OF_TEXT:
+        return text
+    return f"{text[:_MOST_OF_TEXT]} ... {text[-_MOST_OF_TEXT:]}"
+
+
+def _cut(text: str, most: int = _MOST_OF_TEXT // 2) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def _bounded(value: Any) -> Any:
+    """A value as JSON has it, texts cut; of what is made of others the text, when that is long."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return _cut(value)
+    text = str(value)
+    return value if len(text) <= _MOST_OF_TEXT // 2 else _cut(text)
 
 
 def _one_line(text: str) -> str:
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+    return text if text.isprintable() else "".join(map(_in_text, text))
+
+
+def _in_text(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return f"\\x{ord(letter):02x}" if ord(letter) < 256 else f"\\u{ord(letter):04x}"
 
 
 def _quoted(value: Any) -> str:
-    text = str(value)
-    return text if _PLAIN.fullmatch(text) and not _CONTROL.search(text) else json.dumps(text)
+    text = _cut(str(value))
+    return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)

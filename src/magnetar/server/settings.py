@@ -143,6 +143,8 @@ def broker_settings(
         max_lookups=settings.max_concurrent_lookup_request,
         max_connections=settings.broker_max_connections,
         max_connections_per_address=settings.broker_max_connections_per_ip,
+        max_producers_per_connection=settings.magnetar_max_producers_per_connection,
+        max_consumers_per_connection=settings.magnetar_max_consumers_per_connection,
         persistent_topics=settings.enable_persistent_topics,
         non_persistent_topics=settings.enable_non_persistent_topics,
         stats_seconds=settings.stats_update_frequency_in_secs,

@@ -405,3 +405,39 @@ def test_a_page_from_elsewhere_changes_nothing() -> None:
         ] == 200
 
     serve(test)
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_a_client_that_sends_a_byte_now_and_then_is_sent_away(part: str) -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        reader, writer = await connect(server)
+        head = b"PUT /admin/v2/clusters/c HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n"
+        writer.write(head[:-2] if part == "head" else head)
+        sent = 0
+        answered = asyncio.ensure_future(reader.read())
+        while not answered.done() and sent < 400:
+            writer.write(b"x")
+            sent += 1
+            await asyncio.sleep(0.01)
+        assert sent < 400, "it may go on for ever"
+        with contextlib.suppress(ConnectionError):
+            # What it had not read when it closed takes the answer along.
+            assert (await answered).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+    serve(test, replace(LIMITS, request_seconds=0.2))
+
+
+def test_one_address_does_not_take_all_connections() -> None:
+    async def test(server: HttpServer, admin: StandInAdmin) -> None:
+        clients = [await connect(server) for _ in range(2)]
+        await until(lambda: len(server._connections) == 2)
+        assert (await exchange(server, GET))[0] == 503
+        clients[0][1].close()
+        await until(lambda: len(server._connections) == 1)
+        assert (await exchange(server, GET))[0] == 200
+        clients[1][1].close()
+        await until(lambda: not server._connections)
+        assert server._of_address == {}
+
+    serve(test, replace(LIMITS, connections=100, connections_of_address=2))

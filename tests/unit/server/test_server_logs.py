@@ -91,3 +91,27 @@ def test_every_change_that_was_made_is_told() -> None:
 
     assert let_through("magnetar.audit", "done") == 100
     assert let_through("magnetar.audit", "refused") < 10
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize(
+    "odd",
+    ["a\nb", "a\r\nb", "a\x1b[31mb", "a\x7fb", "a\x85b", "a\x9b31mb", "a\u2028b", "a\u202eb", "a\ud800b"],
+)
+def test_what_a_stranger_says_stays_on_its_line_and_does_nothing_to_a_terminal(
+    style: LogFormat, odd: str
+) -> None:
+    line = logged(style, "refused %s", odd, role=odd, peer={"name": odd}).removesuffix("\n")
+    assert line.isprintable()
+    assert line.encode()
+    if style == "json":
+        assert json.loads(line)["role"] == odd
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_what_a_stranger_says_takes_so_much_room_and_no_more(style: LogFormat) -> None:
+    long = "\n" * 1_000_000
+    line = logged(style, "refused %s", long, role=long, reason=["x" * 1_000_000])
+    assert len(line) < 40_000
+    if style == "json":
+        assert json.loads(line)["level"] == "INFO"

@@ -32,6 +32,8 @@ class HttpLimits:
     """Of all requests together."""
     head_bytes: int = 8192
     connections: int = 2048
+    connections_of_address: int = 0
+    """0: as many as there may be in all."""
     request_seconds: float = 30.0
     """From the first byte of a request to its last."""
     idle_seconds: float = 60.0
@@ -68,10 +70,18 @@ class HttpConnection:
         self._transport: Transport | None = None
         self._head: h11.Request | None = None
         self._body = bytearray()
+        self._begun = False
+        """Whether some of a request has come."""
         self._answering = False
         self._closing = False
         self._deadline: Cancellable | None = None
         self._drained: Any = None
+
+    @property
+    def host(self) -> str:
+        """The client's address; empty when it has gone before it was known."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(peer[0]) if isinstance(peer, tuple) else ""
 
     # what the event loop calls
 
@@ -85,7 +95,9 @@ class HttpConnection:
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        if not self._head and not self._answering:
+        if not self._begun and not self._answering:
+            # For all of it, however slowly it comes.
+            self._begun = True
             self._expect(self._owner.limits.request_seconds)
         self._read(lambda: self._http.receive_data(data))
 
@@ -235,7 +247,7 @@ class HttpConnection:
 
     def _next_request(self) -> None:
         """Goes on with the connection, or ends it, as both sides agreed."""
-        self._answering = False
+        self._answering = self._begun = False
         self._head = None
         if self._closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             self._close()

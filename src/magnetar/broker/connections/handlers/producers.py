@@ -30,6 +30,9 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
         return
     if producer_id in connection.session.opening_producers:
         raise ServiceNotReady("Producer is already present on the connection")
+    most = connection.broker.settings.max_producers_per_connection
+    if most and len(connection.session.producers) + len(connection.session.opening_producers) >= most:
+        raise NotAllowed("Reached the maximum number of producers of a connection")
     opening = connection.session.opening_producers[producer_id] = Opening()
     try:
         await _open(connection, request, opening)
