@@ -13,7 +13,7 @@ from endpoint_bodies import BODIES, NAMES
 
 from access_matrix.binary import NAMESPACES, publish
 from access_matrix.calls import NO_ANSWER, Calls
-from access_matrix.columns import OTHER_TENANT, SUPERUSER, TENANT, TENANT_ADMINS
+from access_matrix.columns import OTHER_TENANT, SETTINGS, SUPERUSER, TENANT, TENANT_ADMINS
 from access_matrix.rows import GRANTED, LEGACY, PARTITION, QUERIES, Row, setters
 from magnetar.http.routing import Endpoint
 from magnetar.security.operations import Resource, TopicOperation
@@ -131,7 +131,11 @@ class Objects:
 
         :param granted: who asks next rests on permissions
         """
-        things = Things(row, NAMES | {"tenant": TENANT, "cluster": CLUSTER, "domain": row.domain})
+        names = NAMES | {"tenant": TENANT, "cluster": CLUSTER, "domain": row.domain}
+        if "{setting}" in row.endpoint.path:
+            # Who asks next has to be who it was before.
+            names["value"] = SETTINGS[names["setting"]]
+        things = Things(row, names)
         if row.pattern.startswith("/lookup"):
             things.names["domain"] = "persistent"
         made_by_cell = row.key.removesuffix(f" {LEGACY}") in _MADE_BY_THE_CELL
