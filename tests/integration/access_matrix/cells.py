@@ -46,6 +46,7 @@ class Asking:
         self._prefix = prefix
         self._of_thread = threading.local()
         self._opened: list[Calls] = []
+        self._connected: Sequence[str] = ()
 
     def everything(
         self,
@@ -64,14 +65,15 @@ class Asking:
         wanted = [row for row in rows() if only in row.key and row.key not in known]
         try:
             with ThreadPoolExecutor(_THREADS) as pool:
-                asking = COLUMNS if only in ("", CONNECT) else ()
-                columns = [pool.submit(self._of_commands, column) for column in asking]
-                found = {}
+                found: dict[str, Sequence[str]] = {}
                 for key, outcomes in pool.map(self._of_row, enumerate(wanted)):
                     found[key] = outcomes
                     if told is not None:
                         told(key, outcomes)
-                return found | self._turned([column.result() for column in columns])
+                if only in ("", CONNECT):
+                    found[CONNECT] = self._connected = [connected(self._port, one) for one in COLUMNS]
+                    found.update(pool.map(self._of_command, enumerate(commands())))
+                return found
         finally:
             for one in self._opened:
                 one.close()
@@ -135,24 +137,30 @@ class Asking:
 
     # The binary protocol
 
-    def _of_commands(self, column: Column) -> Mapping[str, str]:
-        """Outcomes of all commands for one column."""
+    def _of_command(self, numbered: tuple[int, tuple[str, str]]) -> tuple[str, list[str]]:
+        number, (name, place) = numbered
         calls = self._calls()
-        outcome = connected(self._port, column)
-        found = {CONNECT: outcome}
-        if outcome != OK:
-            return found | {f"{name} {place}": CLOSED for name, place in commands()}
-        for number, (name, place) in enumerate(commands()):
+        outcomes: list[str] = []
+        topic = ""
+        generation = 0
+        for column, state in zip(COLUMNS, self._connected, strict=True):
+            if state != OK:
+                outcomes.append(CLOSED)
+                continue
             with self._client(column) as client:
                 if name in OF_NAMESPACES:
-                    found[f"{name} {place}"] = OF_NAMESPACES[name](client, place)
-                else:
-                    name_of_topic = f"{self._prefix}b{number}-{column.name}"
-                    topic = self._topic(calls, place, name_of_topic, granted=not column.administers)
-                    outcome = OF_TOPICS[name](client, topic)
-                    appeared = not PLACES[place].exists and self._is_there(calls, topic)
-                    found[f"{name} {place}"] = outcome + (CHANGED if appeared else "")
-        return found
+                    outcomes.append(OF_NAMESPACES[name](client, place))
+                    continue
+                if not topic:
+                    own = f"{self._prefix}b{number}g{generation}"
+                    topic = self._topic(calls, place, own, granted=not column.administers)
+                    generation += 1
+                outcome = OF_TOPICS[name](client, topic)
+            appeared = not PLACES[place].exists and self._is_there(calls, topic)
+            outcomes.append(outcome + (CHANGED if appeared else ""))
+            if outcome == OK or appeared:
+                topic = ""
+        return f"{name} {place}", outcomes
 
     @contextmanager
     def _client(self, column: Column) -> Iterator[Client]:
@@ -182,10 +190,6 @@ class Asking:
     def _is_there(calls: Calls, topic: str) -> bool:
         path = quote(topic.replace("://", "/"))
         return calls.ask(SUPERUSER, "GET", f"/admin/v2/{path}/stats")[0] == 200
-
-    @staticmethod
-    def _turned(columns: Sequence[Mapping[str, str]]) -> Matrix:
-        return {key: [column[key] for column in columns] for key in columns[0]} if columns else {}
 
 
 def write(matrix: Matrix) -> str:
