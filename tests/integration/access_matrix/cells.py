@@ -21,6 +21,8 @@ CHANGED = "+"
 """Behind an outcome: what was asked for has happened."""
 CONNECT = "CONNECT"
 NOT_ASKED = "-"
+_READ_LATER = COLUMNS[:9]
+"""Those who may nothing, but for the last of them: after it is read what all of them have changed."""
 _THREADS = 8
 _VOID = [str(NO_ANSWER)] * len(COLUMNS)
 
@@ -116,6 +118,9 @@ class Asking:
                 # Nobody waits for the others.
                 return row.key, _VOID
             if not row.endpoint.changes:
+                outcomes.append(str(status))
+                continue
+            if status in (401, 403) and column in _READ_LATER and not self._recording:
                 outcomes.append(str(status))
                 continue
             changed = self._has_changed(objects, things, status < 300 and seen)
