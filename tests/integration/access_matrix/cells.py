@@ -15,7 +15,7 @@ from access_matrix.binary import CLOSED, OF_NAMESPACES, OF_TOPICS, OK, PLACES, c
 from access_matrix.calls import NO_ANSWER, Calls
 from access_matrix.columns import COLUMNS, SUPERUSER, Column
 from access_matrix.objects import Objects, Things, grant, make_namespaces, topic_path
-from access_matrix.rows import LEGACY, Row, rows
+from access_matrix.rows import PLAIN, Row, rows
 
 CHANGED = "+"
 """Behind an outcome: what was asked for has happened."""
@@ -39,7 +39,7 @@ class Asking:
         """:param patience: seconds until what was changed can be read
 
         :param prefix: of the names of objects, where an earlier run has left its own
-        :param recording: every column asks by legacy names, and rows whose objects cannot be made are void
+        :param recording: every column asks in every way, and rows whose objects cannot be made are void
         """
         self._recording = recording
         self._url = url
@@ -104,7 +104,7 @@ class Asking:
         generation = 0
         seen = True
         for column in COLUMNS:
-            if row.way == LEGACY and not (column.asks_legacy or self._recording):
+            if row.way != PLAIN and not (column.asks_every_way or self._recording):
                 outcomes.append(NOT_ASKED)
                 continue
             if things is None:
