@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,9 +18,9 @@ with Path(f"{file}.part").open("a+") as part:
     asking = Asking(
         url,
         int(port),
-        patience=float(os.environ.get("PATIENCE", "0.5")),
+        patience=0.5,
         prefix=f"{int(time.time()):x}",
-        recording="RECORDING" in os.environ,
+        recording=True,
     )
     found |= asking.everything(
         *sys.argv[4:5],

@@ -12,7 +12,7 @@ from access_matrix.columns import Column
 
 NO_ANSWER = 0
 """Instead of a status: none came in time."""
-_SECONDS = 8.0
+_SECONDS = 30.0
 _FAILURES_OF_AN_ADDRESS = 4
 _addresses = count(1)
 

@@ -15,12 +15,14 @@ from access_matrix.binary import CLOSED, OF_NAMESPACES, OF_TOPICS, OK, PLACES, c
 from access_matrix.calls import NO_ANSWER, Calls
 from access_matrix.columns import COLUMNS, SUPERUSER, Column
 from access_matrix.objects import Objects, Things, grant, make_namespaces, topic_path
-from access_matrix.rows import LEGACY, Row, rows
+from access_matrix.rows import PLAIN, Row, rows
 
 CHANGED = "+"
 """Behind an outcome: what was asked for has happened."""
 CONNECT = "CONNECT"
 NOT_ASKED = "-"
+_READ_LATER = COLUMNS[:9]
+"""Those who may nothing, but for the last of them: after it is read what all of them have changed."""
 _THREADS = 8
 _VOID = [str(NO_ANSWER)] * len(COLUMNS)
 
@@ -37,7 +39,7 @@ class Asking:
         """:param patience: seconds until what was changed can be read
 
         :param prefix: of the names of objects, where an earlier run has left its own
-        :param recording: every column asks by legacy names, and rows whose objects cannot be made are void
+        :param recording: every column asks in every way, and rows whose objects cannot be made are void
         """
         self._recording = recording
         self._url = url
@@ -46,6 +48,7 @@ class Asking:
         self._prefix = prefix
         self._of_thread = threading.local()
         self._opened: list[Calls] = []
+        self._connected: Sequence[str] = ()
 
     def everything(
         self,
@@ -64,14 +67,15 @@ class Asking:
         wanted = [row for row in rows() if only in row.key and row.key not in known]
         try:
             with ThreadPoolExecutor(_THREADS) as pool:
-                asking = COLUMNS if only in ("", CONNECT) else ()
-                columns = [pool.submit(self._of_commands, column) for column in asking]
-                found = {}
+                found: dict[str, Sequence[str]] = {}
                 for key, outcomes in pool.map(self._of_row, enumerate(wanted)):
                     found[key] = outcomes
                     if told is not None:
                         told(key, outcomes)
-                return found | self._turned([column.result() for column in columns])
+                if only in ("", CONNECT):
+                    found[CONNECT] = self._connected = [connected(self._port, one) for one in COLUMNS]
+                    found.update(pool.map(self._of_command, enumerate(commands())))
+                return found
         finally:
             for one in self._opened:
                 one.close()
@@ -100,7 +104,7 @@ class Asking:
         generation = 0
         seen = True
         for column in COLUMNS:
-            if row.way == LEGACY and not (column.asks_legacy or self._recording):
+            if row.way != PLAIN and not (column.asks_every_way or self._recording):
                 outcomes.append(NOT_ASKED)
                 continue
             if things is None:
@@ -114,6 +118,9 @@ class Asking:
                 # Nobody waits for the others.
                 return row.key, _VOID
             if not row.endpoint.changes:
+                outcomes.append(str(status))
+                continue
+            if status in (401, 403) and column in _READ_LATER and not self._recording:
                 outcomes.append(str(status))
                 continue
             changed = self._has_changed(objects, things, status < 300 and seen)
@@ -135,24 +142,30 @@ class Asking:
 
     # The binary protocol
 
-    def _of_commands(self, column: Column) -> Mapping[str, str]:
-        """Outcomes of all commands for one column."""
+    def _of_command(self, numbered: tuple[int, tuple[str, str]]) -> tuple[str, list[str]]:
+        number, (name, place) = numbered
         calls = self._calls()
-        outcome = connected(self._port, column)
-        found = {CONNECT: outcome}
-        if outcome != OK:
-            return found | {f"{name} {place}": CLOSED for name, place in commands()}
-        for number, (name, place) in enumerate(commands()):
+        outcomes: list[str] = []
+        topic = ""
+        generation = 0
+        for column, state in zip(COLUMNS, self._connected, strict=True):
+            if state != OK:
+                outcomes.append(CLOSED)
+                continue
             with self._client(column) as client:
                 if name in OF_NAMESPACES:
-                    found[f"{name} {place}"] = OF_NAMESPACES[name](client, place)
-                else:
-                    name_of_topic = f"{self._prefix}b{number}-{column.name}"
-                    topic = self._topic(calls, place, name_of_topic, granted=not column.administers)
-                    outcome = OF_TOPICS[name](client, topic)
-                    appeared = not PLACES[place].exists and self._is_there(calls, topic)
-                    found[f"{name} {place}"] = outcome + (CHANGED if appeared else "")
-        return found
+                    outcomes.append(OF_NAMESPACES[name](client, place))
+                    continue
+                if not topic:
+                    own = f"{self._prefix}b{number}g{generation}"
+                    topic = self._topic(calls, place, own, granted=not column.administers)
+                    generation += 1
+                outcome = OF_TOPICS[name](client, topic)
+            appeared = not PLACES[place].exists and self._is_there(calls, topic)
+            outcomes.append(outcome + (CHANGED if appeared else ""))
+            if outcome == OK or appeared:
+                topic = ""
+        return f"{name} {place}", outcomes
 
     @contextmanager
     def _client(self, column: Column) -> Iterator[Client]:
@@ -182,10 +195,6 @@ class Asking:
     def _is_there(calls: Calls, topic: str) -> bool:
         path = quote(topic.replace("://", "/"))
         return calls.ask(SUPERUSER, "GET", f"/admin/v2/{path}/stats")[0] == 200
-
-    @staticmethod
-    def _turned(columns: Sequence[Mapping[str, str]]) -> Matrix:
-        return {key: [column[key] for column in columns] for key in columns[0]} if columns else {}
 
 
 def write(matrix: Matrix) -> str:

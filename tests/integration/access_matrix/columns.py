@@ -40,8 +40,8 @@ class Column:
     """It cannot prove itself, whatever it asks for."""
     administers: bool = False
     """What it may do rests on no permission."""
-    asks_legacy: bool = False
-    """It asks by legacy names, too, where not all do."""
+    asks_every_way: bool = False
+    """It asks of partitions, by legacy names and so on, too, where not all do."""
 
 
 def token(role: str, *, expires: int = 0, key: bytes = KEY) -> str:
@@ -55,24 +55,24 @@ def _encoded(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-SUPERUSER = Column("superuser", token("admin"), administers=True, asks_legacy=True)
+SUPERUSER = Column("superuser", token("admin"), administers=True, asks_every_way=True)
 
 COLUMNS = (
-    Column("nobody", unknown=True, asks_legacy=True),
+    Column("nobody", unknown=True, asks_every_way=True),
     Column("wrong-token", token("admin", key=b"another key" * 3), unknown=True),
     Column("expired-token", token("admin", expires=1_500_000_000), unknown=True),
-    Column("stranger", token("stranger"), asks_legacy=True),
+    Column("stranger", token("stranger"), asks_every_way=True),
     Column("other-admin", token("neighbour")),
     Column("impostor", token("owner"), original="admin"),
     Column("proxy-alone", token("proxy")),
     Column("proxy-for-proxy", token("proxyadmin"), original="proxy"),
     Column("proxied-stranger", token("proxyadmin"), original="stranger"),
     Column("bare-proxied-admin", token("bareproxy"), original="owner"),
-    Column("producer", token("producer"), asks_legacy=True),
+    Column("producer", token("producer"), asks_every_way=True),
     Column("proxied-producer", token("proxy"), original="producer"),
-    Column("consumer", token("consumer"), asks_legacy=True),
+    Column("consumer", token("consumer"), asks_every_way=True),
     Column("proxied-consumer", token("proxy"), original="consumer"),
-    Column("tenant-admin", token("owner"), administers=True, asks_legacy=True),
+    Column("tenant-admin", token("owner"), administers=True, asks_every_way=True),
     Column("proxied-admin", token("proxy"), original="owner", administers=True),
     Column("proxied-superuser", token("proxyadmin"), original="admin", administers=True),
     SUPERUSER,
