@@ -10,7 +10,7 @@ import pytest
 from certificates import Authority
 from secured import PASSWORD, SUPERUSER, SecuredServer, short_lived, token
 
-from magnetar.admin_client import AdminClient
+from magnetar.admin_client import AdminClient, CannotConnect
 from magnetar.client import (
     Authentication,
     AuthenticationBasic,
@@ -19,11 +19,12 @@ from magnetar.client import (
     AuthenticationToken,
     AuthorizationError,
     Client,
+    ConnectError,
     ErrorGettingAuthenticationData,
     InvalidConfiguration,
     TlsFailed,
 )
-from magnetar.io.tls import HANDSHAKE_SECONDS, TlsFiles, TlsRules, client_context
+from magnetar.io.tls import HANDSHAKE_SECONDS, ClientTls, TlsFiles, TlsRules, client_context
 
 WAIT = 20_000
 
@@ -146,6 +147,39 @@ def test_a_certificate_for_another_host(tmp_path: Path, topic: str) -> None:
             authentication=proof,
             tls_trust_certs_file_path=trust,
             tls_validate_hostname=False,
+        ) as client:
+            client.create_producer(topic)
+    finally:
+        server.close()
+
+
+def test_a_broker_that_wants_certificates_of_all(tmp_path: Path, topic: str) -> None:
+    """With TLS 1.3 a client hears of it when its own handshake is over, and not from every event loop."""
+    server = SecuredServer(tmp_path, tlsRequireTrustedClientCertOnConnect="true")
+    server.start()
+    try:
+        trust = server.authority.trust
+        proof = AuthenticationToken(token(SUPERUSER))
+        with (
+            Client(
+                server.tls_url,
+                authentication=proof,
+                tls_trust_certs_file_path=trust,
+                operation_timeout_seconds=1,
+            ) as client,
+            pytest.raises(ConnectError),
+        ):
+            client.create_producer(topic)
+        tls = ClientTls(TlsFiles(trust=trust))
+        with pytest.raises(CannotConnect):
+            AdminClient(server.https_url, authentication=proof, tls=tls).tenants()
+        pair = server.authority.client("somebody")
+        with Client(
+            server.tls_url,
+            authentication=proof,
+            tls_trust_certs_file_path=trust,
+            tls_certificate_file_path=pair.certificate,
+            tls_private_key_file_path=pair.key,
         ) as client:
             client.create_producer(topic)
     finally:

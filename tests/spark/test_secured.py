@@ -25,6 +25,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]
 def test_read_and_write_with_a_token_and_tls(
     secured: SecuredServer, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
+    # Logical plans, which have options in them, are shown only so.
+    spark.conf.set("spark.sql.ui.explainMode", "extended")
     secret = token(SUPERUSER)
     options = {
         "service.url": secured.tls_url,

@@ -99,7 +99,8 @@ class AdminHttp:
     def _exchange(self, method: str, url: str, body: str | None) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers by name in lower case, body."""
         parts = urlsplit(url)
-        asked = f"{parts.scheme}://{parts.hostname}:{parts.port}"
+        # What may stand before the host is a secret.
+        asked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         connection = self._connection(parts)
         try:

@@ -16,7 +16,7 @@ from magnetar.security.proofs.plugins import authentication_of
 from magnetar.security.proofs.proof import Authentication, NoProof
 from magnetar.spark.errors import InvalidOption
 
-__all__ = ["ACCESS", "Access", "access_of", "is_of_access"]
+__all__ = ["ACCESS", "Access", "access_of", "is_of_access", "without_secrets"]
 
 ACCESS = "access"
 _MASKED = re.compile(r"(?i)secret|password|token")
@@ -57,6 +57,19 @@ class Access:
             "tls_allow_insecure_connection": not self.tls.verify,
             "tls_validate_hostname": self.tls.verify_host,
         }
+
+
+def without_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says, for people: with what proves who asks masked, wherever it stands."""
+    shown: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            shown[name] = without_secrets(value)
+        elif value and re.sub("[._-]", "", name).lower().endswith("authparams"):
+            shown[name] = "***"
+        else:
+            shown[name] = value
+    return shown
 
 
 def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool:

@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from typing import Any
 
 import pytest
 
-from magnetar.admin_client import topic_path
+from magnetar.admin_client import AdminError, topic_path
+from magnetar.admin_client.http import AdminHttp
 from magnetar.cli import pulsar_client, pulsar_perf
 from magnetar.cli.admin.arguments import commands
 from magnetar.cli.pulsar_admin import main
@@ -271,3 +273,23 @@ def test_commands_that_are_not_there_are_answered_alike(
 ) -> None:
     assert program(arguments.split(" ")) == 1
     assert capsys.readouterr().err.endswith(" is not supported by this release yet\n")
+
+
+def test_no_redirect_leads_out_of_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(_http: AdminHttp, _method: str, url: str, _body: str | None) -> Any:
+        asked.append(url)
+        return 307, {"location": "https://b/x" if len(asked) == 1 else "HTTP://c/x"}, b""
+
+    monkeypatch.setattr(AdminHttp, "_exchange", answer)
+    with pytest.raises(AdminError, match="without TLS"):
+        AdminHttp("https://a").ask("GET", "/x")
+    assert asked == ["https://a/x", "https://b/x"]
+
+
+def test_a_password_in_an_address_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--admin-url", "http://me:kept@127.0.0.1:1", "clusters", "list"]) == 1
+    told = capsys.readouterr().err
+    assert "http://127.0.0.1:1" in told
+    assert "kept" not in told

@@ -83,7 +83,8 @@ def test_every_problem_is_told_by_name(tmp_path: Path) -> None:
     """
     _, problems = _load(tmp_path, text)
     wanted = [
-        "cluster.url: there is no such key; known are service_url, admin_url",
+        "cluster.url: there is no such key; known are service_url, admin_url, auth_plugin, auth_params, "
+        "tls_trust_certs, tls_hostname_verification",
         "own.topic is missing",
         "own.path: a folder that all of Spark's processes see is wanted, not 's3://bucket'",
         "own.rate: a number is wanted, not 'fast'",

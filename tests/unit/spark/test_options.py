@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import asdict
 
 import pytest
 
 from magnetar.client.message_id import MessageId
+from magnetar.spark.access import without_secrets
 from magnetar.spark.errors import InvalidOption, InvalidPlace
 from magnetar.spark.ledgers import Layout, Range, ranges_between
 from magnetar.spark.options import Options
+from magnetar.spark.pipelines.configuration import Cluster
 from magnetar.spark.positions import Offset, Place, TopicOffset, parse_message_id
 from magnetar.spark.reading.planning import parts_of, ranges_from_splits, splits_of
 
@@ -85,6 +88,22 @@ def test_who_asks_and_tls(prefix: str) -> None:
     assert not found.access.tls.verify_host
     assert found.access.tls.verify
     assert "kept" not in repr(found)
+
+
+def test_what_a_pipeline_is_given_is_told_without_secrets() -> None:
+    cluster = Cluster(auth_plugin="token", auth_params="token:kept", tls_hostname_verification=False)
+    found = Options.parse({**cluster.options(), "topic": "t"})
+    assert found.client["authentication"].data() == b"kept"
+    assert not found.access.tls.verify_host
+    given = {
+        "cluster": asdict(cluster),
+        "replay": {"options": {"pulsar.client.authParams": "kept", "a": "b"}},
+    }
+    shown = without_secrets(given)
+    assert "kept" not in f"{shown} {cluster}"
+    assert shown["replay"]["options"]["a"] == "b"
+    assert shown["cluster"]["auth_plugin"] == "token"
+    assert without_secrets({"cluster": asdict(Cluster())})["cluster"] == asdict(Cluster())
 
 
 def test_message_ids_are_read_in_both_forms() -> None:

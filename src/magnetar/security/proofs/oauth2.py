@@ -26,15 +26,15 @@ _GRANT = "client_credentials"
 
 
 class AuthenticationOauth2(BearerAuthentication):
-    def __init__(self, params: str | Mapping[str, str]) -> None:
-        """:param params: JSON, or a mapping: ``issuerUrl``; ``privateKey`` (a file with ``client_id`` and
-            ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id`` and
-            ``client_secret`` themselves; ``audience``, ``scope``, ``trustCertsFilePath`` (PEM) as wanted.
+    def __init__(self, auth_params_string: str | Mapping[str, str]) -> None:
+        """:param auth_params_string: JSON, or a mapping: ``issuerUrl``; ``privateKey`` (a file with
+            ``client_id`` and ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id``
+            and ``client_secret`` themselves; ``audience``, ``scope``, ``trustCertsFilePath`` (PEM) as wanted.
             Names with underscores will do, too.
 
         :raises NoProof: something is missing, or not of this form
         """
-        given = _mapping(params)
+        given = _mapping(auth_params_string)
         kind = given.get("type", _GRANT)
         if kind != _GRANT:
             raise NoProof(f"OAuth 2.0 of the type {kind!r} is not supported; {_GRANT} is")

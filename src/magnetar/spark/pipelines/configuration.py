@@ -29,10 +29,22 @@ class Cluster:
 
     service_url: str = "pulsar://localhost:6650"
     admin_url: str = "http://localhost:8080"
+    auth_plugin: str = ""
+    auth_params: str = field(default="", repr=False)
+    tls_trust_certs: str = ""
+    """PEM, a path that all of Spark's processes see; empty: whom the system trusts."""
+    tls_hostname_verification: bool = True
 
     def options(self) -> dict[str, str]:
         """As options of ``format("pulsar")``."""
-        return {"service.url": self.service_url, "admin.url": self.admin_url}
+        more = {
+            "auth.plugin": self.auth_plugin,
+            "auth.params": self.auth_params,
+            "tls.trust.certs": self.tls_trust_certs,
+            "tls.hostname.verification": "" if self.tls_hostname_verification else "false",
+        }
+        given = {name: text for name, text in more.items() if text}
+        return {"service.url": self.service_url, "admin.url": self.admin_url, **given}
 
 
 @dataclass(frozen=True)

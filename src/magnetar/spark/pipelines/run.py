@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from magnetar.spark.access import without_secrets
 from magnetar.spark.pipelines.configuration import Cluster, SparkSection, load_document
 from magnetar.spark.pipelines.errors import ConfigurationRefused, PipelineError
 from magnetar.spark.pipelines.names import PIPELINES
@@ -54,7 +55,7 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     assert spark_settings is not None
     assert reports is not None
     given = {"cluster": asdict(cluster), "spark": asdict(spark_settings), section: asdict(own)}
-    report = Report(name, given)
+    report = Report(name, without_secrets(given))
     progress = Progress(name, quiet=quiet)
     try:
         progress.step("starting Spark")

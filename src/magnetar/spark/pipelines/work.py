@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from magnetar.admin_client import AdminClient
+from magnetar.spark.options import Options
 from magnetar.spark.pipelines.configuration import Cluster
 from magnetar.spark.pipelines.progress import Progress
 from magnetar.spark.pipelines.report import Report
@@ -34,7 +35,8 @@ class Work:
 
     @property
     def admin(self) -> AdminClient:
-        return AdminClient(self.cluster.admin_url)
+        access = Options.parse(self.cluster.options()).access
+        return AdminClient(self.cluster.admin_url, authentication=access.authentication, tls=access.tls)
 
     def messages(self, topic: str, **options: str) -> DataFrame:
         """What a topic holds now."""
