@@ -15,7 +15,8 @@ import pytest
 READY_SECONDS = 20.0
 STOP_SECONDS = 20.0
 
-_SERVING = re.compile(r"is serving (pulsar://\S+:(\d+)) and (http://\S+:(\d+))")
+_SERVING = re.compile(r"is serving (.+) \(data in ")
+_DOOR = re.compile(r"([a-z+]+)://[^\s,]+:(\d+)")
 
 MINIATURE = {
     "managedLedgerMaxEntriesPerLedger": 7,
@@ -42,6 +43,8 @@ class Server:
         self.folder = folder
         self.url = ""
         self.http_url = ""
+        self.urls: dict[str, str] = {}
+        """Of all ports, by scheme."""
         self._ports = (0, 0)
         self._config = folder / "standalone.conf"
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -71,8 +74,11 @@ class Server:
         if match is None:
             process.wait()
             pytest.fail(f"the server did not start (exit code {process.returncode}):\n{self.log[-3000:]}")
-        self.url, self.http_url = match[1], match[3]
-        self._ports = (int(match[2]), int(match[4]))
+        found = list(_DOOR.finditer(match[1]))
+        self.urls = {door[1]: door[0] for door in found}
+        ports = {door[1]: int(door[2]) for door in found}
+        self.url, self.http_url = self.urls["pulsar"], self.urls["http"]
+        self._ports = (ports["pulsar"], ports["http"])
 
     def stop(self) -> None:
         """Asks it to stop, and expects that it does so cleanly."""
