@@ -144,17 +144,21 @@ def test_a_run_without_the_admin_interface_does_not_begin(broker: Server, topic:
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--trust-cert-file", "x"),
         ("--chunking",),
         ("--encryption-key-name", "x"),
         ("--txn-enable",),
-        ("--auth-plugin", "x"),
     ],
 )
 def test_flags_that_are_not_supported_are_refused_by_name(broker: Server, flags: tuple[str, ...]) -> None:
     done = perf(broker, "produce", "t", *flags)
     assert done.returncode == 2
     assert flags[0] in done.stderr
+
+
+def test_a_proof_that_nobody_knows_is_refused_by_name(broker: Server) -> None:
+    done = perf(broker, "produce", "t", "--auth-plugin", "x")
+    assert done.returncode == 1
+    assert "authPlugin: nothing is known of 'x'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,22 @@ def _passwords(io: Io, worker: Worker, options: Options) -> Provider:
     return PasswordProvider(io, worker, options)
 
 
+def _openid(io: Io, worker: Worker, options: Options) -> Provider:
+    from magnetar.security.providers.openid import OpenIdProvider
+
+    return OpenIdProvider(io, worker, options)
+
+
 _PULSAR = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _OWN: Mapping[str, MakeProvider] = {
     f"{_PULSAR}Tls": _certificates,
     f"{_PULSAR}Token": _tokens,
     f"{_PULSAR}Basic": _passwords,
+    "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID": _openid,
     "tls": _certificates,
     "token": _tokens,
     "basic": _passwords,
+    "openid": _openid,
 }
 
 

@@ -11,7 +11,7 @@ from magnetar.errors import MetadataFailure, NamespaceNotFound, TenantNotFound
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import NamespaceName, check_part
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.grants import Actions, NamespaceGrants
 
@@ -40,7 +40,12 @@ class StoredGrants:
 
         :raises MetadataFailure: what is stored is not what a broker writes
         """
-        return await self._admins.get(f"{_POLICIES}/{tenant}") if tenant else frozenset()
+        try:
+            check_part("tenant", tenant)
+        except InvalidName:
+            # No path of metadata: nobody administers what cannot be.
+            return frozenset()
+        return await self._admins.get(f"{_POLICIES}/{tenant}")
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
         """See :meth:`magnetar.security.grants.Grants.of_namespace`.

@@ -82,11 +82,19 @@ def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
         raise UnusableKey("no public key in DER or PEM") from error
     if not isinstance(found, wanted):
         raise UnusableKey(f"the key is of another kind than {algorithm} wants")
+    assert isinstance(found, (RSAPublicKey, EllipticCurvePublicKey))
+    return key_of(found)
+
+
+def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
+    """A public key, with the algorithms that go with it.
+
+    :raises UnusableKey: it is too short, or on another curve
+    """
     if isinstance(found, RSAPublicKey):
         if found.key_size < _MIN_RSA_BITS:
             raise UnusableKey(f"an RSA key of {found.key_size} bits; {_MIN_RSA_BITS} are wanted at least")
         return TokenKey(_RSA, found)
-    assert isinstance(found, EllipticCurvePublicKey)
     curve = _CURVES.get(found.curve.name)
     if curve is None:
         raise UnusableKey(f"the curve {found.curve.name} is not one of {', '.join(_CURVES)}")

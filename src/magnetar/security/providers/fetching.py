@@ -1,0 +1,78 @@
+"""Small documents by HTTP, within bounds of time and size; blocks, so it is done on workers."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from urllib.parse import urlsplit
+
+from magnetar.io.tls import TlsFiles, TlsRules, client_context
+
+MAX_BYTES = 1 << 20
+_READ_BYTES = 16 << 10
+
+
+class FetchFailed(Exception):
+    """What was asked for did not come; the text says why."""
+
+
+class Fetcher:
+    """Follows no redirects and uses no proxy: an address is what it says."""
+
+    def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
+        """:param trust: PEM file of the issuers of certificates; empty: those of the system
+
+        :param read_seconds: for the whole answer, however slowly it comes
+        :raises TlsRefused: the file cannot be used
+        """
+        self._context = client_context(TlsFiles(trust=trust), TlsRules())
+        self._connect_seconds = connect_seconds
+        self._read_seconds = read_seconds
+
+    def get(self, url: str) -> bytes:
+        """:raises FetchFailed: another status than 200, too long, too slow, or nobody answers"""
+        try:
+            return self._get(url)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise FetchFailed(f"{url}: {error}") from error
+
+    def _get(self, url: str) -> bytes:
+        parts = urlsplit(url)
+        if not parts.hostname:
+            raise FetchFailed(f"{url}: no host")
+        seconds = self._connect_seconds
+        connection = (
+            http.client.HTTPSConnection(parts.hostname, parts.port, timeout=seconds, context=self._context)
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
+        )
+        try:
+            connection.connect()
+            until = time.monotonic() + self._read_seconds
+            connection.sock.settimeout(self._read_seconds)
+            path = parts.path or "/"
+            connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise FetchFailed(f"{url}: status {response.status}")
+            return _read(response, connection, until, url)
+        finally:
+            connection.close()
+
+
+def _read(
+    response: http.client.HTTPResponse, connection: http.client.HTTPConnection, until: float, url: str
+) -> bytes:
+    data = bytearray()
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise FetchFailed(f"{url}: the answer is too slow")
+        if connection.sock is not None:
+            connection.sock.settimeout(left)
+        piece = response.read1(_READ_BYTES)
+        if not piece:
+            return bytes(data)
+        data += piece
+        if len(data) > MAX_BYTES:
+            raise FetchFailed(f"{url}: more than {MAX_BYTES} bytes")

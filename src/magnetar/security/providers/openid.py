@@ -1,0 +1,246 @@
+"""Method ``token`` by OpenID Connect: issuers publish the keys that their tokens are checked with.
+
+Settings are those of Pulsar's ``AuthenticationProviderOpenID``. Of an issuer only what its own discovery
+document says is believed, and of a token nothing before its issuer is one of those that are allowed. What is
+fetched is fetched on a worker, within bounds of time and size, once for all who wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.jobs import run_job
+from magnetar.io.tls import TlsRefused
+from magnetar.security.authentication import Credentials, Proven, refused
+from magnetar.security.key_material import UnusableKey
+from magnetar.security.options import Options
+from magnetar.security.providers.fetching import Fetcher, FetchFailed
+from magnetar.security.providers.tokens import (
+    MAX_TOKEN_BYTES,
+    TokenKey,
+    TokenRules,
+    claims_of,
+    key_of,
+    proven_by,
+)
+
+log = logging.getLogger(__name__)
+
+_DISCOVERY = "/.well-known/openid-configuration"
+_MAX_KEYS = 100
+_RETRY_SECONDS = 5.0
+"""Between two attempts at an issuer that does not answer."""
+
+Fetch = Callable[[str], bytes]
+
+
+@dataclass(slots=True)
+class _Issuer:
+    """What is known of one."""
+
+    url: str
+    keys: Mapping[str, TokenKey] = field(default_factory=dict)
+    """By their ids."""
+    fetched: float | None = None
+    """When the keys came, by the monotonic clock; None: never."""
+    asked: float | None = None
+    """When they were last asked for, whatever came of it."""
+    waiting: list[Any] = field(default_factory=list)
+    fetching: bool = False
+
+
+class OpenIdProvider:
+    """See :class:`magnetar.security.authentication.Provider`."""
+
+    method = "token"
+
+    def __init__(self, io: Io, worker: Worker, options: Options, fetch: Fetch | None = None) -> None:
+        """:param fetch: answers what is at an address; None: by HTTP
+
+        :raises ProviderRefused: settings are missing or contradict each other
+        """
+        self._io = io
+        self._worker = io.start_worker("openid")
+        allowed = options.names("openIDAllowedTokenIssuers")
+        if not allowed:
+            options.refuse("openIDAllowedTokenIssuers", "is missing: nobody's tokens would be taken")
+        secure = options.truth("openIDRequireIssuersUseHttps", True)
+        for url in allowed:
+            if not url.startswith("https://") and (secure or not url.startswith("http://")):
+                options.refuse("openIDAllowedTokenIssuers", f"wants https, not {url!r}")
+        self._secure = secure
+        self._audiences = frozenset(options.names("openIDAllowedAudiences"))
+        if not self._audiences:
+            options.refuse("openIDAllowedAudiences", "is missing: tokens for others would be taken")
+        leeway = options.whole("openIDAcceptedTimeLeewaySeconds", 0, high=86_400)
+        self._rules = TokenRules(options.text("openIDRoleClaim", "sub"), leeway_seconds=leeway)
+        self._refresh = options.whole("openIDCacheRefreshAfterWriteSeconds", 64_800, low=1)
+        self._expiry = options.whole("openIDCacheExpirationSeconds", 86_400, low=1)
+        self._unknown = options.whole("openIDKeyIdCacheMissRefreshSeconds", 300)
+        self._issuers = {url: _Issuer(url) for url in allowed}
+        self._fetch = fetch or self._fetcher(options)
+        self._changed: list[Callable[[], None]] = []
+
+    @staticmethod
+    def _fetcher(options: Options) -> Fetch:
+        try:
+            return Fetcher(
+                options.text("openIDTokenIssuerTrustCertsFilePath"),
+                options.whole("openIDHttpConnectionTimeoutMillis", 10_000, low=1) / 1000,
+                options.whole("openIDHttpReadTimeoutMillis", 10_000, low=1) / 1000,
+            ).get
+        except TlsRefused as error:
+            options.refuse("openIDTokenIssuerTrustCertsFilePath", f"cannot be used: {error}")
+
+    async def authenticate(self, credentials: Credentials) -> Proven:
+        token = credentials.data
+        if len(token) > MAX_TOKEN_BYTES:
+            raise refused("The token is too long")
+        issuer, key_id = self._named_by(token)
+        key = await self._key(issuer, key_id)
+        claims = claims_of(token, key, self._rules.leeway_seconds)
+        if claims.get("iss") != issuer.url:
+            raise refused("The token is of another issuer")
+        audiences = claims.get("aud")
+        meant = audiences if isinstance(audiences, list) else [audiences]
+        if not any(isinstance(one, str) and one in self._audiences for one in meant):
+            raise refused("The token is for another audience")
+        if "exp" not in claims:
+            raise refused("The token has no end")
+        return proven_by(claims, self._rules)
+
+    def _named_by(self, token: bytes) -> tuple[_Issuer, str]:
+        """Whose a token says that it is; that is only where to look for the key.
+
+        :raises AuthenticationFailure: of nobody who is allowed
+        """
+        try:
+            found = jwt.decode_complete(token, options={"verify_signature": False})
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+            raise refused("The token cannot be read") from error
+        name, key_id = found["payload"].get("iss"), found["header"].get("kid")
+        issuer = self._issuers.get(name) if isinstance(name, str) else None
+        if issuer is None:
+            raise refused("The token's issuer is not one of those that are allowed")
+        if not isinstance(key_id, str):
+            raise refused("The token does not name its key")
+        return issuer, key_id
+
+    async def _key(self, issuer: _Issuer, key_id: str) -> TokenKey:
+        """:raises AuthenticationFailure: the issuer has none of that id, or cannot be asked"""
+        now = self._io.clock.monotonic()
+        age = None if issuer.fetched is None else now - issuer.fetched
+        if age is None or age > self._expiry:
+            issuer.keys = {}
+            if self._may_ask(issuer, now, _RETRY_SECONDS):
+                await self._fetched(issuer)
+        elif key_id not in issuer.keys:
+            if self._may_ask(issuer, now, self._unknown):
+                await self._fetched(issuer)
+        elif age > self._refresh and self._may_ask(issuer, now, _RETRY_SECONDS):
+            self._begin(issuer)
+        key = issuer.keys.get(key_id)
+        if key is None:
+            raise refused("The key that the token names is not known")
+        return key
+
+    @staticmethod
+    def _may_ask(issuer: _Issuer, now: float, seconds: float) -> bool:
+        return issuer.fetching or issuer.asked is None or now - issuer.asked >= seconds
+
+    async def _fetched(self, issuer: _Issuer) -> None:
+        """Returns when an attempt has ended, well or not."""
+        done = self._io.loop.create_future()
+        issuer.waiting.append(done)
+        self._begin(issuer)
+        await done
+
+    def _begin(self, issuer: _Issuer) -> None:
+        if not issuer.fetching:
+            issuer.fetching = True
+            issuer.asked = self._io.clock.monotonic()
+            self._io.loop.create_task(self._ask(issuer))
+
+    async def _ask(self, issuer: _Issuer) -> None:
+        try:
+            keys = await run_job(self._io.loop, self._worker, lambda: self._read(issuer.url))
+        except FetchFailed as error:
+            log.warning("an issuer's keys cannot be had", extra={"issuer": issuer.url, "reason": str(error)})
+        except Exception:
+            log.exception("an issuer's keys cannot be had", extra={"issuer": issuer.url})
+        else:
+            gone = issuer.keys.keys() - keys.keys()
+            issuer.keys, issuer.fetched = keys, self._io.clock.monotonic()
+            if gone:
+                # Clients that came by keys that the issuer has withdrawn prove themselves again.
+                for changed in self._changed:
+                    changed()
+        finally:
+            issuer.fetching = False
+            waiting, issuer.waiting = issuer.waiting, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
+
+    def _read(self, url: str) -> Mapping[str, TokenKey]:
+        """On the worker. :raises FetchFailed: it is not there, or not what it should be"""
+        document = _object(self._fetch(url.rstrip("/") + _DISCOVERY), "the discovery document")
+        if document.get("issuer") != url:
+            raise FetchFailed("the discovery document is of another issuer")
+        keys_at = document.get("jwks_uri")
+        if not isinstance(keys_at, str) or not keys_at.startswith(("https://", "http://")):
+            raise FetchFailed("the discovery document names no keys")
+        if self._secure and not keys_at.startswith("https://"):
+            raise FetchFailed("the keys are not to be had by https")
+        return keys_in(self._fetch(keys_at))
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self._changed.append(changed)
+
+    async def close(self) -> None:
+        self._worker.close()
+
+
+def keys_in(document: bytes) -> Mapping[str, TokenKey]:
+    """Keys of a JWKS document by their ids; those that cannot be used for signatures are left aside.
+
+    :raises FetchFailed: it is none
+    """
+    listed = _object(document, "the list of keys").get("keys")
+    if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
+        raise FetchFailed("the list of keys has none, or too many")
+    found: dict[str, TokenKey] = {}
+    for one in listed:
+        if not isinstance(one, dict) or not isinstance(one.get("kid"), str):
+            continue
+        if one.get("use", "sig") != "sig":
+            continue
+        try:
+            key = jwt.PyJWK(one).key
+            if isinstance(key, (RSAPublicKey, EllipticCurvePublicKey)):
+                usable = key_of(key)
+                named = one.get("alg")
+                if named is None or named in usable.algorithms:
+                    found[one["kid"]] = usable if named is None else TokenKey((named,), usable.key)
+        except (jwt.PyJWTError, UnusableKey, ValueError, TypeError, KeyError) as error:
+            log.warning("a key of an issuer is left aside", extra={"kid": one["kid"], "reason": str(error)})
+    return found
+
+
+def _object(data: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FetchFailed(f"{what} is no JSON") from error
+    if not isinstance(found, dict):
+        raise FetchFailed(f"{what} is no object")
+    return found
