@@ -77,6 +77,8 @@ lint: setup
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-cache
+	@$(VENV)/bin/bandit --quiet --recursive src -ll
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/audit
 
 bench: setup
 	@$(PIP) install --quiet --no-build-isolation --editable '.[dev,bench]'

@@ -121,7 +121,8 @@ MakeBroker = Callable[[Place], Broker]
 def advertised_host(settings: Settings) -> str:
     """The host that clients are told: the one set, else where the broker listens, else ``localhost``."""
     host = settings.advertised_address or settings.bind_address
-    if host in ("", "0.0.0.0", "::"):
+    # Compared, not bound to.
+    if host in ("", "0.0.0.0", "::"):  # nosec B104
         host = "localhost"
     return f"[{host}]" if ":" in host else host
 

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
@@ -55,6 +56,17 @@ public final class Lifecycle {
         return Integer.parseInt(new String(message.getData(), StandardCharsets.UTF_8));
     }
 
+    /** Whether it was stored before long; then the next one may follow in a moment. */
+    private static boolean isAnswered(CompletableFuture<MessageId> sent) throws Exception {
+        try {
+            sent.get(2, TimeUnit.SECONDS);
+        } catch (TimeoutException held) {
+            return false;
+        }
+        Thread.sleep(100);
+        return true;
+    }
+
     /** Producers wait until there is room again; what they send arrives once. */
     private void hold() throws Exception {
         String topic = "persistent://life/hold/t";
@@ -65,11 +77,10 @@ public final class Lifecycle {
                 .sendTimeout(0, TimeUnit.SECONDS)
                 .create();
         List<CompletableFuture<MessageId>> sent = new ArrayList<>();
-        while (sent.isEmpty() || sent.get(sent.size() - 1).isDone()) {
+        do {
             expect(sent.size() < MOST, "nothing held the producer");
             sent.add(producer.sendAsync(payload(sent.size())));
-            Thread.sleep(100);
-        }
+        } while (isAnswered(sent.get(sent.size() - 1)));
         Thread.sleep(1500);
         expect(!sent.get(sent.size() - 1).isDone(), "it was held only for a moment");
         expect(!producer.isConnected(), "it is connected");
