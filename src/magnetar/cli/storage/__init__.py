@@ -22,6 +22,7 @@ _COLUMNS = (
 
 def run_report(parsed: argparse.Namespace) -> int:
     """Answers the exit code: 0 well, 1 no report could be had."""
+    where = "the broker"
     try:
         access = cluster_access(
             {
@@ -31,10 +32,11 @@ def run_report(parsed: argparse.Namespace) -> int:
                 "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
             }
         )
+        where = access.admin_url
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
         report = admin.storage(parsed.namespace)
     except (AccessRefused, AdminError, OSError) as error:
-        sys.stderr.write(f"magnetar: no report: {error}\n")
+        sys.stderr.write(f"magnetar: no report from {where}: {error}\n")
         return 1
     if parsed.html is not None:
         from magnetar.cli.storage.page import page
