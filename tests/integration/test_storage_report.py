@@ -115,5 +115,5 @@ def test_no_broker_is_an_error_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "magnetar", "storage", "report", "--admin-url", "http://127.0.0.1:1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.startswith("magnetar: no report: cannot ask http://127.0.0.1:1: ")
+    assert ended.stderr.startswith("magnetar: no report from http://127.0.0.1:1")
     assert "Traceback" not in ended.stderr
