@@ -10,7 +10,9 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["magnetar.broker", "magnetar.protocol", "magnetar.config"]):
+with atheris.instrument_imports(
+    include=["magnetar.broker", "magnetar.protocol", "magnetar.config", "magnetar.security"]
+):
     from fuzz_targets import CORPUS, TARGETS
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +12,15 @@ from fuzz_broker import FuzzedBroker, framed
 from fuzz_cases import CASE_SECONDS, alarm
 
 from magnetar.config.properties import PropertyError, parse_properties
+from magnetar.errors import AuthenticationFailure
+from magnetar.http.engine.claims import claim_of
+from magnetar.http.engine.message import Request
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.security.key_material import UnusableKey
+from magnetar.security.providers.passwords import matches, parse_htpasswd
+from magnetar.security.providers.tokens import TokenRules, claims_of, proven_by, secret_key
 
 CORPUS = Path(__file__).parent / "corpus"
 _TOPIC = "persistent://public/default/f0"
@@ -69,8 +78,59 @@ def properties(data: bytes) -> None:
         return
 
 
+_SECRET = b"0123456789abcdef0123456789abcdef"
+_KEY = secret_key(_SECRET)
+_RULES = TokenRules(audience_claim="aud", audience="here", leeway_seconds=1)
+_MOST_COMPARED = 4
+_CHEAP_ROUNDS = 5_000
+
+
+def tokens(data: bytes) -> None:
+    """A token proves a role by its signature alone, whatever else it says."""
+    try:
+        proven = proven_by(claims_of(data, _KEY, _RULES.leeway_seconds), _RULES)
+    except AuthenticationFailure as error:
+        if not str(error).isprintable():
+            raise AssertionError(f"what is told has control characters: {error!s:.100}") from error
+        return
+    signed, _, signature = data.strip().rpartition(b".")
+    expected = base64.urlsafe_b64encode(hmac.digest(_SECRET, signed, "sha256")).rstrip(b"=")
+    if signature != expected:
+        raise AssertionError(f"{proven.role!r} was proven by a signature that is none")
+
+
+def htpasswd(data: bytes) -> None:
+    """A file is refused with the reason, or its users are compared with, and let nobody in by chance."""
+    try:
+        users = parse_htpasswd(data)
+    except UnusableKey:
+        return
+    for stored in list(users.values())[:_MOST_COMPARED]:
+        if _is_cheap(stored) and matches(b"no password at all, surely", stored):
+            raise AssertionError("a password that is none was let in")
+
+
+def _is_cheap(stored: str) -> bool:
+    rounds = re.search(r"rounds=([0-9]+)", stored)
+    costly = stored.startswith("$2") or (rounds is not None and int(rounds[1]) > _CHEAP_ROUNDS)
+    return not costly
+
+
+def claims(data: bytes) -> None:
+    """What a request says of who sends it is read, or nothing is; never an error."""
+    lines = data.decode("latin-1").split("\n")
+    headers = dict(line.partition(":")[::2] for line in lines)
+    query = {"token": lines[0]} if len(lines) > 1 else {}
+    for offered in claim_of(Request("GET", "/", query, headers)).credentials:
+        if offered.method == "token":
+            tokens(offered.data)
+
+
 TARGETS: dict[str, Callable[[], Callable[[bytes], None]]] = {
     "frames": Frames,
     "entries": lambda: entries,
     "properties": lambda: properties,
+    "tokens": lambda: tokens,
+    "htpasswd": lambda: htpasswd,
+    "claims": lambda: claims,
 }
