@@ -90,6 +90,10 @@ class GrowingIndex:
             return None
         return PartIndex(self._first[ledger_id], self._last[ledger_id], runs)
 
+    def stored(self) -> int:
+        """Bytes of the bodies of all runs."""
+        return sum(sum(runs[2::RUN_FIELDS]) for runs in self._runs.values())
+
     def ledger_ids(self) -> list[int]:
         """Of all parts, ascending."""
         return sorted(self._runs)

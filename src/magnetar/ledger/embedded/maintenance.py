@@ -285,7 +285,7 @@ class _CheckpointFile:
 
 
 def _figures(segment: LogSegment, size: int, parts: list[PartIndex]) -> SealedSegment:
-    stored = [part.stored() for part in parts]
-    largest = max(stored, default=0)
+    """Bytes of ledgers that went before it was sealed count as stored, too: else nobody would miss them."""
+    largest = max((part.stored() for part in parts), default=0)
     runs = sum(part.run_count() for part in parts)
-    return SealedSegment(segment.segment_id, LOG, size, segment.end, runs, sum(stored), largest)
+    return SealedSegment(segment.segment_id, LOG, size, segment.end, runs, segment.index.stored(), largest)

@@ -38,7 +38,13 @@ func main() {
 	flag.StringVar(&r.prefix, "prefix", "", "")
 	flag.IntVar(&r.messages, "messages", 10000, "")
 	flag.IntVar(&r.syncMessages, "sync-messages", 500, "")
+	p := proofs{}
+	flag.Var(p, "proof", "NAME=VALUE, for the scenario secured")
 	flag.Parse()
+	if *scenario == "secured" {
+		r.secured(p)
+		return
+	}
 	r.client = connect(r.url)
 	scenarios := map[string]func(){
 		"async-batched":   func() { r.asynchronous(true) },
