@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fuzz_guard import GOOD, Guard
 from world import SMALL, World
 
 from magnetar.broker.connections.connection import Connection
@@ -25,6 +26,7 @@ from magnetar.managed_ledger.settings import EntryCacheSettings
 from magnetar.protocol.frames import decode_command, split
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from magnetar.security.rules import PulsarRules
 
 MAX_ANSWER = 64 << 20
 
@@ -179,9 +181,13 @@ TIGHT = {"max_pending_publishes": 4, "max_publish_buffer": 3000, "max_partial_fr
 
 
 class FuzzedBroker:
-    """One life of a broker; ``tight`` makes all its limits small."""
+    """One life of a broker.
 
-    def __init__(self, *, tight: bool) -> None:
+    :param tight: all its limits are small
+    :param guarded: it asks who clients are, and whether they may
+    """
+
+    def __init__(self, *, tight: bool, guarded: bool = False) -> None:
         self._tight = tight
         cache = EntryCacheSettings(1024) if tight else None
         self.world = World(settings=SMALL, cache=cache)
@@ -205,7 +211,18 @@ class FuzzedBroker:
             **limits,
         )
         self.wheel = TimerWheel(io.loop)
-        self.broker = BrokerService(io, self.wheel, self.world.metadata, self.world.managed, known)
+        stores = self.world.metadata, self.world.managed
+        if guarded:
+            self.broker = BrokerService(
+                io,
+                self.wheel,
+                *stores,
+                known,
+                Guard(io),
+                authorizer=lambda grants: PulsarRules(grants, lambda: frozenset({GOOD})),
+            )
+        else:
+            self.broker = BrokerService(io, self.wheel, *stores, known)
         if tight:
             self.broker.unsent = UnsentBytes(io.clock, 5_000)
         self.world.run(self.broker.start("127.0.0.1", 6650, self._accept))

@@ -64,6 +64,31 @@ class Frames:
         fuzzed.check_quiet()
 
 
+class Handshakes:
+    """Bytes of one connection to a broker that asks who its client is."""
+
+    def __init__(self) -> None:
+        self._fuzzed: FuzzedBroker | None = None
+        self._cases = 0
+
+    def __call__(self, data: bytes) -> None:
+        if self._fuzzed is None or self._cases >= _CASES_PER_BROKER:
+            if self._fuzzed is not None:
+                self._fuzzed.close()
+            self._fuzzed, self._cases = FuzzedBroker(tight=True, guarded=True), 0
+        self._cases += 1
+        fuzzed = self._fuzzed
+        transport = fuzzed.connect()
+        with alarm(CASE_SECONDS):
+            transport.feed(data)
+            fuzzed.wait(8)
+            fuzzed.check_counts()
+            transport.hang_up()
+            fuzzed.wait(1)
+        fuzzed.good.exchange()
+        fuzzed.check_quiet()
+
+
 def entries(data: bytes) -> None:
     try:
         parse_entry(data)
@@ -128,6 +153,7 @@ def claims(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[], Callable[[bytes], None]]] = {
     "frames": Frames,
+    "handshakes": Handshakes,
     "entries": lambda: entries,
     "properties": lambda: properties,
     "tokens": lambda: tokens,

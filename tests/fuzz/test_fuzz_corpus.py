@@ -19,11 +19,11 @@ def test_kept_inputs_do_no_harm(name: str) -> None:
         target(file.read_bytes())
 
 
-@pytest.mark.parametrize("name", ["tokens", "htpasswd", "claims"])
+@pytest.mark.parametrize("name", ["tokens", "htpasswd", "claims", "handshakes"])
 def test_damaged_proofs_prove_nothing(name: str) -> None:
     target, random = TARGETS[name](), Random(name)
     inputs = [file.read_bytes() for file in sorted((CORPUS / name).iterdir())]
-    for _ in range(_DAMAGED):
+    for _ in range(_DAMAGED if name != "handshakes" else _DAMAGED // 10):
         target(damaged(random.choice(inputs), random))
 
 

@@ -1,0 +1,60 @@
+"""Who clients are, for a fuzzed broker that asks: whoever proves nothing may everything, others little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magnetar.errors import AuthenticationFailure
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
+from magnetar.security.authentication import Claim, Credentials, Proven
+from magnetar.security.chain import ProviderChain
+from magnetar.security.principal import Principal
+
+GOOD = "good"
+
+
+class Word:
+    """A provider that takes the word of a client for its role, for as many seconds as it has letters."""
+
+    method = "word"
+
+    def __init__(self, io: Io) -> None:
+        self._io = io
+
+    async def authenticate(self, credentials: Credentials) -> Proven:
+        await sleep(self._io.loop, 0.01)
+        try:
+            role = credentials.data.decode()
+        except UnicodeDecodeError as error:
+            raise AuthenticationFailure("The word is no text") from error
+        if not role or "!" in role:
+            raise AuthenticationFailure("No word")
+        return Proven(role, self._io.clock.wall_ms() / 1000 + len(role))
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """It never changes its mind."""
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+class Guard:
+    """See :class:`magnetar.security.authentication.Authenticator`."""
+
+    asks = True
+    proofs = ()
+
+    def __init__(self, io: Io) -> None:
+        self._chain = ProviderChain(
+            io, [Word(io)], anonymous_role=GOOD, proxy_roles=lambda: frozenset({"proxy"})
+        )
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        return await self._chain.authenticate(claim)
+
+    def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
+        """It never changes its mind."""
+
+    async def close(self) -> None:
+        """It holds nothing."""
