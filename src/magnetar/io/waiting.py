@@ -15,20 +15,19 @@ Timer = Callable[[Callable[[], object]], Cancellable]
 
 
 async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
-    """Returns when ``shared``, a task or a future, has ended, however it did.
+    """Returns when ``shared``, a task or a future, has ended, however it did, and others that heard of it before
+    have done what they do then: never within this turn of the loop.
 
     :param limit: schedules the end of waiting
     :returns: False when that came first
     """
-    if shared.done():
-        return True
     ended = loop.create_future()
 
     def wake(_shared: Any) -> None:
         settle(ended)
 
     shared.add_done_callback(wake)
-    timer = limit(lambda: settle(ended)) if limit is not None else None
+    timer = limit(lambda: settle(ended)) if limit is not None and not shared.done() else None
     try:
         await ended
     finally:

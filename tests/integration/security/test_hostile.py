@@ -172,7 +172,7 @@ def test_no_path_leads_around_the_rules(secured: Secured, path: str) -> None:
 def test_headers_and_log_lines_cannot_be_forged(secured: Secured) -> None:
     token = secured.token("eve\r\nSet-Cookie: x=1\n2026 INFO magnetar forged\u202e")
     status, answer = secured.ask("GET", "/admin/v2/brokers", token=token)
-    assert status == 403
+    assert status == 401
     assert "\r\nSet-Cookie" not in answer
     with raw(secured) as client:
         client.send(connect(token), lookup())

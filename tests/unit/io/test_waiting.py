@@ -143,3 +143,21 @@ def test_sleep_leaves_no_timer_behind_when_it_is_cancelled() -> None:
         assert timer.cancelled()
 
     run(life)
+
+
+@pytest.mark.parametrize("wait", [finished, outcome])
+def test_those_who_heard_before_have_gone_first(wait: Callable[[Loop, Any], Awaitable[Any]]) -> None:
+    """Who waits in a circle until something is forgotten would else never let it be forgotten."""
+
+    async def life(loop: Any) -> None:
+        known = {"work": loop.create_future()}
+        known["work"].add_done_callback(lambda _done: known.clear())
+        known["work"].set_result(None)
+        turns = 0
+        while "work" in known:
+            await wait(loop, known["work"])
+            turns += 1
+            assert turns < 10
+        assert turns == 1
+
+    assert run(life) == []
