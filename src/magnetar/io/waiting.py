@@ -15,8 +15,8 @@ Timer = Callable[[Callable[[], object]], Cancellable]
 
 
 async def finished(loop: Loop, shared: Any, limit: Timer | None = None) -> bool:
-    """Returns when ``shared``, a task or a future, has ended, however it did, and others that heard of it before
-    have done what they do then: never within this turn of the loop.
+    """Returns when ``shared``, a task or a future, has ended, however it did, and who heard of it before has
+    done what they do then: never within this turn of the loop.
 
     :param limit: schedules the end of waiting
     :returns: False when that came first
