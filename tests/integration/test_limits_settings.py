@@ -61,19 +61,19 @@ def test_publishes_that_are_not_durable_are_bounded(start_server, limit: int, mo
     )
     client = Client(server.port)
     producer, _ = client.produce("persistent://public/default/flood")
-    work = flood(client, producer, 60, 2 * MIB)
+    work = flood(client, producer, 100, 2 * MIB)
     highest, looks = highest_while(server, "magnetar_publish_buffer_bytes", work)
     assert looks > 3
     assert 0 < highest <= most
     assert figure(server, "magnetar_publish_buffer_bytes") == 0
 
 
-@pytest.mark.parametrize("limit", [10, 1_000])
-def test_pending_publishes_of_a_connection_are_bounded(start_server, limit: int) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("limit", "count"), [(10, 10_000), (1_000, 40_000)])
+def test_pending_publishes_of_a_connection_are_bounded(start_server, limit: int, count: int) -> None:  # type: ignore[no-untyped-def]
     server = start_server(maxPendingPublishRequestsPerConnection=limit)
     client = Client(server.port)
     producer, _ = client.produce("persistent://public/default/flood")
-    work = flood(client, producer, 5_000, 1_000)
+    work = flood(client, producer, count, 1_000)
     highest, looks = highest_while(server, "magnetar_pending_publishes", work)
     assert looks > 3
     assert 0 < highest <= limit
