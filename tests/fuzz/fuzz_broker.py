@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz_guard import GOOD, Guard
+from fuzz_guard import GOOD, guard
 from world import SMALL, World
 
 from magnetar.broker.connections.connection import Connection
@@ -218,7 +218,7 @@ class FuzzedBroker:
                 self.wheel,
                 *stores,
                 known,
-                Guard(io),
+                guard(io),
                 authorizer=lambda grants: PulsarRules(grants, lambda: frozenset({GOOD})),
             )
         else:

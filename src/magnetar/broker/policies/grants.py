@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from magnetar.broker.policies.namespaces import NamespaceRecords
@@ -13,13 +13,12 @@ from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName, check_part
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.authorization import Changed, Touched
 from magnetar.security.grants import Actions, NamespaceGrants
 
 _POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
 _EMPTY = NamespaceGrants()
-
-Touched = NamespaceName | str | None
 
 
 class StoredGrants:
@@ -30,7 +29,7 @@ class StoredGrants:
         self._namespaces = namespaces
         self._admins = MetadataCache(metadata, _POLICIES, self._read_admins, most=_MAX_KNOWN)
         self._grants = MetadataCache(metadata, _POLICIES, self._read_grants, most=_MAX_KNOWN)
-        self._listeners: list[Callable[[Touched], None]] = []
+        self._listeners: list[Changed] = []
         metadata.listen(_POLICIES, self._metadata_changed)
         metadata.listen_session(self._session_changed)
         tenants.listen(self._tenant_changed)
@@ -54,7 +53,7 @@ class StoredGrants:
         """
         return await self._grants.get(f"{_POLICIES}/{namespace.path}")
 
-    def listen(self, changed: Callable[[Touched], None]) -> None:
+    def listen(self, changed: Changed) -> None:
         self._listeners.append(changed)
 
     async def namespace_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from magnetar import __version__
+from magnetar.cli.numbers import count, positive
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 COMMANDS_OF_LATER = ("read", "generate_documentation")
@@ -92,7 +93,7 @@ def _produce(commands: Any) -> None:
         help="contents, split at the separator",
     )
     add("--files", "-f", action="append", default=[], metavar="FILE", help="files with a content each")
-    add("--num-produce", "-n", type=_positive, default=1, metavar="N", help="send all of them N times (1)")
+    add("--num-produce", "-n", type=positive, default=1, metavar="N", help="send all of them N times (1)")
     add(
         "--rate",
         "-r",
@@ -117,7 +118,7 @@ def _consume(commands: Any) -> None:
     add("--subscription-type", "-t", choices=_TYPES, default="Exclusive", help="(Exclusive)")
     add("--subscription-mode", "-m", choices=("Durable", "NonDurable"), default="Durable", help="(Durable)")
     add("--subscription-position", "-p", choices=("Latest", "Earliest"), default="Latest", help="(Latest)")
-    add("--num-messages", "-n", type=_count, default=1, metavar="N", help="then it ends; 0: no end (1)")
+    add("--num-messages", "-n", type=count, default=1, metavar="N", help="then it ends; 0: no end (1)")
     add("--hex", action="store_true", help="print contents in hexadecimal")
     add("--hide-content", action="store_true", help="print no contents")
     add(
@@ -134,20 +135,6 @@ def _consume(commands: Any) -> None:
     # Nothing can be decrypted, so that an encrypted message always fails.
     add("--crypto-failure-action", "-ca", choices=("FAIL",), default="FAIL", help=argparse.SUPPRESS)
     _refuse(made, _REFUSED_BY_CONSUME)
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
 
 
 def _rate(text: str) -> float:

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from magnetar.cli.numbers import count, positive
+
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 _CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 _MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
@@ -105,10 +107,10 @@ def _command(
     add("--trust-cert-file", metavar="FILE", help="who may have issued brokers' certificates")
     add("--tls-allow-insecure", action="store_true", help="take any certificate")
     add("--tls-enable-hostname-verification", action="store_true", help="on unless client.conf says no")
-    add("--max-connections", "-c", type=_positive, default=1, metavar="N", help="connections to a broker (1)")
+    add("--max-connections", "-c", type=positive, default=1, metavar="N", help="connections to a broker (1)")
     add("--stats-interval-seconds", "-i", type=float, default=0, metavar="S", help="print rates every S s")
     add("--listener-name", metavar="NAME", help="which of the advertised listeners to use")
-    add("--num-topic", "--num-topics", "-t", type=_positive, default=1, metavar="N", help="topics (1)")
+    add("--num-topic", "--num-topics", "-t", type=positive, default=1, metavar="N", help="topics (1)")
     add("--test-duration", "-time", type=float, default=0, metavar="S", help="seconds; 0: no end (0)")
     add("--histogram-file", metavar="FILE", help="write an HdrHistogram log")
     for names, value in (*_REFUSED_BY_ALL, *refused):
@@ -122,27 +124,25 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add = made.add_argument
     text = "messages a second over all topics; 0: as many as receipts allow (%(default)s)"
     add("--rate", "-r", type=float, default=rate, metavar="R", help=text)
-    add("--size", "-s", type=_count, default=1024, metavar="BYTES", help="of a content (1024)")
-    add("--num-producers", "-n", type=_positive, default=1, metavar="N", help="for each topic (1)")
-    add("--num-messages", "-m", type=_count, default=0, metavar="N", help="then it ends; 0: no end (0)")
-    add("--max-outstanding", "-o", type=_count, default=0, metavar="N", help="without a receipt (0: 1000)")
-    add(
-        "--max-outstanding-across-partitions", "-p", type=_count, default=0, metavar="N", help="(0: no bound)"
-    )
+    add("--size", "-s", type=count, default=1024, metavar="BYTES", help="of a content (1024)")
+    add("--num-producers", "-n", type=positive, default=1, metavar="N", help="for each topic (1)")
+    add("--num-messages", "-m", type=count, default=0, metavar="N", help="then it ends; 0: no end (0)")
+    add("--max-outstanding", "-o", type=count, default=0, metavar="N", help="without a receipt (0: 1000)")
+    add("--max-outstanding-across-partitions", "-p", type=count, default=0, metavar="N", help="(0: no bound)")
     add("--compression", "-z", choices=_CODECS, default="NONE", type=str.upper, help="(NONE)")
     add("--payload-file", "-f", metavar="FILE", help="contents, separated by -e")
     add("--payload-delimiter", "-e", default="\\n", metavar="TEXT", help="(\\n)")
     add("--batch-time-window", "-b", type=float, default=1.0, metavar="MS", help="(1)")
     add("--disable-batching", "-db", action="store_true", help="each message is an entry")
-    add("--batch-max-messages", "-bm", type=_positive, default=1000, metavar="N", help="(1000)")
-    add("--batch-max-bytes", "-bb", type=_positive, default=4 * 1024 * 1024, metavar="BYTES", help="(4 MiB)")
+    add("--batch-max-messages", "-bm", type=positive, default=1000, metavar="N", help="(1000)")
+    add("--batch-max-bytes", "-bb", type=positive, default=4 * 1024 * 1024, metavar="BYTES", help="(4 MiB)")
     add("--warmup-time", type=float, default=1.0, metavar="S", help="seconds that are not measured (1)")
     add("--access-mode", "-am", choices=_MODES, default="Shared", help="(Shared)")
     add("--producer-name", "-pn", metavar="NAME", help="prefix of the producers' names")
     add("--send-timeout", type=float, default=0, metavar="S", help="0: none (0)")
     add("--separator", default="-", metavar="TEXT", help="between a topic's name and its number (-)")
     add("--admin-url", "-au", metavar="URL", help="(http://localhost:8080)")
-    add("--partitions", "-np", type=_positive, metavar="N", help="create topics with so many partitions")
+    add("--partitions", "-np", type=positive, metavar="N", help="create topics with so many partitions")
     add("--delay", "-d", type=float, default=0, metavar="S", help="deliver so much later (0)")
     add("--set-event-time", "-set", action="store_true", help="stamp each message with an event time")
     add("--exit-on-failure", "-ef", action=_Note, nargs=0, help="it always stops at the first error")
@@ -154,24 +154,24 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
 def _receive(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("--subscription-type", "-st", choices=_TYPES, default="Exclusive", help="(Exclusive)")
-    add("--receiver-queue-size", "-q", type=_positive, default=1000, metavar="N", help="messages (1000)")
+    add("--receiver-queue-size", "-q", type=positive, default=1000, metavar="N", help="messages (1000)")
     text = "ms that acknowledgements gather; 0: none (100)"
     add("--acks-delay-millis", type=float, default=100, metavar="MS", help=text)
-    add("--num-subscriptions", "-ns", type=_positive, default=1, metavar="N", help="for each topic (1)")
+    add("--num-subscriptions", "-ns", type=positive, default=1, metavar="N", help="for each topic (1)")
 
 
 def _consume(made: argparse.ArgumentParser) -> None:
     _receive(made)
     add = made.add_argument
-    add("--num-consumers", "-n", type=_positive, default=1, metavar="N", help="for each subscription (1)")
+    add("--num-consumers", "-n", type=positive, default=1, metavar="N", help="for each subscription (1)")
     add("--subscriptions", "-ss", type=_names, default=[], metavar="NAMES", help="(sub)")
     add("--subscriber-name", "-s", metavar="NAME", help=argparse.SUPPRESS)
     add("--subscription-position", "-sp", choices=("Latest", "Earliest"), default="Latest", help="(Latest)")
     add("--rate", "-r", type=float, default=0, metavar="R", help="messages a second at most; 0: no bound (0)")
     text = "over all partitions (50000)"
-    add("--receiver-queue-size-across-partitions", "-p", type=_positive, default=50000, help=text)
+    add("--receiver-queue-size-across-partitions", "-p", type=positive, default=50000, help=text)
     add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
-    add("--num-messages", "-m", type=_count, default=0, metavar="N", help="then it ends; 0: no end (0)")
+    add("--num-messages", "-m", type=count, default=0, metavar="N", help="then it ends; 0: no end (0)")
     add("--batch-index-ack", action="store_true", help="acknowledge single messages of a batch")
     add("--pool-messages", "-pm", action=_Note, help=argparse.SUPPRESS)
 
@@ -180,18 +180,18 @@ def _read(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("--rate", "-r", type=float, default=0, metavar="R", help="messages a second at most; 0: no bound (0)")
     add("--start-message-id", "-m", default="earliest", metavar="ID", help="earliest, latest or LEDGER:ENTRY")
-    add("--receiver-queue-size", "-q", type=_positive, default=1000, metavar="N", help="messages (1000)")
-    add("--num-messages", "-n", type=_count, default=0, metavar="N", help="then it ends; 0: no end (0)")
+    add("--receiver-queue-size", "-q", type=positive, default=1000, metavar="N", help="messages (1000)")
+    add("--num-messages", "-n", type=count, default=0, metavar="N", help="then it ends; 0: no end (0)")
     add("--use-tls", action=_Refuse, nargs=0, help=argparse.SUPPRESS)
 
 
 def _run(made: argparse.ArgumentParser) -> None:
     _receive(made)
     made.add_argument(
-        "--num-consumers", type=_positive, default=1, metavar="N", help="for each subscription (1)"
+        "--num-consumers", type=positive, default=1, metavar="N", help="for each subscription (1)"
     )
     text = "in a closed loop: messages sent and not yet received, over all topics; 0: no bound (100000)"
-    made.add_argument("--max-behind", type=_count, default=100_000, metavar="N", help=text)
+    made.add_argument("--max-behind", type=count, default=100_000, metavar="N", help=text)
     made.add_argument("--keep", action="store_true", help="leave topics and subscriptions when it is over")
     made.add_argument("--batch-index-ack", action="store_true", help="acknowledge single messages of a batch")
 
@@ -202,7 +202,7 @@ def _own(made: argparse.ArgumentParser) -> None:
     add("--raw", action="store_true", help="frames from templates, no object for each message: the fastest")
     add("--json", metavar="FILE", help="write the figures there; - is standard output")
     add("--server-pid", type=_pids, default=[], metavar="PID,...", help="measure these processes, too")
-    add("--processes", type=_positive, default=1, metavar="N", help="share the work among N processes (1)")
+    add("--processes", type=positive, default=1, metavar="N", help="share the work among N processes (1)")
     add("--share", help=argparse.SUPPRESS)
     if not any("--warmup-time" in action.option_strings for action in made._actions):
         text = "seconds that are not measured (0)"
@@ -212,21 +212,7 @@ def _own(made: argparse.ArgumentParser) -> None:
 def _own_acks(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("--ack", choices=("individual", "cumulative"), default="individual", help="(individual)")
-    add("--ack-group", type=_positive, default=1000, metavar="N", help="ids in one ACK, at most (1000)")
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
+    add("--ack-group", type=positive, default=1000, metavar="N", help="ids in one ACK, at most (1000)")
 
 
 def _names(text: str) -> list[str]:
