@@ -20,7 +20,6 @@ _DISPATCH = NotYet("a dispatch rate", "messages are sent as fast as consumers ta
 _SUBSCRIPTION_DISPATCH = NotYet("a subscription's dispatch rate", _DISPATCH.instead)
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
 _SUBSCRIBE = NotYet("a subscribe rate", "consumers may subscribe as often as they like")
-_COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
 _DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
 _MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
@@ -38,7 +37,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "backlog_quota_map": None,
     "bundles": None,
     "clusterSubscribeRate": _SUBSCRIBE,
-    "compaction_threshold": _COMPACTION,
+    "compaction_threshold": None,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayed_delivery_policies": _DELAYS,
@@ -76,7 +75,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
 TOPIC: Mapping[str, NotYet | None] = {
     "autoSubscriptionCreationOverride": None,
     "backLogQuotaMap": None,
-    "compactionThreshold": _COMPACTION,
+    "compactionThreshold": None,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayedDeliveryEnabled": _DELAYS,
@@ -205,7 +204,7 @@ CONSUMER: Mapping[str, NotYet | None] = {
     ),
     "replicate_subscription_state": _REPLICATED,
 }
-"""Fields of SUBSCRIBE; None: honoured. ``read_compacted`` reads the whole topic: none is compacted."""
+"""Fields of SUBSCRIBE; None: honoured."""
 
 
 def warnings(

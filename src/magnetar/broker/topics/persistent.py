@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from magnetar.broker import events
+from magnetar.broker.compaction.compactor import Compactor
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
 from magnetar.broker.flow.unacked_limit import UnackedLimit
@@ -17,7 +19,7 @@ from magnetar.broker.policies.values import Retention
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.producer import Producer, Publish
-from magnetar.broker.subscriptions.cursor_kinds import DEDUPLICATION, kind_of
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
@@ -32,7 +34,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.managed_ledger.position import LATEST, Position
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
@@ -67,8 +69,12 @@ class Topic(BaseTopic[Subscription]):
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
         record_latency: Callable[[float], None],
+        compactor: Compactor,
     ) -> None:
         self.managed_ledger = managed_ledger
+        self.compaction = TopicCompaction(
+            str(name), name.partition_index, managed_ledger, compactor, self._compaction_cursor
+        )
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
@@ -93,6 +99,20 @@ class Topic(BaseTopic[Subscription]):
         super().apply_policies(policies)
         self.managed_ledger.use_retention(retention_settings(policies.retention))
 
+    async def _compaction_cursor(self) -> Cursor:
+        return (await self.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)).cursor
+
+    @property
+    def compacts_itself(self) -> bool:
+        """Whether it is compacted now and then without being asked: at a threshold, and the system's own."""
+        return self.policies.compaction_threshold > 0 or self.name.reserved
+
+    def compact_if_due(self) -> None:
+        """Compacts it if more than its threshold came since it was compacted last."""
+        due = self.compacts_itself and not self.closing and not self.fenced and not self.compaction.running
+        if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
+            self.compaction.start()
+
     async def prepare(self) -> None:
         """Goes by the policies on publishing; before anybody publishes, and when they have changed.
 
@@ -105,6 +125,9 @@ class Topic(BaseTopic[Subscription]):
             elif not wanted and DEDUPLICATION in self.managed_ledger.cursors:
                 self.deduplication = None
                 await self.managed_ledger.cursors.delete(DEDUPLICATION)
+            if self.compacts_itself and COMPACTION not in self.subscriptions:
+                # From here on nothing goes that was not compacted.
+                await self._compaction_cursor()
             self._look_at_entries()
 
     async def _deduplicate(self) -> None:
@@ -262,17 +285,19 @@ class Topic(BaseTopic[Subscription]):
             made: Subscription = await outcome(self.loop, making)
             return made
         cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
-        return self._add_subscription(name, cursor, properties)
+        return self._add_subscription(name, cursor, properties, start)
 
     async def _make_durable(self, name: str, start: Position, properties: dict[str, str]) -> Subscription:
         try:
             cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
         except BadVersion as error:
             raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
-        return self._add_subscription(name, cursor, properties)
+        return self._add_subscription(name, cursor, properties, start)
 
-    def _add_subscription(self, name: str, cursor: Cursor, properties: dict[str, str]) -> Subscription:
-        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties)
+    def _add_subscription(
+        self, name: str, cursor: Cursor, properties: dict[str, str], start: Position
+    ) -> Subscription:
+        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties, start)
         events.subscription_made(self.full_name, name, durable=cursor.durable)
         return subscription
 
@@ -296,11 +321,15 @@ class Topic(BaseTopic[Subscription]):
             self.forget_subscription(subscription)
             return
         subscription.close()
+        if name == COMPACTION:
+            await self.compaction.stop()
         try:
             await self.managed_ledger.cursors.delete(name)
         except (LedgerError, MetadataError):
             subscription.unfence()
             raise
+        if name == COMPACTION:
+            self.compaction.forget()
         self.subscriptions.pop(name, None)
         events.subscription_deleted(self.full_name, name)
         self.last_active = self.clock.monotonic()
@@ -369,6 +398,7 @@ class Topic(BaseTopic[Subscription]):
         if self.closing:
             return
         self.closing = True
+        await self.compaction.stop()
         await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
         self._disconnect()
@@ -379,6 +409,7 @@ class Topic(BaseTopic[Subscription]):
     async def delete(self) -> None:
         """Disconnects everybody and removes the topic with all it stored."""
         self.closing = True
+        await self.compaction.stop()
         await self._subscriptions_made()
         self._disconnect()
         await self._managed_ledgers.delete(self.managed_ledger)
