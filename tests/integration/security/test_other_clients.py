@@ -1,14 +1,14 @@
-"""The official Java and Go clients with each provider, over TLS, and how they are refused."""
+"""The official Java, Go and Rust clients with each provider, over TLS, and how they are refused."""
 
 from __future__ import annotations
 
 import jwt
 import pytest
-from test_clients import go_command, java_command, run_program
+from test_clients import go_command, java_command, run_program, rust_command
 
 from conftest import NAMESPACE, PASSWORD, Secured
 
-__all__ = ["go_command", "java_command"]
+__all__ = ["go_command", "java_command", "rust_command"]
 
 ROLES = ("tara", "basil", "tess")
 
@@ -51,3 +51,11 @@ def test_go(secured: Secured, go_command: list[str]) -> None:
         "unknown",
         "not allowed",
     }
+
+
+@pytest.mark.interop
+def test_rust(secured: Secured, rust_command: list[str]) -> None:
+    given = {**proofs(secured), "user": "basil", "password": PASSWORD}
+    flags = [word for name, value in given.items() for word in (f"--{name}", value)]
+    checks, _ = run_program([*rust_command, *flags], secured.server, "secured", "rust", lambda: None)
+    assert [check["check"] for check in checks] == ["token", "basic", "unknown", "not allowed"]
