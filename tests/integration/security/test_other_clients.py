@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import jwt
 import pytest
+from issuer import AUDIENCE
 from test_clients import go_command, java_command, run_program, rust_command
 
 from conftest import NAMESPACE, PASSWORD, Secured
 
 __all__ = ["go_command", "java_command", "rust_command"]
 
-ROLES = ("tara", "basil", "tess")
+ROLES = ("tara", "basil", "tess", "olga")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,6 +30,9 @@ def proofs(secured: Secured) -> dict[str, str]:
         "stranger": secured.token("sam"),
         "certificate": secured.certify("tess"),
         "key": secured.key,
+        "issuer": secured.issuer.url,
+        "audience": AUDIENCE,
+        "credentials": str(secured.write("olga.json", secured.issuer.key_file("olga").encode())),
     }
 
 
@@ -37,7 +41,14 @@ def test_java(secured: Secured, java_command: list[str]) -> None:
     flags = [word for name, value in given.items() for word in (f"--{name}", value)]
     command = [*java_command[:-1], "interop.Secured", *flags]
     checks, _ = run_program(command, secured.server, "secured", "java", lambda: None)
-    assert [check["check"] for check in checks] == ["token", "basic", "certificate", "unknown", "not allowed"]
+    assert [check["check"] for check in checks] == [
+        "token",
+        "basic",
+        "certificate",
+        "oauth2",
+        "unknown",
+        "not allowed",
+    ]
 
 
 def test_go(secured: Secured, go_command: list[str]) -> None:
@@ -48,6 +59,7 @@ def test_go(secured: Secured, go_command: list[str]) -> None:
         "go-token",
         "go-basic",
         "go-certificate",
+        "go-oauth2",
         "unknown",
         "not allowed",
     }
