@@ -147,6 +147,7 @@ class TopicCompaction:
             if former is not None:
                 former.release()
         await self._install(cursor, ledger, to)
+        figures.entries, figures.size = ledger.entries, ledger.size
         log.info(
             "topic compacted",
             extra={"topic": self._topic, "ledger": ledger.ledger_id, "entries": ledger.entries},
