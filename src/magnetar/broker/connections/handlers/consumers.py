@@ -389,7 +389,8 @@ async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscript
     topic = subscription.topic
     compacted = topic.compaction.current
     position, batch_size = await topic.last_message()
-    if consumer.read_compacted and compacted is not None and position <= compacted.horizon:
+    nothing_since = compacted is not None and (position[1] < 0 or position <= compacted.horizon)
+    if consumer.read_compacted and compacted is not None and nothing_since:
         # What compaction left out is never sent.
         last = await compacted.last()
         return ((-1, -1), -1) if last is None else last
