@@ -1,4 +1,4 @@
-"""Whatever a server says: it is read, or the connection ends; nothing else is raised, and nobody left waiting."""
+"""Whatever a server says is read, or ends the connection; nothing else is raised, and nobody waits on."""
 
 from __future__ import annotations
 
