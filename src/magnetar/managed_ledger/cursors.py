@@ -102,6 +102,11 @@ class Cursors(Mapping[str, Cursor]):
                 self._moved_unseen = 0
                 self._cache.drop_before(min(c.wanted_from() for c in active))
 
+    def is_near_end(self, cursor: Cursor) -> bool:
+        """Whether a cursor reads what is just being appended, or will soon."""
+        ledger_id, entry_id = cursor.read_position
+        return self._ledgers.entries_after((ledger_id, entry_id - 1)) <= self._near
+
     def mark_delete_moved(self, cursor: Cursor) -> None:
         self.mark_deletes += 1
         # To look what may go costs a walk over all ledgers and cursors: not for every acknowledgement.

@@ -16,10 +16,7 @@ class NotYet(NamedTuple):
     instead: str
 
 
-_DISPATCH = NotYet("a dispatch rate", "messages are sent as fast as consumers take them")
-_SUBSCRIPTION_DISPATCH = NotYet("a subscription's dispatch rate", _DISPATCH.instead)
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
-_SUBSCRIBE = NotYet("a subscribe rate", "consumers may subscribe as often as they like")
 _COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
 _DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
 _MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
@@ -37,7 +34,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "autoTopicCreationOverride": None,
     "backlog_quota_map": None,
     "bundles": None,
-    "clusterSubscribeRate": _SUBSCRIBE,
+    "clusterSubscribeRate": None,
     "compaction_threshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
@@ -63,13 +60,13 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "schema_auto_update_compatibility_strategy": None,
     "schema_compatibility_strategy": None,
     "schema_validation_enforced": None,
-    "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
+    "subscriptionDispatchRate": None,
     "subscription_auth_mode": _SUBSCRIPTION_MODE,
     "subscription_expiration_time_minutes": NotYet(
         "an expiration of subscriptions", "subscriptions stay until they are deleted"
     ),
     "subscription_types_enabled": None,
-    "topicDispatchRate": _DISPATCH,
+    "topicDispatchRate": None,
 }
 """Fields of ``Policies`` and ``LocalPolicies``; None: honoured."""
 
@@ -80,7 +77,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayedDeliveryEnabled": _DELAYS,
-    "dispatchRate": _DISPATCH,
+    "dispatchRate": None,
     "inactiveTopicPolicies": None,
     "maxConsumerPerTopic": None,
     "maxConsumersPerSubscription": None,
@@ -99,9 +96,9 @@ TOPIC: Mapping[str, NotYet | None] = {
     "retentionPolicies": None,
     "schemaCompatibilityStrategy": None,
     "schemaValidationEnforced": None,
-    "subscribeRate": _SUBSCRIBE,
-    "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
-    "subscriptionPolicies": _SUBSCRIPTION_DISPATCH,
+    "subscribeRate": None,
+    "subscriptionDispatchRate": None,
+    "subscriptionPolicies": None,
     "subscriptionTypesEnabled": None,
 }
 """Fields of ``TopicPolicies``, and what else may be set for topics and subscriptions; None: honoured."""

@@ -154,6 +154,22 @@ class DispatchRate:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRates:
+    """Bounds of a resource group, per second; 0 or less for none."""
+
+    publish_messages: int = 0
+    publish_size: int = 0
+    dispatch_messages: int = 0
+    dispatch_size: int = 0
+
+    @classmethod
+    def read(cls, value: Any) -> GroupRates:
+        given = fields(value)
+        names = ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes")
+        return cls(*(whole(0 if given.get(name) is None else given[name]) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
 class SubscribeRate:
     """How often one consumer may subscribe in a period; 0 or less for no bound."""
 

@@ -60,6 +60,9 @@ class SubscriptionMetrics:
     filter_accepted: int = 0
     filter_rejected: int = 0
     filter_rescheduled: int = 0
+    held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
+    """How often its dispatch rates said no: whose (``Subscription``, ``Topic``, ``Broker``), and whether that
+    on messages did, or that on bytes."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0

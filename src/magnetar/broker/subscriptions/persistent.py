@@ -66,6 +66,7 @@ class Subscription(BaseSubscription):
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
+        self.throttle = topic.throttle_of(self, None)
 
     @property
     def durable(self) -> bool:
@@ -123,7 +124,22 @@ class Subscription(BaseSubscription):
 
     def go_on(self) -> None:
         """Its dispatcher was turned away in an earlier turn of the loop."""
-        self.read_more()
+        if self.throttle is None or self.throttle.in_turn:
+            self.read_more()
+        else:
+            self.throttle.serve()
+
+    def sent(self, entries: int, messages: int, size: int) -> int:
+        if self.throttle is not None:
+            self.throttle.take(entries, messages, size)
+        return super().sent(entries, messages, size)
+
+    def rates_changed(self) -> None:
+        """Other bounds on what is sent count now."""
+        former, self.throttle = self.throttle, self.topic.throttle_of(self, self.throttle)
+        if former is not None:
+            # It may wait for a bound that is gone.
+            self.read_more()
 
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
@@ -319,6 +335,8 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         if self.dispatcher is not None:
             self.dispatcher.close()
+        if self.throttle is not None:
+            self.throttle.close()
 
     def check(self) -> None:
         """:raises BrokenInvariant: its consumers, its dispatcher and its cursor do not fit together"""

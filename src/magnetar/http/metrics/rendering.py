@@ -390,9 +390,9 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
         yield from family(name, "gauge", chain(of_subs, of_all))
     for name in ("msg", "bytes"):
         throttled = (
-            (f'{labels},reason="{reason}"', 0)
-            for labels, _ in subs
-            for reason in ("subscription", "topic", "broker")
+            (f'{labels},reason="{whose.lower()}"', sub.held_back.get((whose, name == "msg"), 0))
+            for labels, sub in subs
+            for whose in ("Subscription", "Topic", "Broker")
         )
         yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
     if options.consumer_level:
