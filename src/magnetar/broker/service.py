@@ -16,6 +16,7 @@ from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.ownership.contract import Owner, Ownership
 from magnetar.broker.policies.dynamic import Apply, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
+from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
@@ -113,6 +114,7 @@ class BrokerService(ServedTopics):
         self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
         self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
         self.dynamic = DynamicSettings(io, metadata, dynamic or {}, self.revocation.roles_changed)
+        self.resource_groups = ResourceGroupRecords(io, metadata, self.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
@@ -136,6 +138,7 @@ class BrokerService(ServedTopics):
         """
         if not self._listeners:
             counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
+            await self.resource_groups.take()
             self.producer_names.life = int(counter.path[len(_INSTANCES) :])
         through: ListeningNetwork = network or self.io.network
         listener = await through.listen(host, port, accept)
@@ -157,6 +160,7 @@ class BrokerService(ServedTopics):
         self.storage_gate.stop()
         self.revocation.stop()
         self.dynamic.stop()
+        self.resource_groups.stop()
         await self.close_all()
         for connection in list(self.connections.all):
             connection.close()

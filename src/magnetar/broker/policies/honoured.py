@@ -56,6 +56,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "publishMaxMessageRate": None,
     "replication_clusters": None,
     "replicatorDispatchRate": _REPLICATOR,
+    "resource_group_name": None,
     "retention_policies": None,
     "schema_auto_update_compatibility_strategy": None,
     "schema_compatibility_strategy": None,
@@ -113,7 +114,6 @@ REFUSED = frozenset(
         "offload_policies",
         "offload_threshold",
         "offload_threshold_in_seconds",
-        "resource_group_name",
         "shadowTopics",
     )
 )
