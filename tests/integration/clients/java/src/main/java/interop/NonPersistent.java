@@ -111,7 +111,7 @@ public final class NonPersistent {
     /** Sends numbers, one after the other, each with one of ten keys. */
     private static void send(Producer<byte[]> producer, int from, int to) throws Exception {
         for (int index = from; index < to; index++) {
-            MessageId id = producer.newMessage().key("k" + index % 10).value(bytes("" + index)).send();
+            MessageId id = producer.newMessage().key("k" + index % 25).value(bytes("" + index)).send();
             MessageIdImpl sent = (MessageIdImpl) id;
             expect(sent.getLedgerId() == 0 && sent.getEntryId() == 0, "the id is " + sent);
         }
@@ -332,7 +332,7 @@ public final class NonPersistent {
         Consumer<byte[]> consumer = ready(consumer(topic, SubscriptionType.Failover));
         try (Producer<byte[]> producer = producer(topic)) {
             for (int index = 0; index < COUNT; index++) {
-                producer.newMessage().key("k" + index % 10).value(bytes("" + index)).send();
+                producer.newMessage().key("k" + index % 25).value(bytes("" + index)).send();
             }
         }
         Set<String> all = new TreeSet<>();
