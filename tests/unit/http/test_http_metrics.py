@@ -19,7 +19,7 @@ from magnetar.broker.stats.figures import (
 from magnetar.http.metrics.rendering import MetricsOptions, render
 from magnetar.security.proof_counts import Proofs
 
-SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
+SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')
 OPTIONS = MetricsOptions(version="9", consumer_level=True, producer_level=True)
 
