@@ -24,6 +24,7 @@ from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
+from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsCheck
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.broker.upkeep.storage_gate import StorageGate
@@ -111,7 +112,13 @@ class BrokerService(ServedTopics):
         self._listeners: list[Listener] = []
         self.quotas = BacklogQuotas(self)
         self.storage_gate = StorageGate(self)
-        self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
+        self.housekeeping = Housekeeping(
+            self,
+            InactiveTopicsCheck(self),
+            ExpiryCheck(self),
+            self.quotas,
+            InactiveSubscriptionsCheck(self),
+        )
         self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
         self.dynamic = DynamicSettings(io, metadata, dynamic or {}, self.revocation.roles_changed)
         self.resource_groups = ResourceGroupRecords(io, metadata, self.shared_limits.groups.define)

@@ -70,6 +70,7 @@ class BrokerSettings:
     max_backlog_scan_seconds: float = 120.0
     max_backlog_scan_entries: int = 10_000
     inactive_topics_check_seconds: float = 60.0
+    subscription_expiry_check_seconds: float = 300.0
     delete_inactive_partitioned: bool = False
     """A partitioned topic goes with the last of its partitions that was inactive."""
     match_patterns: bool = True

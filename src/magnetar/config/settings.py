@@ -123,6 +123,8 @@ class Settings:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_entry_filter_rescheduled_message_delay: int
     entry_filter_names: tuple[str, ...]
+    subscription_expiration_time_minutes: int
+    subscription_expiry_check_interval_in_minutes: int
     dispatch_throttling_rate_in_msg: int
     dispatch_throttling_rate_in_byte: int
     dispatch_throttling_rate_per_topic_in_msg: int

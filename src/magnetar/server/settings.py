@@ -169,6 +169,7 @@ def broker_settings(
         max_backlog_scan_entries=settings.subscription_backlog_scan_max_entries,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
+        subscription_expiry_check_seconds=settings.subscription_expiry_check_interval_in_minutes * 60.0,
         delete_inactive_partitioned=settings.broker_delete_inactive_partitioned_topic_metadata_enabled,
         match_patterns=settings.enable_broker_side_subscription_pattern_evaluation,
         max_pattern_length=settings.subscription_pattern_max_length,
@@ -264,6 +265,7 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             or settings.broker_delete_inactive_topics_frequency_seconds,
             settings.broker_delete_inactive_topics_mode,
         ),
+        subscription_expiration_minutes=settings.subscription_expiration_time_minutes,
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0

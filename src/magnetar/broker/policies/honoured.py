@@ -19,7 +19,6 @@ class NotYet(NamedTuple):
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
 _COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
 _DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
-_MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
@@ -51,7 +50,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "max_unacked_messages_per_subscription": None,
     "message_ttl_in_seconds": None,
     "namespaceAntiAffinityGroup": NotYet("an anti-affinity group", "there is one broker"),
-    "persistence": _MARK_DELETE,
+    "persistence": None,
     "properties": None,
     "publishMaxMessageRate": None,
     "replication_clusters": None,
@@ -63,9 +62,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "schema_validation_enforced": None,
     "subscriptionDispatchRate": None,
     "subscription_auth_mode": _SUBSCRIPTION_MODE,
-    "subscription_expiration_time_minutes": NotYet(
-        "an expiration of subscriptions", "subscriptions stay until they are deleted"
-    ),
+    "subscription_expiration_time_minutes": None,
     "subscription_types_enabled": None,
     "topicDispatchRate": None,
 }
@@ -89,7 +86,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "maxUnackedMessagesOnSubscription": None,
     "messageTTLInSeconds": None,
     "permissions": _PERMISSIONS,
-    "persistence": _MARK_DELETE,
+    "persistence": None,
     "publishRate": None,
     "replicatorDispatchRate": _REPLICATOR,
     "replicationClusters": None,

@@ -265,6 +265,9 @@ class Persistence:
     write_quorum: int = 1
     ack_quorum: int = 1
     mark_delete_rate: float = 1.0
+    """0 or less: whenever they have changed."""
+    own_rate: bool = False
+    """The rate was set; else the ledger store says how often cursors are written, where it has a say."""
 
     @classmethod
     def read(cls, value: Any) -> Persistence:
@@ -274,6 +277,7 @@ class Persistence:
             whole(given.get("bookkeeperWriteQuorum", 2)),
             whole(given.get("bookkeeperAckQuorum", 2)),
             number(given.get("managedLedgerMaxMarkDeleteRate", 0.0)),
+            own_rate=True,
         )
 
     def json(self) -> Json:

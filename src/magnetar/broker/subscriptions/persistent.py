@@ -57,6 +57,8 @@ class Subscription(BaseSubscription):
         filters = topic.dispatch_settings.filters
         self.filters = EntryFilters(filters) if filters else None
         self.last_mark_delete_ms = 0
+        self.last_active_ms = topic.clock.wall_ms()
+        """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
         self.expired = Rate()
         """Entries that nobody consumed in time."""
         self.last_expire_ms = 0
@@ -99,11 +101,13 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         self._dispatcher_for(kind).add(consumer)
         self._came(kind, consumer)
+        self.last_active_ms = self.topic.clock.wall_ms()
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Its unacknowledged messages go to others, or wait for the next consumer."""
         self._left(consumer)
+        self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
             return
         self.dispatcher.remove(consumer)

@@ -89,6 +89,7 @@ class Topic(BaseTopic[Subscription]):
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
+        self._use_persistence()
         for cursor in managed_ledger.cursors.values():
             if not kind_of(cursor.name).subscribed:
                 continue
@@ -101,6 +102,11 @@ class Topic(BaseTopic[Subscription]):
         for subscription in self.subscriptions.values():
             subscription.rates_changed()
         self.managed_ledger.use_retention(retention_settings(policies.retention))
+        self._use_persistence()
+
+    def _use_persistence(self) -> None:
+        persistence = self.policies.persistence
+        self.managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
 
     def throttle_of(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
         """What bounds how fast a subscription is sent; None: nothing does."""
