@@ -69,6 +69,10 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             consumer = self._next_consumer()
             if consumer is None:
                 return
+            throttle = self._subscription.throttle
+            if throttle is not None and not (self._has_more() and throttle.admits()):
+                self._next = begin
+                return
             if not self._budget.admits(self._subscription):
                 self._next = begin
                 return
@@ -84,7 +88,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         left = self._left
         if left is None:
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-            run = self._cursor.read_cached(self._settings.max_read_entries, max_bytes)
+            run = self._cursor.read_cached(self._entries_at_once(), max_bytes)
             if run is None:
                 if self._cursor.has_more():
                     self._start(self._read(max_bytes), consumer, max_bytes)
@@ -104,6 +108,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         sizes = self._sizes
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
+        if self._subscription.throttle is not None:
+            count = self._subscription.throttle.fitting(run, first, count, sizes)
         end = first + count
         if timed:
             self._subscription.topic.early.look(run, first, end)
