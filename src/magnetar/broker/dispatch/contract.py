@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.dispatch.early import EarlyDeliveries
+from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.unacked_limit import UnackedLimit
@@ -43,6 +43,8 @@ class DispatchSettings:
     """After which a filter is asked again about an entry that it put off."""
     look_ahead_per_subscription: int = 20_000
     """The same for all of its consumers together; 0: any number."""
+    delays: DelaySettings = field(default_factory=DelaySettings)
+    """Of Shared and Key_Shared subscriptions: on others nothing waits."""
 
 
 def filter_verdict(
@@ -102,7 +104,6 @@ class StoredTopic(DispatchTopic, Protocol):
     managed_ledger: ManagedLedger
     batch_index_acks: bool
     unacked_limit: UnackedLimit | None
-    early: EarlyDeliveries
 
     def keep_for_return(self, subscription: Any) -> None:
         """Keeps one that is not durable a little longer: its consumer may come back."""

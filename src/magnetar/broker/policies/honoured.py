@@ -21,7 +21,6 @@ _SUBSCRIPTION_DISPATCH = NotYet("a subscription's dispatch rate", _DISPATCH.inst
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
 _SUBSCRIBE = NotYet("a subscribe rate", "consumers may subscribe as often as they like")
 _COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
-_DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
 _MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
@@ -41,7 +40,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "compaction_threshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
-    "delayed_delivery_policies": _DELAYS,
+    "delayed_delivery_policies": None,
     "encryption_required": None,
     "inactive_topic_policies": None,
     "is_allow_auto_update_schema": None,
@@ -79,7 +78,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "compactionThreshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
-    "delayedDeliveryEnabled": _DELAYS,
+    "delayedDeliveryEnabled": None,
     "dispatchRate": _DISPATCH,
     "inactiveTopicPolicies": None,
     "maxConsumerPerTopic": None,
@@ -127,6 +126,7 @@ MESSAGE: Mapping[str, NotYet | None] = {
         (
             "chunk_id",
             "compression",
+            "deliver_at_time",
             "encryption_algo",
             "encryption_keys",
             "encryption_param",
@@ -152,7 +152,6 @@ MESSAGE: Mapping[str, NotYet | None] = {
             "uuid",
         )
     ),
-    "deliver_at_time": _DELAYS,
     "replicate_to": _CLUSTERS,
     "replicated_from": _CLUSTERS,
 }

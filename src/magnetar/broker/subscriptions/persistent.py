@@ -178,7 +178,7 @@ class Subscription(BaseSubscription):
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
                 return messages
-        dispatcher.replay.discard((ledger_id, entry_id))
+        dispatcher.let_go_waiting((ledger_id, entry_id))
         return 0
 
     def acknowledge(
@@ -300,6 +300,8 @@ class Subscription(BaseSubscription):
     def reset(self, position: Position) -> None:
         """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
         self.cursor.reset(position)
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            self.dispatcher.forget_delays()
         if self.dispatcher is not None:
             self.dispatcher.rewound()
 
