@@ -145,6 +145,7 @@ class Settings:
     retention_check_interval_in_seconds: int
     ttl_duration_default_in_seconds: int
     message_expiry_check_interval_in_minutes: int
+    magnetar_delayed_messages_in_memory: int
     magnetar_message_expiry_check_interval_seconds: int
     backlog_quota_check_enabled: bool
     precise_time_based_backlog_quota_check: bool

@@ -304,6 +304,8 @@ class Cursor:
         else:
             self.state.move_mark_delete(self._owner.ledgers.before(target))
         self.read_position = target
+        if self.storage is not None:
+            self.storage.moved()
         self._moved()
         self._changed()
 

@@ -194,6 +194,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
         delays=DelaySettings(
             strict=settings.is_delayed_delivery_deliver_at_time_strict,
             look_ahead=settings.delayed_delivery_fixed_delay_detection_lookahead,
+            in_memory=settings.magnetar_delayed_messages_in_memory,
         ),
     )
     return TopicSettings(

@@ -80,6 +80,37 @@ class WaitingPositions:
                 marks[:end] = bytes(end)
                 self._gone(ledger_id, dropped)
 
+    @property
+    def ledgers(self) -> list[int]:
+        """The ledgers of which there are any."""
+        return list(self._marks)
+
+    def marks_without(self, ledger_id: int, others: WaitingPositions) -> bytes:
+        """A byte, 0 or 1, for each entry of a ledger, without those that are in ``others``."""
+        marks = self._marks.get(ledger_id, bytearray())
+        other = others._marks.get(ledger_id)
+        if other is None:
+            return bytes(marks)
+        mine, theirs = int.from_bytes(marks, "little"), int.from_bytes(other, "little")
+        return (mine & ~theirs).to_bytes(len(marks), "little")
+
+    def take_marks(self, ledger_id: int, marks: bytearray) -> None:
+        """Adds those of a ledger of which there are none yet."""
+        count = marks.count(1)
+        if count:
+            self._marks[ledger_id] = marks
+            self._counts[ledger_id] = count
+            self.count += count
+
+    def add_all(self, other: WaitingPositions) -> None:
+        """Adds what is in another set."""
+        for ledger_id, marks in other._marks.items():
+            mine = self._marks.pop(ledger_id, bytearray())
+            self.count -= self._counts.pop(ledger_id, 0)
+            size = max(len(mine), len(marks))
+            both = int.from_bytes(mine, "little") | int.from_bytes(marks, "little")
+            self.take_marks(ledger_id, bytearray(both.to_bytes(size, "little")))
+
     def clear(self) -> None:
         self._marks.clear()
         self._counts.clear()

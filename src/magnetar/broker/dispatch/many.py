@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import (
     AnyConsumer,
@@ -37,6 +38,7 @@ class Replay(Protocol):
 
     def __len__(self) -> int: ...
     def __contains__(self, position: Position) -> bool: ...
+    def __iter__(self) -> Iterator[Position]: ...
     def discard(self, position: Position) -> None: ...
     def drop_through(self, last: Position) -> None: ...
     def clear(self) -> None: ...
@@ -65,12 +67,17 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._all_unacked = subscription.topic.unacked_limit
         self.delays: DelayTracker | None = None
         """Entries that wait for their time; None until the first one comes."""
+        self._closed = False
         self._reading: Any = None
         self._reads_again = False
         """Whether the read under way, or the last one, is of what was read before."""
         self._retry: Any = None
         self._left: tuple[EntryRun, int, int] | None = None
         self._sizes = array("i", bytes(4 * 256))
+        storage = self._cursor.storage
+        if storage is not None and DELAY_INDEX in storage.side.properties:
+            # Nothing is read before it is known what waits.
+            self._reading = subscription.topic.loop.create_task(self._load_delays())
 
     def use(self, settings: DispatchSettings) -> None:
         """Goes by other settings from now on; what blocks only by the former ones goes on."""
@@ -150,11 +157,60 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
 
     # Delivery times
 
-    def forget_delays(self) -> None:
-        """Nothing waits for its time any more: the cursor is elsewhere, and what lies there is read anew."""
+    def _new_tracker(self) -> DelayTracker:
+        topic, subscription = self._subscription.topic, self._subscription
+        return DelayTracker(
+            topic.loop,
+            topic.clock,
+            topic.wheel,
+            self._settings.delays,
+            self._cursor,
+            subscription.go_on,
+            self._delays_lost,
+        )
+
+    async def _load_delays(self) -> None:
+        """Takes up what the last life knew of what waits."""
+        delays = self._new_tracker()
+        try:
+            await delays.load()
+        except LedgerError as error:
+            self._subscription.read_failed(error)
+        self._reading = None
+        if self._closed:
+            delays.close()
+            return
+        self.delays = delays
+        self._subscription.go_on()
+
+    def _delays_lost(self) -> None:
+        """What waits is not known any more: everything is read again but what is delivered or about to be."""
+        delays = self.delays
+        if delays is None:
+            return
+        for consumer in self.consumers:
+            for ledger_id, held in consumer.pending.items():
+                for entry_id in held:
+                    delays.hand_out((ledger_id, entry_id))
+        for position in (*self.replay, *self._put_off):
+            delays.hand_out(position)
+        self._left = None
+        self._cursor.rewind()
+        self._subscription.go_on()
+
+    def forget_delays(self, *, moved: bool) -> None:
+        """Nothing waits for its time any more.
+
+        :param moved: the cursor is elsewhere, and what lies there is read anew
+        """
         if self.delays is not None:
-            self.delays.close()
+            self.delays.close(forget=moved)
             self.delays = None
+
+    async def save_delays(self) -> None:
+        """Writes what the next life is to know of what waits."""
+        if self.delays is not None:
+            await self.delays.finish()
 
     def let_go_waiting(self, position: Position) -> None:
         """It was consumed, and is held by nobody: then it does not wait for delivery either."""
@@ -175,9 +231,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if delays is None:
             if not timed:
                 return False
-            topic = self._subscription.topic
-            delays = DelayTracker(topic.clock, topic.wheel, self._settings.delays, self._subscription.go_on)
-            self.delays = delays
+            delays = self.delays = self._new_tracker()
         if not timed and not delays.knows_any_of(run, first, first + count):
             delays.passed_by()
             return False
@@ -465,7 +519,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
 
     def close(self) -> None:
         self._forget_put_off()
-        self.forget_delays()
+        self._closed = True
+        self.forget_delays(moved=False)
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
