@@ -18,7 +18,6 @@ class NotYet(NamedTuple):
 
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
 _COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
-_DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
@@ -37,7 +36,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "compaction_threshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
-    "delayed_delivery_policies": _DELAYS,
+    "delayed_delivery_policies": None,
     "encryption_required": None,
     "inactive_topic_policies": None,
     "is_allow_auto_update_schema": None,
@@ -74,7 +73,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "compactionThreshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
-    "delayedDeliveryEnabled": _DELAYS,
+    "delayedDeliveryEnabled": None,
     "dispatchRate": None,
     "inactiveTopicPolicies": None,
     "maxConsumerPerTopic": None,
@@ -121,6 +120,7 @@ MESSAGE: Mapping[str, NotYet | None] = {
         (
             "chunk_id",
             "compression",
+            "deliver_at_time",
             "encryption_algo",
             "encryption_keys",
             "encryption_param",
@@ -146,7 +146,6 @@ MESSAGE: Mapping[str, NotYet | None] = {
             "uuid",
         )
     ),
-    "deliver_at_time": _DELAYS,
     "replicate_to": _CLUSTERS,
     "replicated_from": _CLUSTERS,
 }

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -87,7 +86,6 @@ class BaseTopic(ABC, Generic[S]):
         self.fenced = False
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
-        self.early = EarlyDeliveries(self.full_name, io.clock)
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
@@ -115,9 +113,14 @@ class BaseTopic(ABC, Generic[S]):
 
     def _look_at_entries(self) -> None:
         policies, known = self.policies, self.deduplication
-        if known is not None or policies.encryption_required or policies.max_message_size > 0:
+        delays = policies.delayed_delivery
+        longest = delays.max_delay_ms if delays.active and self.name.persistent else 0
+        if known is not None or policies.encryption_required or policies.max_message_size > 0 or longest > 0:
             self.admission = Admission(
-                known, encrypted=policies.encryption_required, max_size=policies.max_message_size
+                known,
+                encrypted=policies.encryption_required,
+                max_size=policies.max_message_size,
+                max_delay_ms=longest,
             )
         else:
             self.admission = None
@@ -136,6 +139,11 @@ class BaseTopic(ABC, Generic[S]):
             self.settings.dispatch,
             max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
             max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+            delays=replace(
+                self.settings.dispatch.delays,
+                active=self.policies.delayed_delivery.active,
+                tick_ms=self.policies.delayed_delivery.tick_ms,
+            ),
         )
 
     @abstractmethod
