@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
@@ -21,6 +22,7 @@ from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.protocol.hot_codec import AckRun
 
 
@@ -199,6 +201,25 @@ def banned_stays() -> AbstractContextManager[None]:
     return _replaced(Revocation, "_permissions_changed", unheard)
 
 
+def horizon_too_far() -> AbstractContextManager[None]:
+    """What is published while a topic is compacted is taken for compacted, too."""
+    install = TopicCompaction._install
+
+    async def too_far(self: TopicCompaction, cursor: Any, ledger: Any, _to: Any) -> None:
+        await install(self, cursor, ledger, self._managed_ledger.max_read_position)
+
+    return _replaced(TopicCompaction, "_install", too_far)
+
+
+def compacted_taken_for_orphan() -> AbstractContextManager[None]:
+    """The scan for ledgers that nothing names asks the metadata only, and not the cursors' own ledgers."""
+
+    async def nobodys(_self: ManagedLedgers, _ledger_id: int) -> bool:
+        return False
+
+    return _replaced(ManagedLedgers, "_belongs_to_cursor", nobodys)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -211,4 +232,6 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "closed one short": closed_one_short,
     "a full segment is not sealed": full_segment_forgotten,
     "who is banned stays": banned_stays,
+    "a horizon too far": horizon_too_far,
+    "a compacted ledger is taken for an orphan": compacted_taken_for_orphan,
 }

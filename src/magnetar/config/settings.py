@@ -85,6 +85,11 @@ class Settings:
     bind_address: str
     advertised_address: str
     max_http_server_connections: int
+    delayed_delivery_enabled: bool
+    delayed_delivery_tick_time_millis: int
+    is_delayed_delivery_deliver_at_time_strict: bool
+    delayed_delivery_fixed_delay_detection_lookahead: int
+    delayed_delivery_max_delay_in_millis: int
     acknowledgment_at_batch_index_level_enabled: bool
     cluster_name: str
     broker_shutdown_timeout_ms: int
@@ -127,6 +132,21 @@ class Settings:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_entry_filter_rescheduled_message_delay: int
     entry_filter_names: tuple[str, ...]
+    subscription_expiration_time_minutes: int
+    subscription_expiry_check_interval_in_minutes: int
+    dispatch_throttling_rate_in_msg: int
+    dispatch_throttling_rate_in_byte: int
+    dispatch_throttling_rate_per_topic_in_msg: int
+    dispatch_throttling_rate_per_topic_in_byte: int
+    dispatch_throttling_rate_per_subscription_in_msg: int
+    dispatch_throttling_rate_per_subscription_in_byte: int
+    dispatch_throttling_rate_relative_to_publish_rate: bool
+    dispatch_throttling_on_batch_message_enabled: bool
+    dispatch_throttling_on_non_backlog_consumer_enabled: bool
+    max_publish_rate_per_topic_in_messages: int
+    max_publish_rate_per_topic_in_bytes: int
+    subscribe_throttling_rate_per_consumer: int
+    subscribe_rate_period_per_consumer_in_second: int
     dispatcher_max_read_batch_size: int
     dispatcher_max_read_size_bytes: int
     dispatcher_max_round_robin_batch_size: int
@@ -144,6 +164,7 @@ class Settings:
     retention_check_interval_in_seconds: int
     ttl_duration_default_in_seconds: int
     message_expiry_check_interval_in_minutes: int
+    magnetar_delayed_messages_in_memory: int
     magnetar_message_expiry_check_interval_seconds: int
     backlog_quota_check_enabled: bool
     precise_time_based_backlog_quota_check: bool

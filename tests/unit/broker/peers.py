@@ -15,6 +15,7 @@ from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
+from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split
@@ -133,17 +134,25 @@ class Brokers:
         keep_alive: float = 1e6,
         authorizer: Authorizer | None = None,
         make_authorizer: Callable[[Grants], Authorizer] | None = None,
+        dispatch: DispatchSettings | None = None,
+        disk: SimulatedDisk | None = None,
+        ledgers: ManagedLedgerSettings | None = None,
+        **settings: Any,
     ) -> None:
+        """:param disk: what a life before left
+        :param settings: of the broker
+        """
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
-        self.world = World(settings=ManagedLedgerSettings())
+        self.world = World(disk, settings=ledgers or ManagedLedgerSettings())
         self.loop = self.world.simulation.loop
         io = self.world.simulation.io
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
+        topic = TopicSettings(dispatch or DispatchSettings())
         known = BrokerSettings(
-            "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=keep_alive
+            "standalone", urls[1], urls[0], topic, keep_alive_seconds=keep_alive, **settings
         )
         stores = self.world.metadata, self.world.managed
         if authorizer is not None:

@@ -83,6 +83,10 @@ class TopicCompaction:
     def running(self) -> bool:
         return self._running is not None
 
+    @property
+    def may_start(self) -> bool:
+        return self._running is None and not self._stopped
+
     def start(self) -> None:
         """Compacts from now on; :attr:`status` tells when it is through.
 

@@ -16,9 +16,10 @@ from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.broker.dispatch.contract import DispatchedSubscription
 from magnetar.broker.dispatch.keyed_replay import KeyedReplay
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots
+from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots, slot_of
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
@@ -92,7 +93,13 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         while self._reading is None and not self.blocked:
             if self.draining.drained:
                 self._go_on_with_drained()
-            if not self._has_work() or not self._budget.admits(self._subscription):
+            if not self._has_work():
+                return
+            self._take_due()
+            throttle = self._subscription.throttle
+            if throttle is not None and not (self._has_more() and throttle.admits()):
+                return
+            if not self._budget.admits(self._subscription):
                 return
             if self._send_waiting():
                 continue
@@ -156,6 +163,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self._sizes = array("i", bytes(4 * run.count))
         batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
         share = KeyedShare.of_positions(taken, run.first_entry_id, self._sizes)
+        if self._subscription.throttle is not None:
+            share = share.only(range(self._subscription.throttle.fitting_of(run, share.chosen, share.sizes)))
         state = self._cursor.state
         # What is consumed does not wait any more, but for what is consumed from outside.
         plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
@@ -167,7 +176,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         """Sends or sets aside the next entries; False when there are none at hand, or nobody takes any."""
         left = self._left
         if left is None:
-            if self._looks_far_enough():
+            if self._looks_far_enough() or not self._leap_over_waiting():
                 return False
             takers = [c for c in self.consumers if c.ready and not self.replay.waits_for(c)]
             if not takers:
@@ -175,6 +184,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             # Of what lies together about as much is for each of them.
             entries = self._settings.max_read_entries * len(takers)
             entries = min(entries, sum(c.permits for c in takers))
+            if self._subscription.throttle is not None:
+                entries = min(entries, self._entries_at_once())
             max_bytes = takers[0].read_bytes(self._settings.max_read_bytes)
             self._cursor.read_again_from = self.replay.lowest() if self.replay else None
             run = self._cursor.read_cached(entries, max_bytes)
@@ -203,8 +214,14 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         routing = self._routing
         if routing.capacity < count:
             routing = self._routing = KeyRouting(count)
-        if batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes):
-            self._subscription.topic.early.look(run, first, end)
+        timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes)
+        kept = False
+        if timed or self.delays is not None:
+            kept = self._keep_back(run, first, count, routing.sizes, timed)
+        if self._subscription.throttle is not None:
+            count = self._subscription.throttle.fitting(run, first, count, routing.sizes)
+            if first + count < end:
+                self._left = (run, first + count, end)
         division = self.division
         key_slots(run.buffer, run.starts, run.ends, first, count, division.modulo, routing.slots)
         bounds = division.bounds
@@ -215,6 +232,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             if start == stop:
                 continue
             share = KeyedShare.of_group(routing, start, stop)
+            if kept:
+                self._budget.spend(len(share) * LOOK_PRICE)
+                share = share.only([place for place, size in enumerate(share.sizes) if size])
             if not plain:
                 share = self._unconsumed(run, share)
             if self.draining.count:
@@ -289,6 +309,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         return messages
 
     def _wait_for_filter(self, position: Position, slot: int) -> None:
+        self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
+
+    def _wait_as_due(self, position: Position, hashed: int) -> None:
+        slot = slot_of(hashed, self.division.modulo)
         self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
 
     def acknowledged(self, messages: int) -> None:

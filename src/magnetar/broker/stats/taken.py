@@ -78,11 +78,18 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
     if isinstance(dispatcher, ManyConsumersDispatcher):
         now.in_replay = len(dispatcher.replay)
         now.blocked_on_unacked = dispatcher.blocked
+        if dispatcher.delays is not None:
+            now.delayed = len(dispatcher.delays)
+            now.delay_index_bytes = dispatcher.delays.size()
+            now.backlog_no_delayed = max(0, now.backlog - now.delayed)
     if filters is not None:
         now.filter_processed = filters.processed
         now.filter_accepted = filters.accepted
         now.filter_rejected = filters.rejected
         now.filter_rescheduled = filters.rescheduled
+    if subscription.throttle is not None:
+        held_back = subscription.throttle.held_back.items()
+        now.held_back = {(kind.value, messages): count for (kind, messages), count in held_back}
     now.last_mark_delete_advanced_ms = subscription.last_mark_delete_ms
     now.last_expire_ms = subscription.last_expire_ms
     now.rate_expired = subscription.expired.per_second

@@ -56,6 +56,9 @@ SUBSCRIPTION_ZEROES: Json = {
 """What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
 them."""
 
+_LIMITS = ("Subscription", "Topic", "Broker")
+"""Whose limits Pulsar's statistics tell of; that of a resource group is not among them."""
+
 TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
@@ -179,6 +182,8 @@ def subscription_stats(
         "msgBacklog": now.backlog,
         "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
         "msgBacklogNoDelayed": now.backlog_no_delayed,
+        "msgDelayed": now.delayed,
+        "delayedMessageIndexSizeInBytes": now.delay_index_bytes,
         "blockedSubscriptionOnUnackedMsgs": now.blocked_on_unacked,
         "msgInReplay": now.in_replay,
         "unackedMessages": now.unacked_messages,
@@ -201,6 +206,11 @@ def subscription_stats(
         "filterAcceptedMsgCount": now.filter_accepted,
         "filterRejectedMsgCount": now.filter_rejected,
         "filterRescheduledMsgCount": now.filter_rescheduled,
+        **{
+            f"dispatchThrottled{'Msg' if messages else 'Bytes'}EventsBy{whose}Limit": count
+            for (whose, messages), count in now.held_back.items()
+            if whose in _LIMITS
+        },
         **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:
@@ -253,6 +263,9 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         ),
         "nonContiguousDeletedMessagesRangesSerializedSize": sum(
             s["nonContiguousDeletedMessagesRangesSerializedSize"] for s in subscriptions.values()
+        ),
+        "delayedMessageIndexSizeInBytes": sum(
+            s["delayedMessageIndexSizeInBytes"] for s in subscriptions.values()
         ),
         "ownerBroker": owner,
         "compaction": _compaction_stats(topic.compaction.figures),

@@ -23,6 +23,7 @@ from magnetar.broker.subscriptions.base import (
     BatchAck,
     SubscriptionType,
 )
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.managed_ledger.cursor import Cursor
@@ -74,6 +75,8 @@ class Subscription(BaseSubscription):
         filters = topic.dispatch_settings.filters
         self.filters = EntryFilters(filters) if filters else None
         self.last_mark_delete_ms = 0
+        self.last_active_ms = topic.clock.wall_ms()
+        """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
         self.expired = Rate()
         """Entries that nobody consumed in time."""
         self.last_expire_ms = 0
@@ -83,6 +86,7 @@ class Subscription(BaseSubscription):
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
+        self.throttle = topic.throttle_of(self, None)
 
     @property
     def durable(self) -> bool:
@@ -97,10 +101,12 @@ class Subscription(BaseSubscription):
     def first_wanted(self) -> Position:
         """The first position that is not consumed, among those that only compaction still has, too."""
         mark = self.cursor.mark_delete
-        if mark == self._start_mark and self._start not in (None, LATEST):
+        nothing = mark == (self.topic.managed_ledger.ledgers.first_id(), -1)
+        # It moves by itself when the topic is trimmed.
+        untouched = mark == self._start_mark or (nothing and not self.durable)
+        if untouched and self._start not in (None, LATEST):
             return self._start
-        first = self.topic.managed_ledger.ledgers.first_id()
-        if self._start is None and self.durable and mark == (first, -1):
+        if self._start is None and self.durable and nothing:
             # Nothing tells that it has ever consumed anything.
             return EARLIEST
         return mark[0], mark[1] + 1
@@ -136,11 +142,13 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         self._dispatcher_for(kind).add(consumer)
         self._came(kind, consumer)
+        self.last_active_ms = self.topic.clock.wall_ms()
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Its unacknowledged messages go to others, or wait for the next consumer."""
         self._left(consumer)
+        self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
             return
         self.dispatcher.remove(consumer)
@@ -161,7 +169,22 @@ class Subscription(BaseSubscription):
 
     def go_on(self) -> None:
         """Its dispatcher was turned away in an earlier turn of the loop."""
-        self.read_more()
+        if self.throttle is None or self.throttle.in_turn:
+            self.read_more()
+        else:
+            self.throttle.serve()
+
+    def sent(self, entries: int, messages: int, size: int) -> int:
+        if self.throttle is not None:
+            self.throttle.take(entries, messages, size)
+        return super().sent(entries, messages, size)
+
+    def rates_changed(self) -> None:
+        """Other bounds on what is sent count now."""
+        former, self.throttle = self.throttle, self.topic.throttle_of(self, self.throttle)
+        if former is not None:
+            # It may wait for a bound that is gone.
+            self.read_more()
 
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
@@ -216,7 +239,7 @@ class Subscription(BaseSubscription):
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
                 return messages
-        dispatcher.replay.discard((ledger_id, entry_id))
+        dispatcher.let_go_waiting((ledger_id, entry_id))
         return 0
 
     def acknowledge(
@@ -294,6 +317,9 @@ class Subscription(BaseSubscription):
 
     def skip_to(self, position: Position) -> int:
         """Consumes everything up to ``position``, whoever holds it; returns how many entries that were."""
+        if self.name == COMPACTION:
+            # What lies before its cursor is taken for compacted: skipping it would lose keys.
+            return 0
         before = self.cursor.mark_delete
         count = self.cursor.mark_delete_to(position)
         if self.cursor.mark_delete != before:
@@ -345,8 +371,15 @@ class Subscription(BaseSubscription):
         """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
         self.cursor.reset(position)
         self._starts_at(position)
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            self.dispatcher.forget_delays(moved=True)
         if self.dispatcher is not None:
             self.dispatcher.rewound()
+
+    async def save(self) -> None:
+        """Writes what makes the next start quick; its topic is closing."""
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            await self.dispatcher.save_delays()
 
     def check_end_of_topic(self) -> None:
         """Tells consumers of a terminated topic when they have had everything."""
@@ -365,6 +398,8 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         if self.dispatcher is not None:
             self.dispatcher.close()
+        if self.throttle is not None:
+            self.throttle.close()
 
     def check(self) -> None:
         """:raises BrokenInvariant: its consumers, its dispatcher and its cursor do not fit together"""

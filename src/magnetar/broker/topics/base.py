@@ -11,10 +11,11 @@ from typing import Any, Generic, TypeVar
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
+from magnetar.broker.flow.subscribe_rates import subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
@@ -59,7 +60,9 @@ class BaseTopic(ABC, Generic[S]):
         budget: LoopBudget,
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
+        shared: SharedLimits | None = None,
     ) -> None:
+        """:param shared: what bounds other topics, too; None: there is no such thing"""
         self.name = name
         self.full_name = str(name)
         self.loop = io.loop
@@ -68,6 +71,8 @@ class BaseTopic(ABC, Generic[S]):
         self.settings = settings
         self.budget = budget
         self.policies = policies
+        self.shared = None if name.reserved else shared
+        self.group = self._group()
         self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
@@ -81,7 +86,6 @@ class BaseTopic(ABC, Generic[S]):
         self.fenced = False
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
-        self.early = EarlyDeliveries(self.full_name, io.clock)
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
@@ -90,27 +94,41 @@ class BaseTopic(ABC, Generic[S]):
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
         self.publish_limiter = self._new_publish_limiter()
+        self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
 
     # Policies
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Goes by these from now on; who is connected already stays."""
         former, self.policies = self.policies, policies
+        self.group = self._group()
         self.dispatch_settings = self._dispatch_settings()
         self._look_at_entries()
         if policies.publish_rate != former.publish_rate:
             self.publish_limiter = self._new_publish_limiter()
+        if policies.subscribe_rate != former.subscribe_rate:
+            self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
 
     def _look_at_entries(self) -> None:
         policies, known = self.policies, self.deduplication
-        if known is not None or policies.encryption_required or policies.max_message_size > 0:
+        delays = policies.delayed_delivery
+        longest = delays.max_delay_ms if delays.active and self.name.persistent else 0
+        if known is not None or policies.encryption_required or policies.max_message_size > 0 or longest > 0:
             self.admission = Admission(
-                known, encrypted=policies.encryption_required, max_size=policies.max_message_size
+                known,
+                encrypted=policies.encryption_required,
+                max_size=policies.max_message_size,
+                max_delay_ms=longest,
             )
         else:
             self.admission = None
+
+    def _group(self) -> ResourceGroup | None:
+        """The resource group whose bounds it shares."""
+        name = self.policies.resource_group
+        return self.shared.groups.of(name) if name and self.shared is not None else None
 
     def _new_publish_limiter(self) -> PublishLimiter | None:
         rate = self.policies.publish_rate
@@ -121,6 +139,11 @@ class BaseTopic(ABC, Generic[S]):
             self.settings.dispatch,
             max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
             max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+            delays=replace(
+                self.settings.dispatch.delays,
+                active=self.policies.delayed_delivery.active,
+                tick_ms=self.policies.delayed_delivery.tick_ms,
+            ),
         )
 
     @abstractmethod

@@ -11,8 +11,10 @@ from typing import Any
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
+from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
+from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
@@ -22,6 +24,7 @@ from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
 from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
@@ -36,6 +39,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.settings import RetentionSettings
+from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
 
@@ -70,12 +74,15 @@ class Topic(BaseTopic[Subscription]):
         mark_busy: Callable[[BaseTopic[Any]], None],
         record_latency: Callable[[float], None],
         compactor: Compactor,
+        shared: SharedLimits | None = None,
     ) -> None:
         self.managed_ledger = managed_ledger
         self.compaction = TopicCompaction(
             str(name), name.partition_index, managed_ledger, compactor, self._compaction_cursor
         )
-        super().__init__(name, io, wheel, settings, budget, policies, mark_busy)
+        super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
+        self.dispatch_rates = TopicDispatchRates(wheel, io.clock, self._published, self.shared)
+        self.dispatch_rates.use(policies, self.group)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
@@ -89,6 +96,7 @@ class Topic(BaseTopic[Subscription]):
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
+        self._use_persistence()
         for cursor in managed_ledger.cursors.values():
             if not kind_of(cursor.name).subscribed:
                 continue
@@ -97,10 +105,40 @@ class Topic(BaseTopic[Subscription]):
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
+        self.dispatch_rates.use(policies, self.group)
+        for subscription in self.subscriptions.values():
+            subscription.rates_changed()
         self.managed_ledger.use_retention(retention_settings(policies.retention))
+        self._use_persistence()
+
+    def _use_persistence(self) -> None:
+        persistence = self.policies.persistence
+        self.managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
+
+    def throttle_of(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
+        """What bounds how fast a subscription is sent; None: nothing does."""
+
+        def make() -> Throttle:
+            settings = self.dispatch_settings
+            return Throttle(
+                self.clock,
+                subscription.read_more,
+                lambda: self.managed_ledger.cursors.is_near_end(subscription.cursor),
+                count_messages=settings.throttle_by_message,
+                bound_if_caught_up=settings.throttle_caught_up,
+            )
+
+        return self.dispatch_rates.throttle(subscription.name, known, make)
+
+    def _published(self) -> tuple[int, int]:
+        return self.rate_in.messages, self.rate_in.bytes
 
     async def _compaction_cursor(self) -> Cursor:
-        return (await self.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)).cursor
+        known = self.subscriptions.get(COMPACTION)
+        if known is None:
+            # Whatever the cap of subscriptions: it is no consumer's.
+            known = await self._make_subscription(COMPACTION, EARLIEST, {}, durable=True)
+        return known.cursor
 
     @property
     def compacts_itself(self) -> bool:
@@ -109,7 +147,7 @@ class Topic(BaseTopic[Subscription]):
 
     def compact_if_due(self) -> None:
         """Compacts it if more than its threshold came since it was compacted last."""
-        due = self.compacts_itself and not self.closing and not self.fenced and not self.compaction.running
+        due = self.compacts_itself and not self.closing and not self.fenced and self.compaction.may_start
         if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
             self.compaction.start()
 
@@ -292,7 +330,7 @@ class Topic(BaseTopic[Subscription]):
             cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
         except BadVersion as error:
             raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
-        return self._add_subscription(name, cursor, properties, start)
+        return self._add_subscription(name, cursor, users_own(properties), start)
 
     def _add_subscription(
         self, name: str, cursor: Cursor, properties: dict[str, str], start: Position
@@ -305,6 +343,7 @@ class Topic(BaseTopic[Subscription]):
         """Drops a non-durable subscription."""
         subscription.close()
         if self.subscriptions.get(subscription.name) is subscription:
+            self.dispatch_rates.forget(subscription.name)
             del self.subscriptions[subscription.name]
             self.managed_ledger.cursors.remove(subscription.cursor)
             events.subscription_deleted(self.full_name, subscription.name)
@@ -331,6 +370,7 @@ class Topic(BaseTopic[Subscription]):
         if name == COMPACTION:
             self.compaction.forget()
         self.subscriptions.pop(name, None)
+        self.dispatch_rates.forget(name)
         events.subscription_deleted(self.full_name, name)
         self.last_active = self.clock.monotonic()
 
@@ -401,6 +441,8 @@ class Topic(BaseTopic[Subscription]):
         await self.compaction.stop()
         await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
+        for subscription in list(self.subscriptions.values()):
+            await subscription.save()
         self._disconnect()
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())

@@ -69,7 +69,7 @@ TOPIC_AND_NAMESPACE: TopicTable = (
     ("pulsar_storage_write_rate", lambda t: float(t.write_rate)),
     ("pulsar_storage_read_rate", lambda t: float(t.read_rate)),
     ("pulsar_storage_read_cache_misses_rate", lambda t: float(t.read_cache_misses_rate)),
-    ("pulsar_delayed_message_index_size_bytes", lambda t: 0),
+    ("pulsar_delayed_message_index_size_bytes", lambda t: sum(s.delay_index_bytes for s in t.subscriptions)),
     ("pulsar_txn_tb_active_total", lambda t: 0),
     ("pulsar_txn_tb_aborted_total", lambda t: 0),
     ("pulsar_txn_tb_committed_total", lambda t: 0),
@@ -114,7 +114,7 @@ SUBSCRIPTION: SubscriptionTable = (
     ("pulsar_subscription_total_msg_expired", lambda s: s.total_expired),
     ("pulsar_subscription_msg_drop_rate", lambda s: float(s.drop_rate)),
     ("pulsar_subscription_consumers_count", lambda s: s.consumer_count),
-    ("pulsar_subscription_delayed_message_index_size_bytes", lambda s: 0),
+    ("pulsar_subscription_delayed_message_index_size_bytes", lambda s: s.delay_index_bytes),
     ("pulsar_subscription_filter_processed_msg_count", lambda s: s.filter_processed),
     ("pulsar_subscription_filter_accepted_msg_count", lambda s: s.filter_accepted),
     ("pulsar_subscription_filter_rejected_msg_count", lambda s: s.filter_rejected),
@@ -192,6 +192,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _broker(snapshot, cluster)
     yield from _connections(snapshot)
     yield from _proofs(snapshot)
+    yield from _resource_groups(snapshot)
     yield from _cache(snapshot, cluster)
     if options.managed_ledger_level:
         yield from _managed_ledgers(snapshot)
@@ -287,6 +288,24 @@ def _proofs(snapshot: MetricsSnapshot) -> Iterator[str]:
     if snapshot.proofs:
         yield from family("pulsar_authentication_success_total", "counter", succeeded)
         yield from family("pulsar_authentication_failures_total", "counter", failed)
+
+
+def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
+    """Nothing of a broker without groups."""
+    if not snapshot.resource_groups:
+        return
+    rows, updates = [], {}
+    for group in snapshot.resource_groups:
+        labels = {"cluster": snapshot.cluster, "ResourceGroup": group.name}
+        rows.append((labels_text({**labels, "MonitoringClass": group.kind}), group))
+        updates[labels_text(labels)] = group.updates
+    yield from family(
+        "pulsar_resource_group_messages_used_total", "counter", ((labels, g.messages) for labels, g in rows)
+    )
+    yield from family(
+        "pulsar_resource_group_bytes_used_total", "counter", ((labels, g.bytes) for labels, g in rows)
+    )
+    yield from family("pulsar_resource_group_updates_total", "counter", updates.items())
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
@@ -424,9 +443,9 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
         yield from family(name, "gauge", chain(of_subs, of_all))
     for name in ("msg", "bytes"):
         throttled = (
-            (f'{labels},reason="{reason}"', 0)
-            for labels, _ in subs
-            for reason in ("subscription", "topic", "broker")
+            (f'{labels},reason="{whose.lower()}"', sub.held_back.get((whose, name == "msg"), 0))
+            for labels, sub in subs
+            for whose in ("Subscription", "Topic", "Broker")
         )
         yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
     if options.consumer_level:

@@ -13,6 +13,7 @@ from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import iso_time
@@ -92,6 +93,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     kind = _kind(request)
     if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
+    if request.subscription == COMPACTION:
+        raise NotAllowed(f"Subscription {COMPACTION} is the broker's own: nobody consumes from it")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
@@ -102,6 +105,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if known is not None:
         known.check_type(kind)
         await _check_taken(known, kind)
+    _check_rate(connection, topic, request)
     _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
     await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
@@ -201,6 +205,15 @@ def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared
         raise NotAllowed("Key_Shared subscription is disabled by subscriptionKeySharedEnable")
     if kind.name not in enabled:
         raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
+
+
+def _check_rate(connection: Connection, topic: AnyTopic, request: CommandSubscribe) -> None:
+    """:raises NotAllowed: this consumer has subscribed too often of late"""
+    limiter = topic.subscribe_limiter
+    if limiter is not None:
+        consumer = (connection.host, request.consumer_name, request.consumer_id)
+        if not limiter.admits(consumer, topic.clock.monotonic()):
+            raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
 
 def _kind(request: CommandSubscribe) -> SubscriptionType:
