@@ -22,7 +22,6 @@ from magnetar.ledger.embedded.log import CommitLog
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.protocol.hot_codec import AckRun
 
 
@@ -211,15 +210,6 @@ def horizon_too_far() -> AbstractContextManager[None]:
     return _replaced(TopicCompaction, "_install", too_far)
 
 
-def compacted_taken_for_orphan() -> AbstractContextManager[None]:
-    """The scan for ledgers that nothing names asks the metadata only, and not the cursors' own ledgers."""
-
-    async def nobodys(_self: ManagedLedgers, _ledger_id: int) -> bool:
-        return False
-
-    return _replaced(ManagedLedgers, "_belongs_to_cursor", nobodys)
-
-
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -233,5 +223,4 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "a full segment is not sealed": full_segment_forgotten,
     "who is banned stays": banned_stays,
     "a horizon too far": horizon_too_far,
-    "a compacted ledger is taken for an orphan": compacted_taken_for_orphan,
 }
