@@ -3,7 +3,8 @@ cimport cython
 
 cdef class LatestKeys:
     cdef public bint retain_keyless
-    cdef public dict keys
+    cdef public list shelves
+    cdef public long long key_count
     cdef public long long key_bytes
     cdef public bytearray bits
     cdef public long long count
@@ -37,13 +38,18 @@ cdef class LatestKeys:
     @cython.locals(parts=list, part=bytearray, size='long long')
     cdef int _note(self, bytes key, long long number, bint stays) except -1
 
-    @cython.locals(former='long long')
+    @cython.locals(former='long long', shelf=dict)
     cpdef spill(self)
+
+    cpdef forget_keys(self)
+
+    @cython.locals(former='long long', shelf=dict)
+    cpdef drop_keys(self)
 
     @cython.locals(position='Py_ssize_t', end='Py_ssize_t', size='Py_ssize_t', key=bytes, number='long long')
     cpdef Py_ssize_t take_noted(self, bytes records, long long share, long long shares) except -1
 
-    @cython.locals(former='long long')
+    @cython.locals(former='long long', shelf=dict)
     cdef int _take(self, bytes key, long long number, bint stays) except -1
 
     @cython.locals(at='Py_ssize_t', _index='long long')
@@ -56,6 +62,8 @@ cdef class LatestKeys:
     cpdef int look(self, bytes buffer, Py_ssize_t start, Py_ssize_t end) except -1
 
     cpdef begin_copy(self)
+
+    cpdef long long staying(self, Py_ssize_t first, Py_ssize_t end) except -1
 
     cpdef bint stays(self, long long number) except -1
 

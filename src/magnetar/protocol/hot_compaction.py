@@ -15,6 +15,9 @@ PARTS = 64
 COPIED_OUT = b"\x00\x00\x00\x04\x18\x00\x20\x01"
 """Stands in a batch for a message that is gone: metadata with payload_size 0 and compacted_out."""
 
+SHELVES = 256
+"""Among which keys in memory are divided."""
+
 PLAIN = 0
 BATCH = 1
 OPENED = 2
@@ -23,6 +26,10 @@ WHOLE = 3
 """Nobody can look into it, or its sizes lie: it stays as it is."""
 MARKER = 4
 """Written by brokers for brokers: it goes."""
+
+
+_MOST_ADDED = 1 << 20
+"""Bytes by which the bits grow at once."""
 
 
 class LatestKeys:
@@ -35,7 +42,9 @@ class LatestKeys:
     def __init__(self, retain_keyless: bool) -> None:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
-        self.keys: dict[bytes, int] = {}
+        self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
+        """Keys and the numbers of their latest messages. A single one would stop everybody while it grows."""
+        self.key_count = 0
         self.key_bytes = 0
         """Of all keys that are in memory."""
         self.bits = bytearray()
@@ -100,14 +109,14 @@ class LatestKeys:
     def _next(self, stays: bool) -> None:
         number = self.count
         if (number >> 3) >= len(self.bits):
-            self.bits.extend(bytes(4096 + (len(self.bits) >> 1)))
+            self.bits.extend(bytes(4096 + min(len(self.bits) >> 1, _MOST_ADDED)))
         if stays:
             self.bits[number >> 3] |= 1 << (number & 7)
         self.count = number + 1
 
     def _put(self, key: bytes, number: int, stays: bool) -> None:
         if (number >> 3) >= len(self.bits):
-            self.bits.extend(bytes(4096 + (len(self.bits) >> 1)))
+            self.bits.extend(bytes(4096 + min(len(self.bits) >> 1, _MOST_ADDED)))
         if self.parts is not None:
             self._note(key, number, stays)
         else:
@@ -124,12 +133,26 @@ class LatestKeys:
     def spill(self) -> None:
         """From now on keys are noted in :attr:`parts`, those in memory first."""
         self.parts = [bytearray() for _ in range(PARTS)]
-        for key, number in self.keys.items():
-            former: int = number
-            self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
-            self._note(key, number, True)
-        self.keys = {}
-        self.key_bytes = 0
+        for shelf in self.shelves:
+            for key, number in shelf.items():
+                former: int = number
+                self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
+                self._note(key, number, True)
+        self.forget_keys()
+
+    def forget_keys(self) -> None:
+        """Those in memory."""
+        for number in range(SHELVES):
+            self.shelves[number] = {}
+        self.key_count = self.key_bytes = 0
+
+    def drop_keys(self) -> None:
+        """The messages of the keys in memory go, and the keys are forgotten."""
+        for shelf in self.shelves:
+            for number in shelf.values():
+                former: int = number
+                self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
+        self.forget_keys()
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
         """Takes back records of one part, in the order in which they were noted; returns the bytes taken.
@@ -150,18 +173,21 @@ class LatestKeys:
         return position
 
     def _take(self, key: bytes, number: int, stays: bool) -> None:
-        found = self.keys.get(key)
+        shelf = self.shelves[hash(key) & (SHELVES - 1)]
+        found = shelf.get(key)
         if found is not None:
             former: int = found
             self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
         elif stays:
             self.key_bytes += len(key)
+            self.key_count += 1
         if stays:
-            self.keys[key] = number
+            shelf[key] = number
             self.bits[number >> 3] |= 1 << (number & 7)
         elif found is not None:
-            del self.keys[key]
+            del shelf[key]
             self.key_bytes -= len(key)
+            self.key_count -= 1
 
     def number_batch(self, payload: bytes, position: int, end: int, count: int) -> bool:
         """Numbers the messages of a batch; False, and none is numbered, when its sizes lie.
@@ -302,11 +328,13 @@ class LatestKeys:
 
     # The second way through
 
-    def begin_copy(self) -> int:
-        """All entries have been numbered; returns how many messages stay."""
+    def begin_copy(self) -> None:
+        """All entries have been numbered."""
         self.count = self.whole_at = 0
-        self.keys = {}
-        return int.from_bytes(self.bits, "little").bit_count()
+
+    def staying(self, first: int, end: int) -> int:
+        """How many messages stay, of those in the bytes [first, end) of the bits."""
+        return int.from_bytes(self.bits[first:end], "little").bit_count()
 
     def stays(self, number: int) -> bool:
         return self.bits[number >> 3] >> (number & 7) & 1 == 1

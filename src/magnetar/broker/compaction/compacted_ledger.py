@@ -20,8 +20,11 @@ from magnetar.protocol.metadata import parse_entry
 
 log = logging.getLogger(__name__)
 
-_MOST_ENTRIES = 4_096
+_MOST_ENTRIES = 1_024
 """Read at a time."""
+
+_MOST_REMEMBERED = 4_096
+"""Positions of entries that were looked at."""
 
 
 class OpenedRun:
@@ -166,7 +169,7 @@ class CompactedLedger:
         known = self._positions.get(index)
         if known is None:
             known = (await self.read(index, index, 1)).position(0)
-            if len(self._positions) < _MOST_ENTRIES:
+            if len(self._positions) < _MOST_REMEMBERED:
                 self._positions[index] = known
         return known
 

@@ -8,7 +8,6 @@ the interpreter whenever it wants it.
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from magnetar.broker.compaction import new_ledger
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.figures import CompactionFigures
-from magnetar.broker.compaction.latest_messages import Entries, LatestMessages
+from magnetar.broker.compaction.latest_messages import Copied, Entries, LatestMessages
 from magnetar.broker.compaction.new_ledger import NewLedger
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
@@ -253,20 +252,17 @@ class _Passage:
             while at <= span.last:
                 run = await former.read(at, span.last, _READ_BYTES)
                 entries = Entries(run.buffer, run.starts, run.ends, run.count)
-                await self._write(ledger, entries, run.ledger_ids, run.entry_ids)
+                job = partial(self._latest.copy, entries, run.ledger_ids, run.entry_ids, self._partition)
+                await self._write(ledger, job)
                 at = run.first + run.count
         for span in self._of_topic:
             if self._latest.skip(span.number, span.end):
                 continue
             async for ledger_id, first, entries in self._ledger_runs(span.ledger_id, span.first, span.last):
-                ledger_ids = array("q", (ledger_id,)) * entries.count
-                entry_ids = array("q", range(first, first + entries.count))
-                await self._write(ledger, entries, ledger_ids, entry_ids)
+                job = partial(self._latest.copy_of_topic, entries, ledger_id, first, self._partition)
+                await self._write(ledger, job)
 
-    async def _write(
-        self, ledger: NewLedger, entries: Entries, ledger_ids: array[int], entry_ids: array[int]
-    ) -> None:
-        job = partial(self._latest.copy, entries, ledger_ids, entry_ids, self._partition)
+    async def _write(self, ledger: NewLedger, job: Callable[[], Copied]) -> None:
         copied = await self._compactor.run(job)
         figures, clock = self._figures, self._compactor.io.clock
         figures.read_bytes += copied.read_bytes

@@ -6,6 +6,7 @@ What the hot module cannot look into is opened here: compressed batches, and mes
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from magnetar.broker.compaction.spilled_keys import SpilledKeys
@@ -16,8 +17,10 @@ from magnetar.protocol.hot_compaction import PARTS, LatestKeys, put_raw
 from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
-_AT_ONCE = 64
-"""Entries in one call of the hot module: nobody else gets the interpreter until it returns."""
+_AT_ONCE = 16 * 1024
+"""Bytes of entries in one call of the hot module: nobody else gets the interpreter until it returns."""
+
+_BITS_AT_ONCE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class LatestMessages:
         latest = self._latest
         index = 0
         while index < entries.count:
-            end = min(index + _AT_ONCE, entries.count)
+            end = _end_of_step(entries, index)
             index = latest.number(entries.buffer, entries.starts, entries.ends, index, end)
             if index < end:
                 self._open(entries.buffer[entries.starts[index] : entries.ends[index]])
@@ -130,7 +133,11 @@ class LatestMessages:
                 for number in chunks:
                     self._latest.drop(number)
         self._chunked, self._chunks = [], {}
-        self.kept = self._latest.begin_copy()
+        latest = self._latest
+        latest.forget_keys()
+        latest.begin_copy()
+        size = len(latest.bits)
+        self.kept = sum(latest.staying(at, at + _BITS_AT_ONCE) for at in range(0, size, _BITS_AT_ONCE))
         self._keys.remove()
 
     def remove(self) -> None:
@@ -146,6 +153,12 @@ class LatestMessages:
         self._latest.pass_by(end)
         return True
 
+    def copy_of_topic(self, entries: Entries, ledger_id: int, first: int, partition: int) -> Copied:
+        """The same of entries ``first`` and so on of a ledger of the topic."""
+        ledger_ids = array("q", (ledger_id,)) * entries.count
+        entry_ids = array("q", range(first, first + entries.count))
+        return self.copy(entries, ledger_ids, entry_ids, partition)
+
     def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:
         """What stays of entries, each with its id.
 
@@ -157,7 +170,7 @@ class LatestMessages:
         buffer, starts, stops, count = entries.buffer, entries.starts, entries.ends, entries.count
         index = 0
         while index < count:
-            end = min(index + _AT_ONCE, count)
+            end = _end_of_step(entries, index)
             index = latest.copy(
                 ledger_ids, entry_ids, buffer, starts, stops, index, end, partition, out, ends
             )
@@ -176,6 +189,12 @@ class LatestMessages:
         if metadata.compression != CompressionType.NONE:
             payload = compress(metadata.compression, payload)
         return _broker_metadata(entry.broker_metadata) + build_entry(metadata, payload)
+
+
+def _end_of_step(entries: Entries, index: int) -> int:
+    """Where the part ends that begins at ``index`` and is looked at in one call; one entry at least."""
+    end = bisect_right(entries.ends, entries.starts[index] + _AT_ONCE, index, entries.count)
+    return max(end, index + 1)
 
 
 def _broker_metadata(known: BrokerEntryMetadata | None) -> bytes:

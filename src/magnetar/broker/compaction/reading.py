@@ -15,6 +15,8 @@ from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 
 _READ_BYTES = 256 * 1024
+_READ_ENTRIES = 256
+"""At once: most of them become runs of their own."""
 
 
 class ReaderStart(Protocol):
@@ -154,7 +156,7 @@ class CompactedReading:
         last = await ledger.entries() - 1
         if index > last:
             return []
-        run = await ledger.read(index, last, min(max_bytes, _READ_BYTES))
+        run = await ledger.read(index, min(last, index + _READ_ENTRIES - 1), min(max_bytes, _READ_BYTES))
         if self._rewinds == rewinds:
             self._index = run.first + run.count
         return run.runs()

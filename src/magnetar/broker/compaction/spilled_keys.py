@@ -17,7 +17,7 @@ KEY_COST = 200
 _NOTED_BYTES = 8 * 1024 * 1024
 """Gathered before they are written."""
 
-_BLOCK = 256 * 1024
+_BLOCK = 32 * 1024
 
 _MOST_SHARES = 1 << 20
 """Beyond which a part is not divided any further."""
@@ -39,7 +39,7 @@ class SpilledKeys:
     def full(self) -> bool:
         """Whether keys in memory take more than they may."""
         latest = self._latest
-        return latest.key_bytes + KEY_COST * len(latest.keys) > self._budget
+        return latest.key_bytes + KEY_COST * latest.key_count > self._budget
 
     def keep_within(self) -> None:
         """Called now and then while messages are numbered: memory stays bounded.
@@ -96,16 +96,10 @@ class SpilledKeys:
             position += len(block) - len(rest)
             rest = block[latest.take_noted(block, share, shares) :]
             if self.full() and shares < _MOST_SHARES:
-                for number in latest.keys.values():
-                    latest.drop(number)
-                self._forget()
+                latest.drop_keys()
                 return False
-        self._forget()
+        latest.forget_keys()
         return True
-
-    def _forget(self) -> None:
-        self._latest.keys = {}
-        self._latest.key_bytes = 0
 
     def remove(self) -> None:
         """Removes the files, also those of a compaction that a crash ended."""
