@@ -93,6 +93,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     kind = _kind(request)
     if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
+    if request.read_compacted and not name.persistent:
+        raise NotAllowed("readCompacted only valid on persistent topics")
     if request.subscription == COMPACTION:
         raise NotAllowed(f"Subscription {COMPACTION} is the broker's own: nobody consumes from it")
     schema = from_wire(request.schema) if request.HasField("schema") else None
@@ -130,7 +132,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         subscription.drop_if_unused()
         raise
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
-    consumer.read_compacted = request.read_compacted and topic.name.persistent
+    consumer.read_compacted = request.read_compacted
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if (
         connection.closed
