@@ -24,7 +24,7 @@ from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server.doors import Advertised
-from magnetar.server.entry_filters import load_entry_filters
+from magnetar.server.entry_filters import find_filters, load_entry_filters
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
@@ -202,6 +202,8 @@ def topic_settings(settings: Settings) -> TopicSettings:
     return TopicSettings(
         dispatch=dispatch,
         max_non_persistent=settings.max_concurrent_non_persistent_message_per_connection,
+        override_filters=settings.allow_override_entry_filters,
+        find_filters=find_filters(settings.entry_filter_names),
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
         deduplication=DeduplicationSettings(
             snapshot_entries=settings.broker_deduplication_entries_interval,
@@ -266,6 +268,7 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             settings.broker_delete_inactive_topics_mode,
         ),
         subscription_expiration_minutes=settings.subscription_expiration_time_minutes,
+        pause_on_ack_state=settings.dispatcher_pause_on_ack_state_persistent_enabled,
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0

@@ -86,6 +86,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     def _send_new(self, consumer: AnyConsumer, limit: int) -> bool:
         """Sends up to ``limit`` entries; False when there are none at hand."""
         left = self._left
+        if self._must_wait_for_acks():
+            return False
         if left is None:
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             run = self._cursor.read_cached(self._entries_at_once(), max_bytes)

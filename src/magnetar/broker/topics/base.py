@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.early import EarlyDeliveries
+from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -34,6 +36,8 @@ from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
+log = logging.getLogger(__name__)
+
 S = TypeVar("S", bound=BaseSubscription)
 
 
@@ -47,6 +51,10 @@ class TopicSettings:
     """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
     connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
+    override_filters: bool = False
+    """What namespaces and topics name as filters counts, and not the broker's own."""
+    find_filters: FindFilters = no_filters
+    """Finds those."""
 
 
 class BaseTopic(ABC, Generic[S]):
@@ -136,7 +144,23 @@ class BaseTopic(ABC, Generic[S]):
             self.settings.dispatch,
             max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
             max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+            pause_on_ack_state=self.policies.pause_on_ack_state,
+            filters=self._filters(),
         )
+
+    def _filters(self) -> Sequence[EntryFilter]:
+        own, names = self.settings.dispatch.filters, self.policies.entry_filters
+        if not names or not self.settings.override_filters:
+            return own
+        try:
+            return self.settings.find_filters(names)
+        except UnknownFilter as error:
+            # It was there when it was named.
+            log.error(
+                "entry filters are not those that were named",
+                extra={"topic": self.full_name, "error": str(error)},
+            )
+            return own
 
     @abstractmethod
     async def prepare(self) -> None:
