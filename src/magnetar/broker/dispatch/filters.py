@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import broker_metadata_size, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class EntryFilters:
         except EntryError:
             # Its sizes were checked when it was published; what its producer wrote between them was not.
             return FilterResult.ACCEPT
-        entry = FilteredEntry(position, data, metadata)
+        entry = FilteredEntry(position, data[broker_metadata_size(data, 0) :], metadata)
         found = FilterResult.ACCEPT
         for each in self.filters:
             try:

@@ -22,6 +22,7 @@ from magnetar.broker.flow.subscribe_rates import subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
+from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
@@ -51,6 +52,8 @@ class TopicSettings:
     """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
     connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
+    marks: EntryMarkSettings = field(default_factory=EntryMarkSettings)
+    """What is written in front of entries of persistent topics."""
     override_filters: bool = False
     """What namespaces and topics name as filters counts, and not the broker's own."""
     find_filters: FindFilters = no_filters
