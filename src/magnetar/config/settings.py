@@ -85,6 +85,11 @@ class Settings:
     bind_address: str
     advertised_address: str
     max_http_server_connections: int
+    delayed_delivery_enabled: bool
+    delayed_delivery_tick_time_millis: int
+    is_delayed_delivery_deliver_at_time_strict: bool
+    delayed_delivery_fixed_delay_detection_lookahead: int
+    delayed_delivery_max_delay_in_millis: int
     acknowledgment_at_batch_index_level_enabled: bool
     cluster_name: str
     broker_shutdown_timeout_ms: int
@@ -159,6 +164,7 @@ class Settings:
     retention_check_interval_in_seconds: int
     ttl_duration_default_in_seconds: int
     message_expiry_check_interval_in_minutes: int
+    magnetar_delayed_messages_in_memory: int
     magnetar_message_expiry_check_interval_seconds: int
     backlog_quota_check_enabled: bool
     precise_time_based_backlog_quota_check: bool

@@ -130,6 +130,21 @@ class Cursor:
         again = self.read_again_from
         return self.read_position if again is None or again > self.read_position else again
 
+    def first_wanted(self) -> Position:
+        """The first position at or behind the read position that is not consumed, as far as it is known
+        without looking at ledgers; the read position moves there."""
+        position = self._normalised()
+        ranges = self.state.ranges.get(position[0])
+        if ranges is not None:
+            self.leap_to((position[0], ranges.end_of_range_at(position[1])))
+        return self.read_position
+
+    def leap_to(self, position: Position) -> None:
+        """Reads on from a position behind the read position: what lies between is not wanted now."""
+        if position != self.read_position:
+            self.read_position = self._owner.ledgers.first_at_or_after(position)
+            self._owner.read_position_moved(self)
+
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
         """Index ranges [first, end) of a run that are not consumed."""
         ledger_id, first = run.ledger_id, run.first_entry_id
@@ -289,6 +304,8 @@ class Cursor:
         else:
             self.state.move_mark_delete(self._owner.ledgers.before(target))
         self.read_position = target
+        if self.storage is not None:
+            self.storage.moved()
         self._moved()
         self._changed()
 

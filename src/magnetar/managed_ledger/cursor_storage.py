@@ -27,11 +27,13 @@ from magnetar.managed_ledger.records import (
     encode_position,
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.side_ledgers import SideLedgers, brokers_own, users_own
 from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing, may_have_happened
 
 log = logging.getLogger(__name__)
 
 _NO_LEDGER = -1
+_MOVES = "magnetar.moves"
 _RETRY_SECONDS = 1.0
 _COST_TO_PAUSE = 50
 """Encoding states takes at most one part in so many of the loop's time, for each cursor."""
@@ -66,6 +68,8 @@ class CursorStorage:
         self._state = AcknowledgedState((-1, -1))
         self.properties: dict[str, int] = {}
         self.cursor_properties: dict[str, str] = {}
+        self.side = SideLedgers(io, store, settings, custom, deletions, self._put_own)
+        """Its other ledgers, and the properties that name them."""
         self._rest = b""
         """What the record has besides, kept for whoever knows it."""
         self._ledger: CursorLedger | None = None
@@ -118,7 +122,7 @@ class CursorStorage:
         :raises BadVersion: a cursor of that name exists
         """
         self._state = state
-        self.cursor_properties = dict(cursor_properties)
+        self.cursor_properties = users_own(cursor_properties)
         await self._put(_NO_LEDGER)
 
     async def recover(self) -> AcknowledgedState:
@@ -133,7 +137,8 @@ class CursorStorage:
         self._record.version = node.version
         self._state = record.state
         self.properties = record.properties
-        self.cursor_properties = record.cursor_properties
+        self.cursor_properties = users_own(record.cursor_properties)
+        self.side.properties = brokers_own(record.cursor_properties)
         self._rest = record.rest
         self._ledger_id = record.ledger_id
         if record.ledger_id != _NO_LEDGER:
@@ -266,18 +271,25 @@ class CursorStorage:
 
     def abandon(self) -> None:
         """Writes nothing any more: the cursor belongs to somebody else."""
-        self._closed = self._abandoned = True
+        self._closed = self._abandoned = self.side.ended = True
         self._record.abandon()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    async def _put(self, ledger_id: int | None) -> None:
-        """Writes the record; None leaves the ledger that is named there when its turn has come."""
+    async def _put_own(self, properties: dict[str, str]) -> None:
+        await self._put(None, properties)
+
+    async def _put(self, ledger_id: int | None, own: dict[str, str] | None = None) -> None:
+        """Writes the record; None leaves the ledger that is named there when its turn has come.
+
+        :param own: properties that are not the user's; None leaves them, too
+        """
 
         def encode() -> bytes:
             named = self._ledger_id if ledger_id is None else ledger_id
-            record = CursorRecord(named, self._state, self.properties, self.cursor_properties, self._rest)
+            texts = self.cursor_properties | (self.side.properties if own is None else own)
+            record = CursorRecord(named, self._state, self.properties, texts, self._rest)
             settings = self._settings
             return encode_cursor(
                 record, settings.max_unacked_ranges_in_metadata, settings.max_batch_indexes_to_persist
@@ -286,12 +298,14 @@ class CursorStorage:
         def written() -> None:
             if ledger_id is not None:
                 self._ledger_id = ledger_id
+            if own is not None:
+                self.side.properties = own
 
         await self._record.put(encode, written)
 
     async def set_cursor_properties(self, properties: dict[str, str]) -> None:
         """Replaces the user's properties; durable when this returns."""
-        self.cursor_properties = dict(properties)
+        self.cursor_properties = users_own(properties)
         await self._put(None)
 
     async def flush(self) -> None:
@@ -326,6 +340,7 @@ class CursorStorage:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.side.ended = True
         await self._settle()
         self._closed = True
         ledger = self._ledger
@@ -356,20 +371,30 @@ class CursorStorage:
             self._timer.cancel()
             self._timer = None
         # At once: its managed ledger may be closing, and would write what is going.
-        was_closed, self._closed = self._closed, True
+        was_closed, self._closed, self.side.ended = self._closed, True, True
         await self._settle()
-        self._perhaps_named.add(self._ledger_id)
+        self._perhaps_named |= {self._ledger_id, *self.side.all}
         try:
             await self._record.delete()
         except NodeMissing:
             log.info("cursor record was gone already", extra={"path": self._path})
         except (ManagedLedgerError, MetadataError):
             # It is still there, or may be: what is acknowledged is written on.
-            self._closed = was_closed
+            self._closed = self.side.ended = was_closed
             if not was_closed:
                 self.changed()
             raise
         await self._let_go_of_others(_NO_LEDGER)
+
+    @property
+    def moves(self) -> int:
+        """How often the cursor was set elsewhere while there was a cache of what it had to read."""
+        return self.properties.get(_MOVES, 0)
+
+    def moved(self) -> None:
+        """The cursor is set elsewhere: written with its state, so that what was cached before is void."""
+        if self.side.properties:
+            self.properties = {**self.properties, _MOVES: self.moves + 1}
 
     def use(self, state: AcknowledgedState) -> None:
         """The live state that is written from now on."""

@@ -267,6 +267,22 @@ class EntryRanges:
             yield start, end
             start = self.start_of_next_range(end)
 
+    def clear_in(self, marks: bytearray) -> None:
+        """Sets the bytes of all its entries to 0, as far as there are so many."""
+        size = len(marks)
+        for start, end in zip(self._full.starts, self._full.ends, strict=True):
+            first, stop = start << _SHIFT, min(end << _SHIFT, size)
+            if first < stop:
+                marks[first:stop] = bytes(stop - first)
+        for number, block in self._blocks.items():
+            base = number << _SHIFT
+            stop = min(base + _SIZE, size)
+            if base < stop:
+                # 1 here takes away what is 1 there; bytes do not carry over into each other.
+                mine = int.from_bytes(block.marks[: stop - base], "little")
+                theirs = int.from_bytes(marks[base:stop], "little")
+                marks[base:stop] = (theirs & ~mine).to_bytes(stop - base, "little")
+
     def copy(self) -> EntryRanges:
         other = EntryRanges()
         for start, end in self.in_order():

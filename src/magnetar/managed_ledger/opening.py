@@ -24,6 +24,7 @@ from magnetar.managed_ledger.records import (
     encode_managed_ledger,
 )
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.side_ledgers import ledgers_named
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataError, MetadataStore, Node
 from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
@@ -232,7 +233,9 @@ class ManagedLedgers:
             for cursor in await self._metadata.children(below):
                 record = await self._metadata.get(f"{below}/{cursor}")
                 if record is not None and record.value:
-                    named.add(decode_cursor(record.value, record.path).ledger_id)
+                    found = decode_cursor(record.value, record.path)
+                    named.add(found.ledger_id)
+                    named.update(ledgers_named(found.cursor_properties))
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:

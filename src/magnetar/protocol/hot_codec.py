@@ -26,7 +26,15 @@ from magnetar.protocol.hot_encode import (
     encode_receipts,
     messages_size,
 )
-from magnetar.protocol.hot_keys import KeyRouting, group_by_holder, holder_of, key_slots, slot_of, sticky_key
+from magnetar.protocol.hot_keys import (
+    KeyRouting,
+    group_by_holder,
+    holder_of,
+    key_hash,
+    key_slots,
+    slot_of,
+    sticky_key,
+)
 
 __all__ = [
     "AckRun",
@@ -43,6 +51,7 @@ __all__ = [
     "frame_end",
     "group_by_holder",
     "holder_of",
+    "key_hash",
     "key_slots",
     "messages_size",
     "next_frame",

@@ -484,11 +484,11 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
 
 
 def _batch_size(buffer: bytes, start: int, end: int) -> int:
-    """The number of messages in an entry, 1 when it cannot be read; negative behind a delivery time."""
+    """The number of messages in an entry, 1 when it cannot be read; negative when it has a delivery time."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return 1
-    sign = 1
+    sign = size = 1
     end = position + 4 + _size_at(buffer, position)
     position += 4
     while position < end:
@@ -497,7 +497,7 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
         if tag > 127:
             after = _varint_end(buffer, position, end)
             if after < 0:
-                return sign
+                return sign * size
             tag = _varint(buffer, position, after)
             if tag == _DELIVER_AT:
                 sign = -1
@@ -505,11 +505,12 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
         if tag == 0x58:
             after = _varint_end(buffer, position, end)
             size = _varint(buffer, position, after) if after > 0 else 1
-            return sign if size < 1 or size > 0x7FFFFFFF else sign * size
+            if size < 1 or size > 0x7FFFFFFF:
+                size = 1
         position = _skip(buffer, position, end, tag)
         if position < 0:
-            return sign
-    return sign
+            return sign * size
+    return sign * size
 
 
 def batch_sizes(
@@ -518,7 +519,7 @@ def batch_sizes(
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
     1 for what is no batch, and for an entry whose metadata cannot be read. Answers how many have a delivery
-    time; not counted are those that have it behind the number of messages, which clients make of none.
+    time.
     """
     index = 0
     timed = 0

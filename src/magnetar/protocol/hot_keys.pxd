@@ -36,6 +36,8 @@ cpdef int slot_of(long long key_hash, int modulo) except -1
 cpdef bytes sticky_key(bytes buffer, Py_ssize_t start, Py_ssize_t end)
 
 @cython.locals(key=bytes)
+cpdef long long key_hash(bytes buffer, Py_ssize_t start, Py_ssize_t end) except -1
+
 cdef long long _key_hash(bytes buffer, Py_ssize_t start, Py_ssize_t end) except -1
 
 @cython.locals(ordering='Py_ssize_t', ordering_end='Py_ssize_t', key='Py_ssize_t', key_end='Py_ssize_t', name='Py_ssize_t', name_end='Py_ssize_t', sequence_id='long long', encoded='bint', tag='long long', after='Py_ssize_t', size='long long')

@@ -165,6 +165,11 @@ def sticky_key(buffer: bytes, start: int, end: int) -> bytes:
     return _key(buffer, position + 4, position + 4 + size)
 
 
+def key_hash(buffer: bytes, start: int, end: int) -> int:
+    """The hash, 31 bits, of the key of the entry ``buffer[start:end]``; :func:`slot_of` makes it a slot."""
+    return _key_hash(buffer, start, end)
+
+
 def _key_hash(buffer: bytes, start: int, end: int) -> int:
     key = sticky_key(buffer, start, end)
     return _murmur3(key, len(key)) & 0x7FFFFFFF

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import (
     AutoTopics,
     BacklogQuota,
+    DelayedDelivery,
     DispatchRate,
     InactiveTopics,
     Persistence,
@@ -216,6 +218,11 @@ def topic_settings(settings: Settings) -> TopicSettings:
         filter_again_seconds=settings.dispatcher_entry_filter_rescheduled_message_delay / 1000,
         look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
         look_ahead_per_subscription=settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
+        delays=DelaySettings(
+            strict=settings.is_delayed_delivery_deliver_at_time_strict,
+            look_ahead=settings.delayed_delivery_fixed_delay_detection_lookahead,
+            in_memory=settings.magnetar_delayed_messages_in_memory,
+        ),
     )
     return TopicSettings(
         dispatch=dispatch,
@@ -299,6 +306,11 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         ),
         schema_validation=settings.is_schema_validation_enforced,
         auto_update_schema=settings.is_allow_auto_update_schema_enabled,
+        delayed_delivery=DelayedDelivery(
+            settings.delayed_delivery_enabled,
+            settings.delayed_delivery_tick_time_millis,
+            settings.delayed_delivery_max_delay_in_millis,
+        ),
         persistence=Persistence(mark_delete_rate=settings.managed_ledger_default_mark_delete_rate_limit),
         max_topics=settings.max_topics_per_namespace,
     )

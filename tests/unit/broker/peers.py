@@ -15,6 +15,7 @@ from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
+from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.frames import decode_command, encode_command, encode_with_payload, split
@@ -134,13 +135,17 @@ class Brokers:
         authorizer: Authorizer | None = None,
         make_authorizer: Callable[[Grants], Authorizer] | None = None,
         dispatch: DispatchSettings | None = None,
+        disk: SimulatedDisk | None = None,
+        ledgers: ManagedLedgerSettings | None = None,
         **settings: Any,
     ) -> None:
-        """:param settings: of the broker"""
+        """:param disk: what a life before left
+        :param settings: of the broker
+        """
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
-        self.world = World(settings=ManagedLedgerSettings())
+        self.world = World(disk, settings=ledgers or ManagedLedgerSettings())
         self.loop = self.world.simulation.loop
         io = self.world.simulation.io
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")

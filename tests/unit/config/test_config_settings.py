@@ -182,12 +182,12 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 def test_other_keys_not_honoured_yet_are_one_warning_each(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        "delayedDeliveryEnabled=true\nloadBalancerSheddingEnabled=true\nmaxConsumerMetadataSize=60",
+        "strictlyVerifySubscriptionName=true\nloadBalancerSheddingEnabled=true\nmaxConsumerMetadataSize=60",
     )
     warnings = load(path).warnings
     assert [warning.split(" ")[1] for warning in warnings] == [
-        "delayedDeliveryEnabled=true",
         "maxConsumerMetadataSize=60",
+        "strictlyVerifySubscriptionName=true",
     ]
 
 

@@ -19,6 +19,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.naming.topic_name import TopicName
 
 _LAST_ID = 2**63 - 1
@@ -135,7 +136,7 @@ class SubscriptionAdmin:
         for found in await self._any(topic, subscription):
             if isinstance(found, Subscription) and found.cursor.storage is not None:
                 await found.cursor.storage.set_cursor_properties(dict(properties))
-            found.properties = dict(properties)
+            found.properties = users_own(properties)
 
     async def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledges everything. :raises SubscriptionNotFound: there is none"""

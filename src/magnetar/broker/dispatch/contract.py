@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.dispatch.early import EarlyDeliveries
+from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
 from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.loop_budget import LoopBudget
@@ -50,6 +50,8 @@ class DispatchSettings:
     """Nothing new is sent while the cursor cannot be written with all that was acknowledged."""
     throttle_caught_up: bool = True
     """Rates of dispatch bound subscriptions that are near the end of their topic, too."""
+    delays: DelaySettings = field(default_factory=DelaySettings)
+    """Of Shared and Key_Shared subscriptions: on others nothing waits."""
 
 
 def filter_verdict(
@@ -109,7 +111,6 @@ class StoredTopic(DispatchTopic, Protocol):
     managed_ledger: ManagedLedger
     batch_index_acks: bool
     unacked_limit: UnackedLimit | None
-    early: EarlyDeliveries
 
     def throttle_of(self, subscription: Any, known: Throttle | None) -> Throttle | None:
         """What bounds how fast a subscription of its kind is sent; None: nothing does.

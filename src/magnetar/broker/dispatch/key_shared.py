@@ -16,9 +16,10 @@ from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.broker.dispatch.contract import DispatchedSubscription
 from magnetar.broker.dispatch.keyed_replay import KeyedReplay
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots
+from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots, slot_of
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
@@ -94,6 +95,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
                 self._go_on_with_drained()
             if not self._has_work():
                 return
+            self._take_due()
             throttle = self._subscription.throttle
             if throttle is not None and not (self._has_more() and throttle.admits()):
                 return
@@ -176,7 +178,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         if self._must_wait_for_acks():
             return False
         if left is None:
-            if self._looks_far_enough():
+            if self._looks_far_enough() or not self._leap_over_waiting():
                 return False
             takers = [c for c in self.consumers if c.ready and not self.replay.waits_for(c)]
             if not takers:
@@ -214,8 +216,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         routing = self._routing
         if routing.capacity < count:
             routing = self._routing = KeyRouting(count)
-        if batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes):
-            self._subscription.topic.early.look(run, first, end)
+        timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes)
+        kept = False
+        if timed or self.delays is not None:
+            kept = self._keep_back(run, first, count, routing.sizes, timed)
         if self._subscription.throttle is not None:
             count = self._subscription.throttle.fitting(run, first, count, routing.sizes)
             if first + count < end:
@@ -230,6 +234,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             if start == stop:
                 continue
             share = KeyedShare.of_group(routing, start, stop)
+            if kept:
+                self._budget.spend(len(share) * LOOK_PRICE)
+                share = share.only([place for place, size in enumerate(share.sizes) if size])
             if not plain:
                 share = self._unconsumed(run, share)
             if self.draining.count:
@@ -304,6 +311,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         return messages
 
     def _wait_for_filter(self, position: Position, slot: int) -> None:
+        self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
+
+    def _wait_as_due(self, position: Position, hashed: int) -> None:
+        slot = slot_of(hashed, self.division.modulo)
         self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
 
     def acknowledged(self, messages: int) -> None:

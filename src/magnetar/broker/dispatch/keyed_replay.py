@@ -4,7 +4,7 @@ slot to drain, or for somebody to have the slot at all."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from magnetar.broker.consumers.key_ranges import KeyedMember
 from magnetar.managed_ledger.position import Position
@@ -27,6 +27,9 @@ class KeyedReplay:
 
     def __contains__(self, position: Position) -> bool:
         return position in self._slots
+
+    def __iter__(self) -> Iterator[Position]:
+        return iter(self._slots)
 
     def add(self, position: Position, slot: int, owner: KeyedMember | None, *, blocked: bool) -> None:
         """:param owner: who has the slot; None for nobody

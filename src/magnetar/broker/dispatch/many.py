@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
+from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import (
     AnyConsumer,
     DispatchedSubscription,
@@ -22,8 +24,13 @@ from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import deliver_at, key_hash
 
 C = TypeVar("C", bound=AnyConsumer)
+
+
+_DUE_AT_ONCE = 1000
+"""Entries whose time has come that wait for delivery at a time: the others stay where they are."""
 
 
 class Replay(Protocol):
@@ -31,6 +38,7 @@ class Replay(Protocol):
 
     def __len__(self) -> int: ...
     def __contains__(self, position: Position) -> bool: ...
+    def __iter__(self) -> Iterator[Position]: ...
     def discard(self, position: Position) -> None: ...
     def drop_through(self, last: Position) -> None: ...
     def clear(self) -> None: ...
@@ -57,12 +65,19 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         """What a filter wants to be asked about again."""
         self._filter_timers: dict[Any, None] = {}
         self._all_unacked = subscription.topic.unacked_limit
+        self.delays: DelayTracker | None = None
+        """Entries that wait for their time; None until the first one comes."""
+        self._closed = False
         self._reading: Any = None
         self._reads_again = False
         """Whether the read under way, or the last one, is of what was read before."""
         self._retry: Any = None
         self._left: tuple[EntryRun, int, int] | None = None
         self._sizes = array("i", bytes(4 * 256))
+        storage = self._cursor.storage
+        if storage is not None and DELAY_INDEX in storage.side.properties:
+            # Nothing is read before it is known what waits.
+            self._reading = subscription.topic.loop.create_task(self._load_delays())
 
     def use(self, settings: DispatchSettings) -> None:
         """Goes by other settings from now on; what blocks only by the former ones goes on."""
@@ -76,6 +91,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if self._over and (not cap or self.unacked < cap):
             self._over = False
             self.blocked = self._held
+        if self.delays is not None:
+            self.delays.use(settings.delays)
         self.read_more()
 
     @property
@@ -125,6 +142,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         """The cursor was moved: nothing is kept of what was read or sent before."""
         self.replay.clear()
         self.redelivery_counts.clear()
+        if self.delays is not None:
+            self.delays.rewound()
         self._forget_put_off()
         self._left = None
         self.unacked = 0
@@ -136,6 +155,138 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
             consumer.blocked = False
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
+
+    # Delivery times
+
+    def _new_tracker(self) -> DelayTracker:
+        topic, subscription = self._subscription.topic, self._subscription
+        return DelayTracker(
+            topic.loop,
+            topic.clock,
+            topic.wheel,
+            self._settings.delays,
+            self._cursor,
+            subscription.go_on,
+            self._delays_lost,
+        )
+
+    async def _load_delays(self) -> None:
+        """Takes up what the last life knew of what waits."""
+        delays = self._new_tracker()
+        try:
+            await delays.load()
+        except LedgerError as error:
+            self._subscription.read_failed(error)
+        self._reading = None
+        if self._closed:
+            delays.close()
+            return
+        self.delays = delays
+        self._subscription.go_on()
+
+    def _delays_lost(self) -> None:
+        """What waits is not known any more: everything is read again but what is delivered or about to be."""
+        delays = self.delays
+        if delays is None:
+            return
+        for consumer in self.consumers:
+            for ledger_id, held in consumer.pending.items():
+                for entry_id in held:
+                    delays.hand_out((ledger_id, entry_id))
+        for position in (*self.replay, *self._put_off):
+            delays.hand_out(position)
+        self._left = None
+        self._cursor.rewind()
+        self._subscription.go_on()
+
+    def forget_delays(self, *, moved: bool) -> None:
+        """Nothing waits for its time any more.
+
+        :param moved: the cursor is elsewhere, and what lies there is read anew
+        """
+        if self.delays is not None:
+            self.delays.close(forget=moved)
+            self.delays = None
+
+    async def save_delays(self) -> None:
+        """Writes what the next life is to know of what waits."""
+        if self.delays is not None:
+            await self.delays.finish()
+
+    def let_go_waiting(self, position: Position) -> None:
+        """It was consumed, and is held by nobody: then it does not wait for delivery either."""
+        self.replay.discard(position)
+        if self.delays is not None:
+            self.delays.discard(position)
+
+    def _keep_back(self, run: EntryRun, first: int, count: int, sizes: array[int], timed: int) -> bool:
+        """Lets those of ``count`` entries wait whose time is to come: their sizes become 0.
+
+        So do those of what waits already, or became due and was delivered before it was read.
+
+        :param sizes: messages of the entries, that of entry ``first`` at 0
+        :param timed: how many of them have a delivery time
+        :return: whether any size became 0
+        """
+        delays = self.delays
+        if delays is None:
+            if not timed:
+                return False
+            delays = self.delays = self._new_tracker()
+        if not timed and not delays.knows_any_of(run, first, first + count):
+            delays.passed_by()
+            return False
+        kept = False
+        ledger_id = run.ledger_id
+        for place in range(count):
+            index = first + place
+            entry_id = run.first_entry_id + index
+            if delays.knows((ledger_id, entry_id)):
+                sizes[place], kept = 0, True
+            elif self._cursor.is_consumed(ledger_id, entry_id):
+                continue
+            else:
+                start, end = run.starts[index], run.ends[index]
+                due = deliver_at(run.buffer, start, end)
+                if due > 0 and delays.add(due, ledger_id, entry_id, key_hash(run.buffer, start, end)):
+                    sizes[place], kept = 0, True
+                elif due <= 0:
+                    delays.passed_by()
+        return kept
+
+    def _leap_over_waiting(self) -> bool:
+        """Sees to it that what is read next does not wait already; whether anything is to be read now."""
+        delays = self.delays
+        if delays is None:
+            return True
+        if delays.pauses_reading:
+            return False
+        cursor = self._cursor
+        while True:
+            position = delays.behind(cursor.first_wanted())
+            if position == cursor.read_position:
+                return True
+            cursor.leap_to(position)
+
+    def _take_due(self) -> None:
+        """Lets what has become due wait for delivery, as long as not much waits for it."""
+        delays = self.delays
+        if delays is None or not delays.is_due() or len(self.replay) >= _DUE_AT_ONCE:
+            return
+        unread = self._cursor.read_position
+        if self._left is not None:
+            run, first, _end = self._left
+            unread = (run.ledger_id, run.first_entry_id + first)
+        for position, hashed in delays.take_due(_DUE_AT_ONCE - len(self.replay), unread):
+            if not self._cursor.is_consumed(*position):
+                self._wait_as_due(position, hashed)
+
+    @abstractmethod
+    def _wait_as_due(self, position: Position, hashed: int) -> None:
+        """Lets an entry whose time has come wait for delivery.
+
+        :param hashed: hash of its key
+        """
 
     # Reading
 
@@ -258,7 +409,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         rejected = 0
         for place, index in enumerate(indexes):
             position = (run.ledger_id, run.first_entry_id + index)
-            if position in self._put_off or cursor.is_consumed(*position):
+            if position in self._put_off or not sizes[place] or cursor.is_consumed(*position):
                 continue
             self._budget.spend(FILTER_PRICE)
             verdict = filter_verdict(self._subscription, consumer, run, index, sizes[place])
@@ -381,10 +532,14 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         for position in [p for p in self.redelivery_counts if p <= last]:
             del self.redelivery_counts[position]
         self.replay.drop_through(last)
+        if self.delays is not None:
+            self.delays.drop_through(last)
         self.acknowledged(released)
 
     def close(self) -> None:
         self._forget_put_off()
+        self._closed = True
+        self.forget_delays(moved=False)
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -397,7 +552,11 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
             for ledger_id, held in consumer.pending.items():
                 for entry_id in held:
                     waits = (ledger_id, entry_id) in self.replay
+                    if self.delays is not None:
+                        waits = waits or (ledger_id, entry_id) in self.delays.waiting
                     must(not waits, consumer.name, "holds", (ledger_id, entry_id), "which waits for delivery")
+        if self.delays is not None:
+            self.delays.check()
         held_by_all = sum(consumer.unacked for consumer in self.consumers)
         name = self._subscription.name
         must(self.unacked == held_by_all, name, "counts", self.unacked, "unacknowledged of", held_by_all)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from magnetar.managed_ledger.position import Position
 
@@ -21,6 +22,9 @@ class ReplayPositions:
 
     def __contains__(self, position: Position) -> bool:
         return position in self._set
+
+    def __iter__(self) -> Iterator[Position]:
+        return iter(self._set)
 
     def add(self, position: Position) -> None:
         if position not in self._set:

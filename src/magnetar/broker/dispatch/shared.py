@@ -8,6 +8,7 @@ from typing import Any
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
+from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
@@ -69,6 +70,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             consumer = self._next_consumer()
             if consumer is None:
                 return
+            self._take_due()
             throttle = self._subscription.throttle
             if throttle is not None and not (self._has_more() and throttle.admits()):
                 self._next = begin
@@ -89,6 +91,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         if self._must_wait_for_acks():
             return False
         if left is None:
+            if not self._leap_over_waiting():
+                return False
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             run = self._cursor.read_cached(self._entries_at_once(), max_bytes)
             if run is None:
@@ -101,41 +105,52 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         self._left = (run, stop, end) if stop < end else None
         return True
 
-    def _send(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
+    def _send(
+        self, consumer: AnyConsumer, run: EntryRun, first: int, end: int, *, again: bool = False
+    ) -> int:
+        """Sends entries [first, end) as long as there are permits; returns where it stopped.
+
+        :param again: they were read before, and wait for nothing but to be delivered
+        """
         ledger_id = run.ledger_id
         count = end - first
         if len(self._sizes) < count:
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
+        kept = False
+        if not again and (timed or self.delays is not None):
+            kept = self._keep_back(run, first, count, sizes, timed)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
         if self._subscription.throttle is not None:
             count = self._subscription.throttle.fitting(run, first, count, sizes)
         end = first + count
-        if timed:
-            self._subscription.topic.early.look(run, first, end)
         if self._filters is not None:
             self._filter(consumer, run, range(first, end), sizes[:count], ())
+        if kept:
+            self._budget.spend(count * LOOK_PRICE)
         if not self.redelivery_counts and self._is_untouched(run, first) and 0 not in sizes[:count]:
             consumer.hold_range(ledger_id, run.first_entry_id + first, sizes, count)
             messages = sum(sizes[:count])
             consumer.send_first(run, first, end, messages)
             self.unacked += messages
         else:
-            self._send_mixed(consumer, run, first, end)
+            self._send_mixed(consumer, run, first, end, kept=kept)
         self._check_limits(consumer)
         return end
 
-    def _send_mixed(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> None:
-        """Entries of which some are consumed, delivered before, or batches in part."""
+    def _send_mixed(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int, *, kept: bool) -> None:
+        """Entries of which some are consumed, delivered before, or batches in part.
+
+        :param kept: some are kept back: their sizes are 0
+        """
         sizes, ledger_id, counts = self._sizes, run.ledger_id, self.redelivery_counts
         plain_from = first
         messages = 0
         for index in range(first, end):
             entry_id = run.first_entry_id + index
             size = sizes[index - first]
-            found = self._remaining(ledger_id, entry_id, size)
+            found = None if kept and not size else self._remaining(ledger_id, entry_id, size)
             redelivered = counts.get((ledger_id, entry_id), 0) if counts else 0
             if found is not None and found[1] is None and not redelivered:
                 consumer.hold(ledger_id, entry_id, size)
@@ -179,7 +194,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         self.read_more()
 
     def _replay_run(self, consumer: AnyConsumer, run: EntryRun) -> None:
-        stop = self._send(consumer, run, 0, run.count)
+        stop = self._send(consumer, run, 0, run.count, again=True)
         for index in range(stop):
             self.replay.discard((run.ledger_id, run.first_entry_id + index))
 
@@ -190,4 +205,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         return messages
 
     def _wait_for_filter(self, position: Position, _slot: int) -> None:
+        self.replay.add(position)
+
+    def _wait_as_due(self, position: Position, _hashed: int) -> None:
         self.replay.add(position)

@@ -18,7 +18,6 @@ class NotYet(NamedTuple):
 
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
 _COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
-_DELAYS = NotYet("delayed delivery", "messages with a delivery time are delivered at once")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
@@ -41,7 +40,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "compaction_threshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
-    "delayed_delivery_policies": _DELAYS,
+    "delayed_delivery_policies": None,
     "dispatcherPauseOnAckStatePersistentEnabled": None,
     "encryption_required": None,
     "entryFilters": None,
@@ -80,7 +79,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "compactionThreshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
-    "delayedDeliveryEnabled": _DELAYS,
+    "delayedDeliveryEnabled": None,
     "dispatchRate": None,
     "dispatcherPauseOnAckStatePersistentEnabled": None,
     "entryFilters": None,
@@ -127,6 +126,7 @@ MESSAGE: Mapping[str, NotYet | None] = {
         (
             "chunk_id",
             "compression",
+            "deliver_at_time",
             "encryption_algo",
             "encryption_keys",
             "encryption_param",
@@ -152,7 +152,6 @@ MESSAGE: Mapping[str, NotYet | None] = {
             "uuid",
         )
     ),
-    "deliver_at_time": _DELAYS,
     "replicate_to": _CLUSTERS,
     "replicated_from": _CLUSTERS,
 }

@@ -10,6 +10,7 @@ from itertools import groupby
 from magnetar.broker.publishing.deduplication import DUPLICATE, FRESH, Deduplication
 from magnetar.errors import BrokerError, EncryptionRequired, InternalError, NotAllowed
 from magnetar.protocol.errors import EntryError
+from magnetar.protocol.hot_codec import deliver_at, publish_time
 from magnetar.protocol.metadata import chunks_follow, parse_entry
 
 
@@ -37,12 +38,16 @@ class Admission:
 
     :param encrypted: whether what is not encrypted is refused
     :param max_size: bytes of an entry; 0 for any
+    :param max_delay_ms: how long after its publish time an entry may want to be delivered; 0: any time
     """
 
-    def __init__(self, deduplication: Deduplication | None, *, encrypted: bool, max_size: int) -> None:
+    def __init__(
+        self, deduplication: Deduplication | None, *, encrypted: bool, max_size: int, max_delay_ms: int = 0
+    ) -> None:
         self._deduplication = deduplication
         self._encrypted = encrypted
         self._max_size = max_size
+        self._max_delay_ms = max_delay_ms
 
     def judge(
         self,
@@ -66,7 +71,7 @@ class Admission:
         :param chunked: whether there are chunks among the entries
         """
         known, count = self._deduplication, len(first)
-        plain = not (self._encrypted or self._max_size or chunked)
+        plain = not (self._encrypted or self._max_size or self._max_delay_ms or chunked)
         if plain and (known is None or known.admit_all(name, first, highest, count)):
             return None
         verdicts = [
@@ -86,6 +91,10 @@ class Admission:
         """What is to be done with an entry for what it is; None: that is up to its sequence id."""
         if self._max_size and end - start > self._max_size:
             return NotAllowed("Exceed maximum message size")
+        longest = self._max_delay_ms
+        due = deliver_at(buffer, start, end) if longest else 0
+        if due > 0 and due - publish_time(buffer, start, end) > longest:
+            return NotAllowed(f"Exceeds max allowed delivery delay of {longest} milliseconds")
         if not (self._encrypted or chunked):
             return None
         try:

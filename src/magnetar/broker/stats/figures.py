@@ -56,6 +56,8 @@ class SubscriptionMetrics:
     backlog: int = 0
     backlog_no_delayed: int = 0
     delayed: int = 0
+    """Entries that wait for their delivery time."""
+    delay_index_bytes: int = 0
     filter_processed: int = 0
     filter_accepted: int = 0
     filter_rejected: int = 0

@@ -132,7 +132,6 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
             "magnetar_partial_frame_bytes": broker.partial_frames.used,
             "magnetar_pending_publishes": sum(c.pending_publishes for c in connections.all),
-            "magnetar_early_deliveries": sum(topic.early.count for topic in broker.topics.values()),
             "magnetar_unsent_bytes": broker.unsent.used,
             "magnetar_loop_delay_seconds": delay,
             "magnetar_longest_slice_seconds": max((0.0, *slices.values())),

@@ -76,6 +76,10 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
     if isinstance(dispatcher, ManyConsumersDispatcher):
         now.in_replay = len(dispatcher.replay)
         now.blocked_on_unacked = dispatcher.blocked
+        if dispatcher.delays is not None:
+            now.delayed = len(dispatcher.delays)
+            now.delay_index_bytes = dispatcher.delays.size()
+            now.backlog_no_delayed = max(0, now.backlog - now.delayed)
     if filters is not None:
         now.filter_processed = filters.processed
         now.filter_accepted = filters.accepted

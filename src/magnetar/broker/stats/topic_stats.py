@@ -181,6 +181,8 @@ def subscription_stats(
         "msgBacklog": now.backlog,
         "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
         "msgBacklogNoDelayed": now.backlog_no_delayed,
+        "msgDelayed": now.delayed,
+        "delayedMessageIndexSizeInBytes": now.delay_index_bytes,
         "blockedSubscriptionOnUnackedMsgs": now.blocked_on_unacked,
         "msgInReplay": now.in_replay,
         "unackedMessages": now.unacked_messages,
@@ -260,6 +262,9 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
         ),
         "nonContiguousDeletedMessagesRangesSerializedSize": sum(
             s["nonContiguousDeletedMessagesRangesSerializedSize"] for s in subscriptions.values()
+        ),
+        "delayedMessageIndexSizeInBytes": sum(
+            s["delayedMessageIndexSizeInBytes"] for s in subscriptions.values()
         ),
         "ownerBroker": owner,
     }

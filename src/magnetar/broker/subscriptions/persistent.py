@@ -210,7 +210,7 @@ class Subscription(BaseSubscription):
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
                 return messages
-        dispatcher.replay.discard((ledger_id, entry_id))
+        dispatcher.let_go_waiting((ledger_id, entry_id))
         return 0
 
     def acknowledge(
@@ -335,8 +335,15 @@ class Subscription(BaseSubscription):
     def reset(self, position: Position) -> None:
         """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
         self.cursor.reset(position)
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            self.dispatcher.forget_delays(moved=True)
         if self.dispatcher is not None:
             self.dispatcher.rewound()
+
+    async def save(self) -> None:
+        """Writes what makes the next start quick; its topic is closing."""
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            await self.dispatcher.save_delays()
 
     def check_end_of_topic(self) -> None:
         """Tells consumers of a terminated topic when they have had everything."""

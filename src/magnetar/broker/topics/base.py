@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.dispatch.early import EarlyDeliveries
 from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
@@ -98,7 +97,6 @@ class BaseTopic(ABC, Generic[S]):
         self.fenced = False
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
-        self.early = EarlyDeliveries(self.full_name, io.clock)
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
@@ -126,9 +124,14 @@ class BaseTopic(ABC, Generic[S]):
 
     def _look_at_entries(self) -> None:
         policies, known = self.policies, self.deduplication
-        if known is not None or policies.encryption_required or policies.max_message_size > 0:
+        delays = policies.delayed_delivery
+        longest = delays.max_delay_ms if delays.active and self.name.persistent else 0
+        if known is not None or policies.encryption_required or policies.max_message_size > 0 or longest > 0:
             self.admission = Admission(
-                known, encrypted=policies.encryption_required, max_size=policies.max_message_size
+                known,
+                encrypted=policies.encryption_required,
+                max_size=policies.max_message_size,
+                max_delay_ms=longest,
             )
         else:
             self.admission = None
@@ -149,6 +152,11 @@ class BaseTopic(ABC, Generic[S]):
             max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
             pause_on_ack_state=self.policies.pause_on_ack_state,
             filters=self._filters(),
+            delays=replace(
+                self.settings.dispatch.delays,
+                active=self.policies.delayed_delivery.active,
+                tick_ms=self.policies.delayed_delivery.tick_ms,
+            ),
         )
 
     def _filters(self) -> Sequence[EntryFilter]:

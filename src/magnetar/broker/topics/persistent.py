@@ -38,6 +38,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import LATEST, Position
 from magnetar.managed_ledger.settings import RetentionSettings
+from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
 
@@ -322,7 +323,7 @@ class Topic(BaseTopic[Subscription]):
             cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
         except BadVersion as error:
             raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
-        return self._add_subscription(name, cursor, properties)
+        return self._add_subscription(name, cursor, users_own(properties))
 
     def _add_subscription(self, name: str, cursor: Cursor, properties: dict[str, str]) -> Subscription:
         subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties)
@@ -426,6 +427,8 @@ class Topic(BaseTopic[Subscription]):
         self.closing = True
         await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
+        for subscription in list(self.subscriptions.values()):
+            await subscription.save()
         self._disconnect()
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())

@@ -1,0 +1,264 @@
+"""What of an index lies in ledgers: runs that are read block by block, and the state that is found again."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+from magnetar.broker.delays.positions import WaitingPositions
+from magnetar.broker.delays.records import RECORD_BYTES, time_of
+from magnetar.broker.delays.runs import (
+    BLOCK_RECORDS,
+    DamagedIndex,
+    Run,
+    blocks_of,
+    decode_block,
+    encode_block,
+)
+from magnetar.broker.delays.saved_state import (
+    SavedState,
+    decode_state,
+    encode_state,
+    pack_marks,
+    unpack_marks,
+)
+from magnetar.io.slices import Slice, let_others
+from magnetar.ledger.interface import DataDamaged, LedgerError, NoSuchEntry, NoSuchLedger
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.side_ledgers import SideLedgers
+from magnetar.metadata.interface import MetadataError, may_have_happened
+
+log = logging.getLogger(__name__)
+
+PROPERTY = "magnetar.delayed"
+"""Of a cursor: names the index, and says up to where it covers the topic."""
+KIND = "delayed index"
+"""Of slices of work."""
+_AHEAD_MS = 1000
+"""Blocks are read so long before the first of their entries is due."""
+_READ_MOST = 16 * BLOCK_RECORDS
+"""Records in memory, besides a block of each run, at which no more are read."""
+LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)
+"""What says that an index cannot be read, now or later."""
+
+
+class DelayIndex:
+    """Runs of one subscription.
+
+    :param told: called when records have come into memory, or the index was lost (then with True)
+    """
+
+    def __init__(self, side: SideLedgers, told: Callable[[bool], None]) -> None:
+        self._side = side
+        self._told = told
+        self.runs: list[Run] = []
+        self.near: list[int] = []
+        """A heap of records that were read from runs."""
+        self.covers: Position = (-1, -1)
+        """The last position that waited when it was written, or later."""
+        self._next: Run | None = None
+        """That of the block that is due first."""
+        self._reading: Any = None
+        self.closed = False
+
+    def add_run(self, run: Run) -> None:
+        self.runs.append(run)
+        self._find_next()
+
+    def _find_next(self) -> None:
+        left = [run for run in self.runs if run.due is not None]
+        self._next = min(left, key=lambda run: run.due or 0, default=None)
+
+    @property
+    def first_wanted_ms(self) -> int | None:
+        """When something is to be done next: a record is due, or a block to be read."""
+        found: int | None = None
+        if self._next is not None and self._reading is None and not self._has_enough():
+            found = (self._next.due or 0) - _AHEAD_MS
+        if self.near:
+            first = time_of(self.near[0])
+            found = first if found is None else min(found, first)
+        return found
+
+    def size(self) -> int:
+        return len(self.near) * RECORD_BYTES + sum(8 * len(run.fences) for run in self.runs)
+
+    def _has_enough(self) -> bool:
+        return len(self.near) >= _READ_MOST + BLOCK_RECORDS * len(self.runs)
+
+    # Reading runs
+
+    def read_due(self, cutoff_ms: int) -> None:
+        """Begins to read what is due soon."""
+        if self._reading is None and not self.closed and self._next_run(cutoff_ms) is not None:
+            self._reading = self._side.io.loop.create_task(self._read_due(cutoff_ms))
+
+    def _next_run(self, cutoff_ms: int) -> Run | None:
+        """That of the block that is due first, if it is to be read."""
+        found = self._next
+        if found is None or self._has_enough() or (found.due or 0) > cutoff_ms + _AHEAD_MS:
+            return None
+        return found
+
+    async def _read_due(self, cutoff_ms: int) -> None:
+        lost = False
+        try:
+            while not self.closed and (run := self._next_run(cutoff_ms)) is not None:
+                block = run.next_block
+                entries = await self._side.read(run.ledger_id, block, block)
+                if run not in self.runs:
+                    continue
+                records = decode_block(entries[0])
+                run.was_read(records)
+                self._find_next()
+                for record in records:
+                    heapq.heappush(self.near, record)
+                await let_others(self._side.io.loop)
+        except LOST as error:
+            log.warning("index of delayed messages lost, building it anew", extra={"error": str(error)})
+            lost = True
+        except LedgerError as error:
+            log.warning("index of delayed messages not read, trying again", extra={"error": str(error)})
+            await let_others(self._side.io.loop, 1.0)
+        finally:
+            self._reading = None
+        if not self.closed:
+            self._told(lost)
+
+    # Writing
+
+    async def write_run(self, records: Sequence[int]) -> Run:
+        """Writes records, which ascend, to a run of their own.
+
+        :raises LedgerError: it cannot be written
+        """
+        fences = array("q")
+
+        async def entries() -> AsyncIterator[bytes]:
+            running = Slice(self._side.io, KIND)
+            for block in blocks_of(records):
+                fences.append(time_of(block[0]))
+                yield encode_block(block)
+                if running.is_over():
+                    running.end()
+                    await let_others(self._side.io.loop)
+                    running.begin()
+            running.end()
+
+        return Run(await self._side.write(entries()), fences)
+
+    async def delete_run(self, run: Run) -> None:
+        """Nothing names it."""
+        await self._side.delete((run.ledger_id,))
+
+    async def save(
+        self, version: int, waiting: WaitingPositions, unsaved: Callable[[], WaitingPositions]
+    ) -> None:
+        """Writes what is known now, so that it is found again; runs that are used up go.
+
+        :param unsaved: those of ``waiting`` that are in no run, now
+        :param version: how often the cursor was set elsewhere
+        :raises LedgerError, MetadataError, ManagedLedgerError: it was not written; what was before counts
+        """
+        for run in self.runs:
+            run.settle(self.near[0] if self.near else None)
+        if self.closed:
+            return
+        used_up = {run.ledger_id for run in self.runs if run.is_used_up}
+        self.runs = [run for run in self.runs if not run.is_used_up]
+        await self._side.delete(used_up - set(self._side.all))
+        # First what is wanted of the runs, then what waits: to have what goes meanwhile in both does no harm.
+        runs = [Run(run.ledger_id, run.fences, run.wanted_from) for run in self.runs]
+        if not runs:
+            if PROPERTY in self._side.properties:
+                await self._side.name(PROPERTY, None)
+            return
+        marks: dict[int, bytes] = {}
+        running = Slice(self._side.io, KIND)
+        for ledger_id in waiting.ledgers:
+            packed = pack_marks(waiting.marks_without(ledger_id, unsaved()))
+            if packed:
+                marks[ledger_id] = packed
+            if running.is_over():
+                running.end()
+                await let_others(self._side.io.loop)
+                running.begin()
+        running.end()
+        state = encode_state(SavedState(self.covers, version, runs, marks))
+        ledger_id = await self._side.write(_one_by_one(state))
+        if self.closed:
+            # Another one may have been begun.
+            await self._side.delete((ledger_id,))
+            return
+        ledgers = [ledger_id, *(run.ledger_id for run in runs)]
+        try:
+            await self._side.name(PROPERTY, {"ledgers": ledgers, "covers": self.covers, "version": version})
+        except (MetadataError, ManagedLedgerError) as error:
+            if not may_have_happened(error):
+                await self._side.delete((ledger_id,))
+            raise
+
+    async def load(self, state: AcknowledgedState, version: int) -> WaitingPositions | None:
+        """Takes up what was saved; which entries wait, None when there is nothing to go by.
+
+        :param state: what the cursor has consumed
+        :raises LedgerError: it cannot be read now
+        """
+        described = self._side.described(PROPERTY)
+        if described is None:
+            return None
+        try:
+            if described.get("version") != version:
+                raise DamagedIndex("the cursor was set elsewhere")
+            ledgers = described["ledgers"]
+            saved = decode_state(await self._side.read(ledgers[0], 0, -1))
+            if any(run.ledger_id not in ledgers[1:] for run in saved.runs):
+                raise DamagedIndex("the index has runs that the cursor does not name")
+            waiting = await self._unpack(saved, state)
+        except (KeyError, IndexError, TypeError, *LOST) as error:
+            log.warning("index of delayed messages not usable", extra={"error": str(error)})
+            await self.forget()
+            return None
+        self.runs, self.covers = saved.runs, saved.covers
+        self._find_next()
+        return waiting
+
+    async def _unpack(self, saved: SavedState, state: AcknowledgedState) -> WaitingPositions:
+        waiting = WaitingPositions()
+        running = Slice(self._side.io, KIND)
+        for ledger_id, packed in saved.marks.items():
+            marks = unpack_marks(packed)
+            ranges = state.ranges.get(ledger_id)
+            if ranges is not None:
+                ranges.clear_in(marks)
+            waiting.take_marks(ledger_id, marks)
+            if running.is_over():
+                running.end()
+                await let_others(self._side.io.loop)
+                running.begin()
+        running.end()
+        waiting.drop_through(state.mark_delete)
+        return waiting
+
+    async def forget(self) -> None:
+        """It is not to be found again, and its ledgers go; one that cannot be let go is void all the same."""
+        runs, self.runs = self.runs, []
+        self.near = []
+        self._find_next()
+        unnamed = {run.ledger_id for run in runs} - set(self._side.all)
+        try:
+            if PROPERTY in self._side.properties:
+                await self._side.name(PROPERTY, None)
+        except (MetadataError, ManagedLedgerError) as error:
+            log.warning("index of delayed messages not let go", extra={"error": str(error)})
+        await self._side.delete(unnamed)
+
+
+async def _one_by_one(entries: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for entry in entries:
+        yield entry

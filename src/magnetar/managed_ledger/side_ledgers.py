@@ -1,0 +1,162 @@
+"""Ledgers that a cursor has beside the one its states are in: caches of what can be found out again.
+
+A property of the cursor names them. It is of the broker's own: what users set under such names is left out,
+for what is named is deleted with the cursor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from magnetar.io.interfaces import Io
+from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.single_entry import SingleEntries
+from magnetar.metadata.interface import MetadataError, may_have_happened
+
+OWN_PREFIX = "magnetar."
+"""Begins the names of properties that are not the user's."""
+
+_IN_FLIGHT = 8
+"""Entries of one ledger that wait to be durable, at most."""
+
+
+def users_own(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of a cursor's properties that are its user's."""
+    return {name: value for name, value in properties.items() if not name.startswith(OWN_PREFIX)}
+
+
+def brokers_own(properties: Mapping[str, str]) -> dict[str, str]:
+    """The others."""
+    return {name: value for name, value in properties.items() if name.startswith(OWN_PREFIX)}
+
+
+def ledgers_named(properties: Mapping[str, str]) -> set[int]:
+    """The ledgers that a cursor's properties name; what is not written as here names none."""
+    found: set[int] = set()
+    for value in brokers_own(properties).values():
+        try:
+            ledgers = json.loads(value)["ledgers"]
+            found.update(each for each in ledgers if type(each) is int and each >= 0)
+        except (ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+class SideLedgers:
+    """Of one cursor, under one property: what it says, and the ledgers it names.
+
+    :param put: writes the cursor's record with these properties of the broker's own, which are set here then
+    """
+
+    def __init__(
+        self,
+        io: Io,
+        store: LedgerStore,
+        settings: ManagedLedgerSettings,
+        custom: Mapping[str, bytes],
+        deletions: DeletionQueue,
+        put: Callable[[dict[str, str]], Awaitable[None]],
+    ) -> None:
+        self.io = io
+        self._store = store
+        self._settings = settings
+        self._custom = custom
+        self._deletions = deletions
+        self._put = put
+        self.properties: dict[str, str] = {}
+        """As the record has them."""
+        self._doubtful: set[int] = set()
+        """Ledgers that the record may name: a write of it was not answered."""
+        self.ended = False
+        """Its cursor is closed or gone: what is named now is not changed any more."""
+
+    def described(self, name: str) -> Mapping[str, Any] | None:
+        """What a property says; None when there is none, or it is not written as here."""
+        try:
+            found = json.loads(self.properties[name])
+        except (KeyError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    async def write(self, entries: AsyncIterator[bytes]) -> int:
+        """Writes entries to a new ledger; closed and durable when this returns. Nothing names it yet.
+
+        :raises LedgerError: it cannot be written; what there is of it is deleted
+        """
+        writer = await self._store.create(self._settings.quorums, self._custom)
+        try:
+            await self._fill(writer, entries)
+        except BaseException:
+            await self.delete((writer.ledger_id,))
+            raise
+        return writer.ledger_id
+
+    async def _fill(self, writer: LedgerWriter, entries: AsyncIterator[bytes]) -> None:
+        singles = SingleEntries(self.io.loop, writer)
+        waiting = 0
+        async for entry in entries:
+            waiting += 1
+            if waiting < _IN_FLIGHT:
+                singles.append(entry)
+            else:
+                await singles.append_durably(entry)
+                waiting = 0
+        await writer.close()
+
+    async def read(self, ledger_id: int, first: int, last: int) -> list[bytes]:
+        """Entries [first, last] of one of its ledgers; ``last`` -1 for all there are.
+
+        :raises LedgerError: it is gone, damaged, or belongs to something else
+        """
+        reader = await self._store.open(ledger_id, recover=False)
+        try:
+            for key, value in self._custom.items():
+                if reader.metadata.custom.get(key) != value:
+                    raise LedgerError(f"ledger {ledger_id} belongs to something else")
+            if last < 0:
+                last = await reader.last_add_confirmed()
+            found: list[bytes] = []
+            while first + len(found) <= last:
+                for run in await reader.read(first + len(found), last, self._settings.read_ahead_bytes):
+                    found += [run.entry(index) for index in range(run.count)]
+            return found
+        finally:
+            reader.close()
+
+    async def name(self, name: str, described: Mapping[str, Any] | None) -> None:
+        """Writes what a property says (None: takes it away), then deletes what it named before.
+
+        :param described: ``ledgers`` in it are those that are wanted from now on
+        :raises MetadataError: it was not written, or that is not known
+        :raises ManagedLedgerError: the cursor belongs to somebody else
+        """
+        before = ledgers_named(self.properties) | self._doubtful
+        properties = {key: value for key, value in self.properties.items() if key != name}
+        if described is not None:
+            properties[name] = json.dumps(described, separators=(",", ":"))
+        wanted = ledgers_named(properties)
+        if self.ended:
+            raise ManagedLedgerClosed("the cursor is closed")
+        try:
+            await self._put(properties)
+        except (ManagedLedgerError, MetadataError) as error:
+            if may_have_happened(error):
+                self._doubtful |= wanted
+            raise
+        self._doubtful = set()
+        await self.delete(before - wanted)
+
+    async def delete(self, ledgers: Iterable[int]) -> None:
+        """Deletes ledgers that nothing names."""
+        for ledger_id in sorted(ledgers):
+            await self._deletions.delete(ledger_id)
+
+    @property
+    def all(self) -> Sequence[int]:
+        """Those that the record names, or may name."""
+        return sorted(ledgers_named(self.properties) | self._doubtful)
