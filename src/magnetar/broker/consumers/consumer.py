@@ -82,10 +82,15 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
     return sum(run.ends[first:end]) - sum(run.starts[first:end])
 
 
-def is_marked(run: EntryRun) -> bool:
-    """Whether a broker wrote something in front of the entries of a run: all of a ledger are alike."""
-    start = run.starts[0]
-    return run.buffer[start : start + 2] == BROKER_MAGIC
+def is_marked(run: EntryRun, first: int, last: int) -> bool:
+    """Whether a broker wrote something in front of the entries from ``first`` to ``last``.
+
+    All entries of a ledger are alike in that; of a compacted one those that were stored in one life of a broker.
+    """
+    start, end = run.starts[first], run.starts[last]
+    return run.buffer[start : start + 2] == BROKER_MAGIC or (
+        end != start and run.buffer[end : end + 2] == BROKER_MAGIC
+    )
 
 
 def without_marks(run: EntryRun, indexes: Iterable[int]) -> EntryRun:
@@ -123,6 +128,7 @@ class Consumer(Generic[S]):
         "principal",
         "priority",
         "rate_out",
+        "read_compacted",
         "redelivered",
         "shows_marks",
         "subscription",
@@ -161,6 +167,8 @@ class Consumer(Generic[S]):
         """It gets what the broker wrote in front of entries."""
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
+        self.read_compacted = False
+        """Whether it wants the newest message of each key only, of what was compacted."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0
@@ -202,7 +210,7 @@ class Consumer(Generic[S]):
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
-        if not self.shows_marks and is_marked(run):
+        if not self.shows_marks and is_marked(run, first, end - 1):
             run = without_marks(run, range(first, end))
         # Whoever asks for everything again drops what does not carry the number it gave then.
         epoch = -1 if self.epoch is None else self.epoch
@@ -271,7 +279,7 @@ class Consumer(Generic[S]):
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
         """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
-        if not self.shows_marks and is_marked(run):
+        if not self.shows_marks and is_marked(run, index, index):
             run = without_marks(run, (index,))
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
         self.connection.queue(self._frame(run, index, redelivery_count, words))

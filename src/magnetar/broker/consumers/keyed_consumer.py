@@ -94,7 +94,7 @@ class KeyedConsumer(Consumer[S]):
 
     def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
         """Sends the first ``count`` entries of a share for the first time, and holds them; their messages."""
-        if not self.shows_marks and is_marked(run):
+        if not self.shows_marks and is_marked(run, share.chosen[0], share.chosen[count - 1]):
             run = without_marks(run, share.chosen[:count])
         everything = count == len(share)
         sizes = share.sizes if everything else share.sizes[:count]

@@ -35,7 +35,7 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
     :raises LedgerError: it cannot be read
     """
     run = await ledger.reader.read_one(position)
-    if is_marked(run):
+    if is_marked(run, 0, 0):
         try:
             mark = broker_metadata_of(run.entry(0))
         except EntryError:
