@@ -31,6 +31,7 @@ class Scenario:
         # Drawn beside the rest, so that the stories of the other seeds stay what they are.
         self._once = Random(f"once {seed}")
         self.limits = limits.deduplicating(limits.draw(random), self._once)
+        self.limits = limits.rated(self.limits, Random(f"rates {seed}"))
         guarding = Random(f"guard {seed}")
         guard = Guard(guarding) if guarding.random() < 0.3 else None
         self.world = World(random, self.limits, guard, printing=printing)
