@@ -10,6 +10,7 @@ from server import MINIATURE, Server
 
 CASES = conversations()
 
+
 @pytest.fixture(scope="module", params=["default", "miniature"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings: dict[str, int | str] = {"acknowledgmentAtBatchIndexLevelEnabled": "true"}
