@@ -67,7 +67,7 @@ run: $(VENV)/.to-run
 # --- to change -------------------------------------------------------------------------------------------------------
 
 test: setup
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors spark
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAGNETAR_SEEDS=$(SEEDS) tools/suites unit faults simulation fuzz integration doors cluster spark
 
 check: setup
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/check.py $(BASE)

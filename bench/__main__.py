@@ -116,6 +116,9 @@ def main() -> int:
 def collect(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
     """Runs what is asked for and keeps the figures as they come."""
     only = [name for name in arguments.only.split(",") if name]
+    unknown = set(only) - {workload.name for workload in WORKLOADS}
+    if unknown:
+        raise SystemExit(f"no workload is called {', '.join(sorted(unknown))}")
     wanted = [name for name in arguments.servers.split(",") if name]
     jars = fetch_jars(CACHE)
     work = CACHE / f"work-{os.getpid()}"

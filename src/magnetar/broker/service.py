@@ -16,6 +16,7 @@ from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.ownership.contract import Owner, Ownership
 from magnetar.broker.policies.dynamic import Apply, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
+from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
@@ -23,6 +24,7 @@ from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
+from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsCheck
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.broker.upkeep.storage_gate import StorageGate
@@ -110,9 +112,16 @@ class BrokerService(ServedTopics):
         self._listeners: list[Listener] = []
         self.quotas = BacklogQuotas(self)
         self.storage_gate = StorageGate(self)
-        self.housekeeping = Housekeeping(self, InactiveTopicsCheck(self), ExpiryCheck(self), self.quotas)
+        self.housekeeping = Housekeeping(
+            self,
+            InactiveTopicsCheck(self),
+            ExpiryCheck(self),
+            self.quotas,
+            InactiveSubscriptionsCheck(self),
+        )
         self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
         self.dynamic = DynamicSettings(io, metadata, dynamic or {}, self.revocation.roles_changed)
+        self.resource_groups = ResourceGroupRecords(io, metadata, self.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
         self.lookup_failures = 0
@@ -136,6 +145,7 @@ class BrokerService(ServedTopics):
         """
         if not self._listeners:
             counter = await self.metadata.put(_INSTANCES, b"", ephemeral=True, sequential=True)
+            await self.resource_groups.take()
             self.producer_names.life = int(counter.path[len(_INSTANCES) :])
         through: ListeningNetwork = network or self.io.network
         listener = await through.listen(host, port, accept)
@@ -157,6 +167,7 @@ class BrokerService(ServedTopics):
         self.storage_gate.stop()
         self.revocation.stop()
         self.dynamic.stop()
+        self.resource_groups.stop()
         await self.close_all()
         for connection in list(self.connections.all):
             connection.close()

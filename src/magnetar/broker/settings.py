@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.topics.base import TopicSettings
 
 
@@ -26,6 +27,8 @@ class BrokerSettings:
     max_publish_messages: int = 0
     """A second, over all topics; 0 for any number. So is the next, in bytes."""
     max_publish_bytes: int = 0
+    dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
+    """Over all topics."""
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
@@ -67,6 +70,7 @@ class BrokerSettings:
     max_backlog_scan_seconds: float = 120.0
     max_backlog_scan_entries: int = 10_000
     inactive_topics_check_seconds: float = 60.0
+    subscription_expiry_check_seconds: float = 300.0
     delete_inactive_partitioned: bool = False
     """A partitioned topic goes with the last of its partitions that was inactive."""
     match_patterns: bool = True

@@ -128,6 +128,21 @@ class Settings:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_entry_filter_rescheduled_message_delay: int
     entry_filter_names: tuple[str, ...]
+    subscription_expiration_time_minutes: int
+    subscription_expiry_check_interval_in_minutes: int
+    dispatch_throttling_rate_in_msg: int
+    dispatch_throttling_rate_in_byte: int
+    dispatch_throttling_rate_per_topic_in_msg: int
+    dispatch_throttling_rate_per_topic_in_byte: int
+    dispatch_throttling_rate_per_subscription_in_msg: int
+    dispatch_throttling_rate_per_subscription_in_byte: int
+    dispatch_throttling_rate_relative_to_publish_rate: bool
+    dispatch_throttling_on_batch_message_enabled: bool
+    dispatch_throttling_on_non_backlog_consumer_enabled: bool
+    max_publish_rate_per_topic_in_messages: int
+    max_publish_rate_per_topic_in_bytes: int
+    subscribe_throttling_rate_per_consumer: int
+    subscribe_rate_period_per_consumer_in_second: int
     dispatcher_max_read_batch_size: int
     dispatcher_max_read_size_bytes: int
     dispatcher_max_round_robin_batch_size: int

@@ -85,11 +85,22 @@ class CursorStorage:
         """That the state cannot be written now is in the log."""
         self._closed = False
         self._abandoned = False
-        rate = settings.mark_delete_rate
-        own = store.cursor_write_interval
-        interval = own if own is not None else (1.0 / rate if rate > 0 else 0.0)
-        self._interval = min(interval, settings.cursor_flush_seconds)
-        self._pause = self._interval
+        self._interval = self._pause = 0.0
+        self.use_rate(None)
+
+    def use_rate(self, rate: float | None) -> None:
+        """How often the state is written from now on.
+
+        :param rate: a second, at most; 0 and below: whenever it has changed. None: as the store wants it, or
+            else the settings
+        """
+        own = self._store.cursor_write_interval
+        if rate is None and own is not None:
+            interval = own
+        else:
+            wanted = self._settings.mark_delete_rate if rate is None else rate
+            interval = 1.0 / wanted if wanted > 0 else 0.0
+        self._interval = self._pause = min(interval, self._settings.cursor_flush_seconds)
 
     @property
     def ledger_id(self) -> int:

@@ -31,6 +31,7 @@ class Cursors(Mapping[str, Cursor]):
         self._active: dict[Cursor, None] = {}
         self._moved_unseen = 0
         """Moves of read positions since the cache was last told what may go."""
+        self._rate: float | None = None
         self.mark_deletes = 0
         """Moves of mark-delete positions."""
 
@@ -47,6 +48,16 @@ class Cursors(Mapping[str, Cursor]):
 
     def add(self, cursor: Cursor) -> None:
         self._by_name[cursor.name] = cursor
+        if cursor.storage is not None:
+            cursor.storage.use_rate(self._rate)
+
+    def use_rate(self, rate: float | None) -> None:
+        """How often each is written from now on, as :meth:`CursorStorage.use_rate` takes it."""
+        if rate != self._rate:
+            self._rate = rate
+            for cursor in self._by_name.values():
+                if cursor.storage is not None:
+                    cursor.storage.use_rate(rate)
 
     def remove(self, cursor: Cursor) -> None:
         if self._by_name.get(cursor.name) is cursor:
@@ -101,6 +112,11 @@ class Cursors(Mapping[str, Cursor]):
             if active and self._moved_unseen >= len(active):
                 self._moved_unseen = 0
                 self._cache.drop_before(min(c.wanted_from() for c in active))
+
+    def is_near_end(self, cursor: Cursor) -> bool:
+        """Whether a cursor reads what is just being appended, or will soon."""
+        ledger_id, entry_id = cursor.read_position
+        return self._ledgers.entries_after((ledger_id, entry_id - 1)) <= self._near
 
     def mark_delete_moved(self, cursor: Cursor) -> None:
         self.mark_deletes += 1

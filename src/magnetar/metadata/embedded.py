@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -20,11 +19,9 @@ from magnetar.metadata.interface import (
     SessionEvent,
     check_path,
     check_value,
-    lies_in,
 )
+from magnetar.metadata.listeners import ChangeListeners
 from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Operation = tuple[Callable[[SqliteNodes], Any], Any]
@@ -68,8 +65,7 @@ class EmbeddedMetadataStore:
         self._closed = False
         self._idle: Any = None
         self._stopped: Any = None
-        self._listeners: list[tuple[str, Callable[[Change], None]]] = []
-        self._session_listeners: list[Callable[[SessionEvent], None]] = []
+        self._listeners = ChangeListeners()
         self._transactions = 0
         self._reserve: SpaceReserve
         self._connection: SqlConnection
@@ -126,12 +122,10 @@ class EmbeddedMetadataStore:
         return await self._do(lambda nodes: nodes.children(path))
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
-        check_path(root)
-        self._listeners.append((root, listener))
+        self._listeners.add(root, listener)
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
         """Tells of the session at once: it lasts as long as the store is open."""
-        self._session_listeners.append(listener)
         if not self._closed:
             self._io.loop.call_soon(listener, SessionEvent.CONNECTED)
 
@@ -187,13 +181,7 @@ class EmbeddedMetadataStore:
             self._idle.set_result(None)
             self._idle = None
         for change in changes:
-            for root, listener in self._listeners:
-                if not lies_in(root, change.path):
-                    continue
-                try:
-                    listener(change)
-                except Exception:
-                    log.exception("a listener to changes of the metadata failed", extra={"path": change.path})
+            self._listeners.tell(change)
 
     def _fail(self, done: list[Operation], error: BaseException | None) -> None:
         """A transaction that cannot be written leaves nobody knowing what is durable."""

@@ -2,6 +2,8 @@
 
 Paths are ``/``-separated, absolute and without a trailing slash. A node has a value and a version, 0 when
 made, one more with every put. Parents are made when missing. A put or delete is answered only when durable.
+What is asked for in one turn of the loop happens in that order, but for puts that need no version and have to
+make what they find missing.
 No piece of a path is empty, ``.`` or ``..``; every operation raises ValueError for what is no path.
 
 What is kept in memory of nodes is told of changes by :meth:`MetadataStore.listen`, before or after whoever
@@ -96,8 +98,8 @@ MUST_NOT_EXIST = -1
 """As ``expected_version`` of a put: the node must be made by this put."""
 
 
-MAX_VALUE_BYTES = 1024 * 1024
-"""Of a node's value, as ZooKeeper has it."""
+MAX_VALUE_BYTES = 1024 * 1024 - 8192
+"""Of a node's value: ZooKeeper takes requests of 1 MiB less one byte, with path and permissions in them."""
 
 
 def check_path(path: str) -> None:
@@ -136,7 +138,8 @@ class MetadataStore(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> Node:
-        """Writes a node; ``sequential`` appends a ten-digit number, unique below its parent, to the path.
+        """Writes a node; ``sequential`` appends a ten-digit number, unique below its parent for as long as
+        that stands, to the path.
 
         :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only makes; any other
             replaces that version

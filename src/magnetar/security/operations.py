@@ -39,6 +39,10 @@ class ClusterOperation(_Named):
     DELETE_CLUSTER = auto()
     GET_PEERS = auto()
     UPDATE_PEERS = auto()
+    LIST_RESOURCE_GROUPS = auto()
+    GET_RESOURCE_GROUP = auto()
+    UPDATE_RESOURCE_GROUP = auto()
+    DELETE_RESOURCE_GROUP = auto()
 
 
 class BrokerOperation(_Named):

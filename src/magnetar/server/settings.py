@@ -11,9 +11,12 @@ from magnetar.broker.policies.values import (
     AutoTopics,
     BacklogQuota,
     DelayedDelivery,
+    DispatchRate,
     InactiveTopics,
     Persistence,
+    PublishRate,
     Retention,
+    SubscribeRate,
 )
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.settings import BrokerSettings
@@ -140,6 +143,9 @@ def broker_settings(
         key_shared_enabled=settings.subscription_key_shared_enable,
         max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
         max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
+        dispatch_rate=DispatchRate(
+            settings.dispatch_throttling_rate_in_msg, settings.dispatch_throttling_rate_in_byte
+        ),
         policies=broker_policies(settings),
         topic_policies=settings.system_topic_enabled and settings.topic_level_policies_enabled,
         force_delete_tenants=settings.force_delete_tenant_allowed,
@@ -165,6 +171,7 @@ def broker_settings(
         max_backlog_scan_entries=settings.subscription_backlog_scan_max_entries,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
+        subscription_expiry_check_seconds=settings.subscription_expiry_check_interval_in_minutes * 60.0,
         delete_inactive_partitioned=settings.broker_delete_inactive_partitioned_topic_metadata_enabled,
         match_patterns=settings.enable_broker_side_subscription_pattern_evaluation,
         max_pattern_length=settings.subscription_pattern_max_length,
@@ -188,6 +195,8 @@ def topic_settings(settings: Settings) -> TopicSettings:
             else 0
         ),
         filters=load_entry_filters(settings.entry_filter_names),
+        throttle_by_message=settings.dispatch_throttling_on_batch_message_enabled,
+        throttle_caught_up=settings.dispatch_throttling_on_non_backlog_consumer_enabled,
         filter_again_seconds=settings.dispatcher_entry_filter_rescheduled_message_delay / 1000,
         look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
         look_ahead_per_subscription=settings.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
@@ -239,12 +248,31 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         max_subscriptions=settings.max_subscriptions_per_topic,
         max_unacked_per_consumer=settings.max_unacked_messages_per_consumer,
         max_unacked_per_subscription=settings.max_unacked_messages_per_subscription,
+        publish_rate=PublishRate(
+            settings.max_publish_rate_per_topic_in_messages or -1,
+            settings.max_publish_rate_per_topic_in_bytes or -1,
+        ),
+        dispatch_rate=DispatchRate(
+            settings.dispatch_throttling_rate_per_topic_in_msg,
+            settings.dispatch_throttling_rate_per_topic_in_byte,
+            settings.dispatch_throttling_rate_relative_to_publish_rate,
+        ),
+        subscription_dispatch_rate=DispatchRate(
+            settings.dispatch_throttling_rate_per_subscription_in_msg,
+            settings.dispatch_throttling_rate_per_subscription_in_byte,
+            settings.dispatch_throttling_rate_relative_to_publish_rate,
+        ),
+        subscribe_rate=SubscribeRate(
+            settings.subscribe_throttling_rate_per_consumer,
+            settings.subscribe_rate_period_per_consumer_in_second,
+        ),
         inactive_topics=InactiveTopics(
             settings.broker_delete_inactive_topics_enabled,
             settings.broker_delete_inactive_topics_max_inactive_duration_seconds
             or settings.broker_delete_inactive_topics_frequency_seconds,
             settings.broker_delete_inactive_topics_mode,
         ),
+        subscription_expiration_minutes=settings.subscription_expiration_time_minutes,
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0

@@ -119,6 +119,9 @@ class Things:
         return _OWN_BODIES.get(kind, BODIES[kind])
 
 
+_GROUP = "/admin/v2/resourcegroups/{resourcegroup}"
+
+
 class Objects:
     """Makes them."""
 
@@ -135,6 +138,10 @@ class Objects:
         if "{setting}" in row.endpoint.path:
             # Who asks next has to be who it was before.
             names["value"] = SETTINGS[names["setting"]]
+        if "{resourcegroup}" in row.pattern:
+            names["resourcegroup"] = own
+            if row.key != f"PUT {_GROUP}":
+                self._set(_GROUP.format(resourcegroup=own), BODIES["ResourceGroup"], "PUT")
         things = Things(row, names)
         if row.pattern.startswith("/lookup"):
             things.names["domain"] = "persistent"
@@ -261,11 +268,14 @@ def _names_an_object(row: Row) -> bool:
         "/{role}",
         "/{key}",
         "/{plan}",
+        "/{resourcegroup}",
     )
 
 
 def _read(things: Things) -> list[str]:
     row, names = things.row, things.names
+    if row.pattern == _GROUP:
+        return [_GROUP.format_map(names)]
     if row.endpoint.resource is Resource.CLUSTER:
         return [f"/admin/v2/clusters/{names['cluster']}", f"/admin/v2/clusters/{names['cluster']}/peers"]
     if row.endpoint.resource is Resource.TENANT:

@@ -16,14 +16,16 @@ from urllib.request import Request, urlopen
 import jwt
 import pulsar
 import pytest
+from issuer import AUDIENCE, OpenIdIssuer
 from passlib.hash import apr_md5_crypt
 from server import Server
 
 sys.path.append(str(Path(__file__).parents[2] / "unit" / "security"))
-from keys import certificate, ec_key, pem, private_pem
+from keys import certificate, ec_key, pem, private_pem, rsa_key
 
 NAMESPACE = "acme/orders"
 _PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+_OPENID = "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID"
 _CA = ("issuer", ec_key(number=1))
 PASSWORD = "open:sesame"
 
@@ -48,16 +50,21 @@ class Secured:
         self.ca = str(self.write("ca.pem", pem(certificate("issuer", _CA[1]))))
         self.key = str(self.write("key.pem", private_pem(ec_key())))
         self.certify("server")
+        self.issuer = OpenIdIssuer(rsa_key())
         self.server = Server(folder, self._settings())
 
     def _settings(self) -> dict[str, int | str]:
         return {
             "authenticationEnabled": "true",
             "authorizationEnabled": "true",
-            "authenticationProviders": ",".join(f"{_PROVIDER}{name}" for name in ("Token", "Basic", "Tls")),
+            "authenticationProviders": ",".join(f"{_PROVIDER}{name}" for name in ("Token", "Basic", "Tls"))
+            + f",{_OPENID}",
             "superUserRoles": "admin",
             "proxyRoles": "proxy",
             "tokenSecretKey": f"file:{self.folder / 'secret'}",
+            "openIDAllowedTokenIssuers": self.issuer.url,
+            "openIDAllowedAudiences": AUDIENCE,
+            "openIDRequireIssuersUseHttps": "false",
             "basicAuthConf": str(self.folder / "htpasswd"),
             "brokerServicePortTls": 0,
             "webServicePortTls": 0,
@@ -151,3 +158,4 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
     finally:
         found.server.close()
+        found.issuer.close()

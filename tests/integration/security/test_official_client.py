@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import time
@@ -16,7 +17,7 @@ from certificates import Authority
 
 from conftest import NAMESPACE, PASSWORD, Secured, until
 
-ROLES = {"token": "tara", "basic": "basil", "tls": "tess"}
+ROLES = {"token": "tara", "basic": "basil", "tls": "tess", "oauth2": "olga"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,6 +31,8 @@ def proof_of(secured: Secured, method: str) -> Any:
         return pulsar.AuthenticationToken(secured.token(ROLES[method]))
     if method == "basic":
         return pulsar.AuthenticationBasic(ROLES[method], PASSWORD)
+    if method == "oauth2":
+        return pulsar.AuthenticationOauth2(json.dumps(secured.issuer.parameters(ROLES[method])))
     return pulsar.AuthenticationTLS(secured.certify(ROLES[method]), secured.key)
 
 

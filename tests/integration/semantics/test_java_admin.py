@@ -42,10 +42,15 @@ def _encoded(line: str) -> str:
     return " ".join(b64encode(word.encode()).decode() for word in shlex.split(line))
 
 
-def run_lines(command: list[str], server: Server, lines: list[str]) -> list[tuple[int, Any, str]]:
-    """Exit code, what was printed (parsed where it is JSON) and what was complained about, for each line."""
+def run_lines(
+    command: list[str], server: Server, lines: list[str], url: str | None = None, **settings: str
+) -> list[tuple[int, Any, str]]:
+    """Exit code, what was printed (parsed where it is JSON) and what was complained about, for each line.
+
+    :param settings: of the tool's ``client.conf``
+    """
     done = subprocess.run(
-        [*command, server.http_url],
+        [*command, url or server.http_url, *(f"{key}={value}" for key, value in settings.items())],
         input="".join(f"{_encoded(line)}\n" for line in lines),
         capture_output=True,
         text=True,

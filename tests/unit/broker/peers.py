@@ -134,10 +134,14 @@ class Brokers:
         keep_alive: float = 1e6,
         authorizer: Authorizer | None = None,
         make_authorizer: Callable[[Grants], Authorizer] | None = None,
+        dispatch: DispatchSettings | None = None,
         disk: SimulatedDisk | None = None,
         ledgers: ManagedLedgerSettings | None = None,
+        **settings: Any,
     ) -> None:
-        """:param disk: what a life before left"""
+        """:param disk: what a life before left
+        :param settings: of the broker
+        """
         self.written = 0
         self.turns: list[int] = []
         """Bytes written in each turn of the loop that is watched."""
@@ -146,8 +150,9 @@ class Brokers:
         io = self.world.simulation.io
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
         self.world.run(bootstrap(self.world.metadata, "standalone", *urls, 4))
+        topic = TopicSettings(dispatch or DispatchSettings())
         known = BrokerSettings(
-            "standalone", urls[1], urls[0], TopicSettings(DispatchSettings()), keep_alive_seconds=keep_alive
+            "standalone", urls[1], urls[0], topic, keep_alive_seconds=keep_alive, **settings
         )
         stores = self.world.metadata, self.world.managed
         if authorizer is not None:

@@ -91,7 +91,7 @@ class Subscription:
     def __init__(self) -> None:
         self.sent_messages = 0
 
-    def sent(self, messages: int, size: int) -> int:
+    def sent(self, entries: int, messages: int, size: int) -> int:
         self.sent_messages += messages
         return 0
 

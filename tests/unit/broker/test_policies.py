@@ -77,8 +77,8 @@ def test_the_namespace_wins_over_the_broker_and_the_topic_over_both() -> None:
     assert (topic.max_producers, topic.max_consumers) == (0, 4)
     assert topic.delayed_delivery == DelayedDelivery(tick_ms=500)
     assert topic.subscription_types == ("Shared",)
-    assert topic.dispatch_rate_of("s").messages == 2
-    assert topic.dispatch_rate_of("other").messages == 9
+    assert {name: rate.messages for name, rate in topic.subscription_dispatch_rates.items()} == {"s": 2}
+    assert topic.subscription_dispatch_rate.messages == 9
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,7 @@ GUARDED = [
     ("httpRequestsLimitEnabled", "true"),
     ("openIDFallbackDiscoveryMode", "KUBERNETES_DISCOVER_PUBLIC_KEYS"),
     ("encryptionRequireOnProducer", "true"),
-    ("dispatchThrottlingRateInByte", "1000"),
-    ("maxPublishRatePerTopicInMessages", "10"),
+    ("maxSameAddressProducersPerTopic", "10"),
     ("managedLedgerDigestType", "MAC"),
     ("managedLedgerDefaultWriteQuorum", "2"),
     ("managedLedgerOffloadDriver", "aws-s3"),
@@ -183,11 +182,11 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 def test_other_keys_not_honoured_yet_are_one_warning_each(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        "strictlyVerifySubscriptionName=true\nloadBalancerSheddingEnabled=true\nsubscriptionExpirationTimeMinutes=60",
+        "strictlyVerifySubscriptionName=true\nloadBalancerSheddingEnabled=true\nmaxConsumerMetadataSize=60",
     )
     warnings = load(path).warnings
     assert [warning.split(" ")[1] for warning in warnings] == [
-        "subscriptionExpirationTimeMinutes=60",
+        "maxConsumerMetadataSize=60",
         "strictlyVerifySubscriptionName=true",
     ]
 

@@ -6,6 +6,7 @@ import pytest
 
 from magnetar.broker.stats.figures import (
     ConsumerMetrics,
+    GroupMetrics,
     Histogram,
     LookupMetrics,
     ManagedLedgerMetrics,
@@ -18,8 +19,8 @@ from magnetar.broker.stats.figures import (
 from magnetar.http.metrics.rendering import MetricsOptions, render
 from magnetar.security.proof_counts import Proofs
 
-SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
+LABEL = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')
 OPTIONS = MetricsOptions(version="9", consumer_level=True, producer_level=True)
 
 
@@ -114,6 +115,33 @@ def test_one_type_line_for_each_metric_and_its_samples_behind_it(topic_level: bo
             current = line.split(" ")[2]
         else:
             assert re.match(rf"{current}(_total|_created|_count|_sum|_bucket)?{{", line), line
+
+
+def test_what_resource_groups_used() -> None:
+    groups = [GroupMetrics("g", "Publish", 5, 60, 2), GroupMetrics("g", "Dispatch", 7, 80, 2)]
+    text = printed(replace(snapshot(), resource_groups=groups))
+    found = samples(text)
+    group = (("cluster", "standalone"), ("ResourceGroup", "g"))
+    assert (
+        found["pulsar_resource_group_messages_used_total", (*group, ("MonitoringClass", "Dispatch"))] == "7"
+    )
+    assert found["pulsar_resource_group_bytes_used_total", (*group, ("MonitoringClass", "Publish"))] == "60"
+    assert found["pulsar_resource_group_updates_total", group] == "2"
+
+
+def test_how_often_rates_held_a_subscription_back() -> None:
+    held = topic()
+    held.subscriptions[0].held_back = {("Topic", True): 3, ("Broker", False): 4}
+    found = {
+        (name.split("_")[4], dict(labels)["reason"]): value
+        for (name, labels), value in samples(printed(snapshot(held))).items()
+        if name.startswith("pulsar_subscription_dispatch_throttled")
+    }
+    assert {key: value for key, value in found.items() if value != "0"} == {
+        ("msg", "topic"): "3",
+        ("bytes", "broker"): "4",
+    }
+    assert len(found) == 6
 
 
 def test_figures_of_a_topic() -> None:

@@ -135,7 +135,7 @@ def test_a_failed_condition_fails_alone(run: Callable[..., None]) -> None:
             store.put("/x", b"no", 7),
             store.put("/y/z", b"no", 7),
             store.delete("/missing"),
-            store.put("/b", b"2"),
+            store.put("/b", b"2", MUST_NOT_EXIST),
             store.put("/b", b"3", 0),
             return_exceptions=True,
         )
@@ -174,7 +174,6 @@ def test_sequences_grow_and_are_never_used_again(run: Callable[..., None]) -> No
         assert (first.path, second.path) == ("/s/n-0000000000", "/s/n-0000000001")
         await store.delete(second.path)
         await store.delete(first.path)
-        await store.delete("/s")
 
     async def later(store: MetadataStore) -> None:
         assert (await store.put("/s/m-", b"", sequential=True)).path == "/s/m-0000000002"

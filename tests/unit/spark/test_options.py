@@ -14,6 +14,7 @@ from magnetar.spark.errors import InvalidOption, InvalidPlace
 from magnetar.spark.ledgers import Layout, Range, ranges_between
 from magnetar.spark.options import Options
 from magnetar.spark.pipelines.configuration import Cluster
+from magnetar.spark.pipelines.mirror_verify import MirrorVerifyConfig
 from magnetar.spark.positions import Offset, Place, TopicOffset, parse_message_id
 from magnetar.spark.reading.planning import parts_of, ranges_from_splits, splits_of
 
@@ -104,6 +105,19 @@ def test_what_a_pipeline_is_given_is_told_without_secrets() -> None:
     assert shown["replay"]["options"]["a"] == "b"
     assert shown["cluster"]["auth_plugin"] == "token"
     assert without_secrets({"cluster": asdict(Cluster())})["cluster"] == asdict(Cluster())
+
+
+def test_each_side_of_a_mirror_is_shown_its_own_proof_alone() -> None:
+    left = Cluster("pulsar+ssl://l", "https://l", "token", "token:left", "/l.pem")
+    there = ("pulsar+ssl://r", "https://r", "token", "token:kept", "/r.pem", False)
+    config = MirrorVerifyConfig("t", "t", *there)
+    right = config.right_cluster(left)
+    assert right == Cluster(*there)
+    assert MirrorVerifyConfig("t", "t").right_cluster(left) == left
+    assert MirrorVerifyConfig("t", "t", "pulsar://r", "http://r").right_cluster(left).auth_params == ""
+    assert "kept" not in f"{config} {without_secrets({'mirror_verify': asdict(config)})}"
+    with pytest.raises(ValueError, match="right_service_url"):
+        MirrorVerifyConfig("t", "t", right_auth_params="token:kept")
 
 
 def test_message_ids_are_read_in_both_forms() -> None:

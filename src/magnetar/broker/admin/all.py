@@ -9,6 +9,7 @@ from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.admin.read_plans import ReadPlanAdmin
+from magnetar.broker.admin.resource_groups import ResourceGroupAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin
 from magnetar.broker.admin.tenants import TenantAdmin
@@ -32,6 +33,7 @@ class Admin:
         self.principal = principal
         self.brokers = BrokerAdmin(broker)
         self.clusters = ClusterAdmin(broker)
+        self.resource_groups = ResourceGroupAdmin(broker)
         self.namespaces = NamespaceAdmin(broker)
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)

@@ -120,6 +120,8 @@ class Publishing:
             self._slow_down(producer.topic.publish_limiter, publish.messages, size)
         if broker.publish_limiter is not None:
             self._slow_down(broker.publish_limiter, publish.messages, size)
+        if producer.topic.group is not None:
+            self._slow_down(producer.topic.group.publish, publish.messages, size)
         return True
 
     def _slow_down(self, limiter: PublishLimiter, messages: int, size: int) -> None:

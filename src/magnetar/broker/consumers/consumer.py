@@ -46,7 +46,7 @@ class ConsumerConnection(Protocol):
 class ConsumerSubscription(Protocol):
     """What a consumer tells its subscription."""
 
-    def sent(self, messages: int, size: int) -> int:
+    def sent(self, entries: int, messages: int, size: int) -> int:
         """So much was sent; returns the time, in ms since 1970.
 
         :param size: bytes of the entries, as they are stored
@@ -276,7 +276,7 @@ class Consumer(Generic[S]):
         self.entries_out += entries
         self.rate_out.messages += messages
         self.rate_out.bytes += size
-        self.last_consumed_ms = self.subscription.sent(messages, size)
+        self.last_consumed_ms = self.subscription.sent(entries, messages, size)
 
     # What was sent and is not acknowledged (Shared)
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from magnetar.broker.consumers.consumer import Consumer
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
+from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.io.interfaces import Clock, Loop
@@ -43,6 +44,10 @@ class DispatchSettings:
     """After which a filter is asked again about an entry that it put off."""
     look_ahead_per_subscription: int = 20_000
     """The same for all of its consumers together; 0: any number."""
+    throttle_by_message: bool = False
+    """A batch counts as its messages where dispatch has a rate; else as one."""
+    throttle_caught_up: bool = True
+    """Rates of dispatch bound subscriptions that are near the end of their topic, too."""
     delays: DelaySettings = field(default_factory=DelaySettings)
     """Of Shared and Key_Shared subscriptions: on others nothing waits."""
 
@@ -105,6 +110,13 @@ class StoredTopic(DispatchTopic, Protocol):
     batch_index_acks: bool
     unacked_limit: UnackedLimit | None
 
+    def throttle_of(self, subscription: Any, known: Throttle | None) -> Throttle | None:
+        """What bounds how fast a subscription of its kind is sent; None: nothing does.
+
+        :param known: what bounded it until now
+        """
+        ...
+
     def keep_for_return(self, subscription: Any) -> None:
         """Keeps one that is not durable a little longer: its consumer may come back."""
         ...
@@ -120,6 +132,8 @@ class DispatchedSubscription(Protocol):
     cursor: Cursor
     properties: dict[str, str]
     filters: EntryFilters | None
+    throttle: Throttle | None
+    """What bounds how fast it is sent; usually nothing does."""
 
     @property
     def topic(self) -> StoredTopic: ...

@@ -93,9 +93,14 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         while self._reading is None and not self.blocked:
             if self.draining.drained:
                 self._go_on_with_drained()
-            if not self._has_work() or not self._budget.admits(self._subscription):
+            if not self._has_work():
                 return
             self._take_due()
+            throttle = self._subscription.throttle
+            if throttle is not None and not (self._has_more() and throttle.admits()):
+                return
+            if not self._budget.admits(self._subscription):
+                return
             if self._send_waiting():
                 continue
             if self._reading is not None or not self._send_new():
@@ -158,6 +163,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self._sizes = array("i", bytes(4 * run.count))
         batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
         share = KeyedShare.of_positions(taken, run.first_entry_id, self._sizes)
+        if self._subscription.throttle is not None:
+            share = share.only(range(self._subscription.throttle.fitting_of(run, share.chosen, share.sizes)))
         state = self._cursor.state
         # What is consumed does not wait any more, but for what is consumed from outside.
         plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
@@ -177,6 +184,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             # Of what lies together about as much is for each of them.
             entries = self._settings.max_read_entries * len(takers)
             entries = min(entries, sum(c.permits for c in takers))
+            if self._subscription.throttle is not None:
+                entries = min(entries, self._entries_at_once())
             max_bytes = takers[0].read_bytes(self._settings.max_read_bytes)
             self._cursor.read_again_from = self.replay.lowest() if self.replay else None
             run = self._cursor.read_cached(entries, max_bytes)
@@ -209,6 +218,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         kept = False
         if timed or self.delays is not None:
             kept = self._keep_back(run, first, count, routing.sizes, timed)
+        if self._subscription.throttle is not None:
+            count = self._subscription.throttle.fitting(run, first, count, routing.sizes)
+            if first + count < end:
+                self._left = (run, first + count, end)
         division = self.division
         key_slots(run.buffer, run.starts, run.ends, first, count, division.modulo, routing.slots)
         bounds = division.bounds

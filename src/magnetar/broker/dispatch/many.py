@@ -289,6 +289,15 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
 
     # Reading
 
+    def _has_more(self) -> bool:
+        """Whether there is anything to send, new or again."""
+        return len(self.replay) > 0 or self._left is not None or self._cursor.has_more()
+
+    def _entries_at_once(self) -> int:
+        """How many new entries are read."""
+        throttle, most = self._subscription.throttle, self._settings.max_read_entries
+        return most if throttle is None else max(1, min(most, throttle.messages))
+
     def _start(self, reading: Any, consumer: C, max_bytes: int, *, again: bool = False) -> None:
         if self._retry is not None:
             reading.close()
@@ -311,7 +320,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
                 self._left = (lasting_run(run), 0, run.count)
             else:
                 self._cursor.rewind()
-        self.read_more()
+        # It had its turn when it began to read.
+        self._subscription.go_on()
 
     async def _read_again(
         self, position: Position, last: Position, count: int, max_bytes: int

@@ -70,11 +70,15 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             consumer = self._next_consumer()
             if consumer is None:
                 return
+            self._take_due()
+            throttle = self._subscription.throttle
+            if throttle is not None and not (self._has_more() and throttle.admits()):
+                self._next = begin
+                return
             if not self._budget.admits(self._subscription):
                 self._next = begin
                 return
             limit = min(consumer.permits, self._settings.round_robin_entries)
-            self._take_due()
             if self.replay:
                 if not self._send_replay(consumer, limit):
                     return
@@ -88,7 +92,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             if not self._leap_over_waiting():
                 return False
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-            run = self._cursor.read_cached(self._settings.max_read_entries, max_bytes)
+            run = self._cursor.read_cached(self._entries_at_once(), max_bytes)
             if run is None:
                 if self._cursor.has_more():
                     self._start(self._read(max_bytes), consumer, max_bytes)
@@ -116,6 +120,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         if not again and (timed or self.delays is not None):
             kept = self._keep_back(run, first, count, sizes, timed)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
+        if self._subscription.throttle is not None:
+            count = self._subscription.throttle.fitting(run, first, count, sizes)
         end = first + count
         if self._filters is not None:
             self._filter(consumer, run, range(first, end), sizes[:count], ())

@@ -97,17 +97,27 @@ class SingleConsumerDispatcher:
         """Sends what can be sent now."""
         while self._reading is None:
             consumer = self._served
-            if consumer is None or not consumer.ready or not self._budget.admits(self._subscription):
+            if consumer is None or not consumer.ready:
+                return
+            entries, throttle = consumer.permits, self._subscription.throttle
+            if throttle is not None:
+                if not self._has_more() or not throttle.admits():
+                    return
+                entries = min(entries, throttle.messages)
+            if not self._budget.admits(self._subscription):
                 return
             run, self._left = self._left, None
             if run is None:
                 max_bytes = consumer.read_bytes(min(self._budget.step_bytes, self._settings.max_read_bytes))
-                run = self._cursor.read_cached(consumer.permits, max_bytes)
+                run = self._cursor.read_cached(entries, max_bytes)
             if run is None:
                 if self._cursor.has_more():
                     self._start_read(consumer)
                 return
             self._send(consumer, run)
+
+    def _has_more(self) -> bool:
+        return self._left is not None or self._cursor.has_more()
 
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:
@@ -135,7 +145,8 @@ class SingleConsumerDispatcher:
                 self._left = lasting_run(run)
             else:
                 self._rewind()
-        self.read_more()
+        # It had its turn when it began to read.
+        self._subscription.go_on()
 
     def _try_again(self) -> None:
         self._retry = None
@@ -151,6 +162,9 @@ class SingleConsumerDispatcher:
                 return
             sizes = self._sizes
             batch_sizes(run.buffer, run.starts, run.ends, first, end - first, sizes)
+            part_end, throttle = end, self._subscription.throttle
+            if throttle is not None:
+                end = first + throttle.fitting(run, first, end - first, sizes)
             if self._filters is not None or isinstance(consumer, RangedConsumer):
                 stop = self._send_chosen(consumer, run, first, end)
             elif cursor.state.batches or 0 in sizes[: end - first]:
@@ -158,8 +172,12 @@ class SingleConsumerDispatcher:
             else:
                 stop = first + consumer.entries_within_permits(sizes, end - first)
                 consumer.send_first(run, first, stop, sum(sizes[: stop - first]))
-            if stop < end:
+            if stop < part_end:
                 self._left = slice_run(run, run.first_entry_id + stop, run.count)
+                return
+            if throttle is not None and part_end < run.count:
+                # What it may send is asked again for each part.
+                self._left = slice_run(run, run.first_entry_id + part_end, run.count)
                 return
 
     def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:

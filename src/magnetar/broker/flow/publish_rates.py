@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
+from magnetar.broker.flow.token_bucket import TokenBucket
+
 _BURST_SECONDS = 1.0
 """What may come at once after a pause: as much as in so many seconds."""
 
 
-class _Bucket:
-    __slots__ = ("_filled_at", "_rate", "_tokens")
-
-    def __init__(self, rate: float, now: float) -> None:
-        self._rate = rate
-        self._tokens = rate * _BURST_SECONDS
-        self._filled_at = now
-
-    def take(self, amount: float, now: float) -> float:
-        """Seconds until the bucket is out of debt."""
-        filled = self._tokens + (now - self._filled_at) * self._rate
-        self._tokens = min(filled, self._rate * _BURST_SECONDS) - amount
-        self._filled_at = now
-        return max(0.0, -self._tokens / self._rate)
+def _bucket(rate: float, now: float) -> TokenBucket | None:
+    return TokenBucket(rate, rate * _BURST_SECONDS, now) if rate > 0 else None
 
 
 class PublishLimiter:
@@ -31,18 +21,23 @@ class PublishLimiter:
     """
 
     def __init__(self, messages: float, size: float, now: float) -> None:
-        self._messages = _Bucket(messages, now) if messages > 0 else None
-        self._bytes = _Bucket(size, now) if size > 0 else None
+        self.use(messages, size, now)
         self.exceeded = 0
         """How often somebody was made to wait."""
+
+    def use(self, messages: float, size: float, now: float) -> None:
+        """Other bounds count from now on."""
+        self._messages = _bucket(messages, now)
+        self._bytes = _bucket(size, now)
 
     def take(self, messages: int, size: int, now: float) -> float:
         """Counts what was published; returns for how many seconds its connection is not to be read."""
         wait = 0.0
-        if self._messages is not None:
-            wait = self._messages.take(messages, now)
-        if self._bytes is not None:
-            wait = max(wait, self._bytes.take(size, now))
+        for bucket, amount in ((self._messages, messages), (self._bytes, size)):
+            if bucket is not None:
+                bucket.available(now)
+                bucket.take(amount)
+                wait = max(wait, bucket.seconds_until(0, now))
         if wait:
             self.exceeded += 1
         return wait

@@ -59,6 +59,8 @@ class EffectivePolicies:
     """Of single subscriptions, by name; they win over the one for all."""
     replicator_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscribe_rate: SubscribeRate = field(default_factory=SubscribeRate)
+    resource_group: str = ""
+    """Whose bounds the namespace shares; empty: none."""
     inactive_topics: InactiveTopics = field(default_factory=InactiveTopics)
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
     auto_topics: AutoTopics = field(default_factory=AutoTopics)
@@ -81,10 +83,6 @@ class EffectivePolicies:
     replication_clusters: tuple[str, ...] = ()
     max_topics: int = 0
     """Of the namespace."""
-
-    def dispatch_rate_of(self, subscription: str) -> DispatchRate:
-        """The bound on what one subscription is sent."""
-        return self.subscription_dispatch_rates.get(subscription, self.subscription_dispatch_rate)
 
 
 def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -140,6 +138,7 @@ _SOURCES: dict[str, _Source] = {
     "replicator_dispatch_rate": _Source(
         "replicatorDispatchRate", "replicatorDispatchRate", DispatchRate.read, True
     ),
+    "resource_group": _Source("resource_group_name", None, text),
     "subscribe_rate": _Source("clusterSubscribeRate", "subscribeRate", SubscribeRate.read, True),
     "inactive_topics": _Source("inactive_topic_policies", "inactiveTopicPolicies", InactiveTopics.read),
     "subscription_types": _Source(
@@ -241,6 +240,14 @@ def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
         max_consumers_per_subscription=0,
         max_subscriptions=0,
         publish_rate=PublishRate(),
+        dispatch_rate=DispatchRate(),
+        subscription_dispatch_rate=DispatchRate(),
+        subscription_dispatch_rates={},
+        subscribe_rate=SubscribeRate(),
+        resource_group="",
+        subscription_expiration_minutes=0,
+        entry_filters=(),
+        pause_on_ack_state=False,
         inactive_topics=InactiveTopics(),
         auto_topics=AutoTopics(),
         auto_subscriptions=True,

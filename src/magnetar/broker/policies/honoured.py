@@ -16,12 +16,8 @@ class NotYet(NamedTuple):
     instead: str
 
 
-_DISPATCH = NotYet("a dispatch rate", "messages are sent as fast as consumers take them")
-_SUBSCRIPTION_DISPATCH = NotYet("a subscription's dispatch rate", _DISPATCH.instead)
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
-_SUBSCRIBE = NotYet("a subscribe rate", "consumers may subscribe as often as they like")
 _COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
-_MARK_DELETE = NotYet("a mark-delete rate", "the broker's settings say how often cursors are written")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
@@ -36,7 +32,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "autoTopicCreationOverride": None,
     "backlog_quota_map": None,
     "bundles": None,
-    "clusterSubscribeRate": _SUBSCRIBE,
+    "clusterSubscribeRate": None,
     "compaction_threshold": _COMPACTION,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
@@ -53,22 +49,21 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "max_unacked_messages_per_subscription": None,
     "message_ttl_in_seconds": None,
     "namespaceAntiAffinityGroup": NotYet("an anti-affinity group", "there is one broker"),
-    "persistence": _MARK_DELETE,
+    "persistence": None,
     "properties": None,
     "publishMaxMessageRate": None,
     "replication_clusters": None,
     "replicatorDispatchRate": _REPLICATOR,
+    "resource_group_name": None,
     "retention_policies": None,
     "schema_auto_update_compatibility_strategy": None,
     "schema_compatibility_strategy": None,
     "schema_validation_enforced": None,
-    "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
+    "subscriptionDispatchRate": None,
     "subscription_auth_mode": _SUBSCRIPTION_MODE,
-    "subscription_expiration_time_minutes": NotYet(
-        "an expiration of subscriptions", "subscriptions stay until they are deleted"
-    ),
+    "subscription_expiration_time_minutes": None,
     "subscription_types_enabled": None,
-    "topicDispatchRate": _DISPATCH,
+    "topicDispatchRate": None,
 }
 """Fields of ``Policies`` and ``LocalPolicies``; None: honoured."""
 
@@ -79,7 +74,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayedDeliveryEnabled": None,
-    "dispatchRate": _DISPATCH,
+    "dispatchRate": None,
     "inactiveTopicPolicies": None,
     "maxConsumerPerTopic": None,
     "maxConsumersPerSubscription": None,
@@ -90,7 +85,7 @@ TOPIC: Mapping[str, NotYet | None] = {
     "maxUnackedMessagesOnSubscription": None,
     "messageTTLInSeconds": None,
     "permissions": _PERMISSIONS,
-    "persistence": _MARK_DELETE,
+    "persistence": None,
     "publishRate": None,
     "replicatorDispatchRate": _REPLICATOR,
     "replicationClusters": None,
@@ -98,9 +93,9 @@ TOPIC: Mapping[str, NotYet | None] = {
     "retentionPolicies": None,
     "schemaCompatibilityStrategy": None,
     "schemaValidationEnforced": None,
-    "subscribeRate": _SUBSCRIBE,
-    "subscriptionDispatchRate": _SUBSCRIPTION_DISPATCH,
-    "subscriptionPolicies": _SUBSCRIPTION_DISPATCH,
+    "subscribeRate": None,
+    "subscriptionDispatchRate": None,
+    "subscriptionPolicies": None,
     "subscriptionTypesEnabled": None,
 }
 """Fields of ``TopicPolicies``, and what else may be set for topics and subscriptions; None: honoured."""
@@ -115,7 +110,6 @@ REFUSED = frozenset(
         "offload_policies",
         "offload_threshold",
         "offload_threshold_in_seconds",
-        "resource_group_name",
         "shadowTopics",
     )
 )

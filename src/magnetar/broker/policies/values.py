@@ -154,6 +154,22 @@ class DispatchRate:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRates:
+    """Bounds of a resource group, per second; 0 or less for none."""
+
+    publish_messages: int = 0
+    publish_size: int = 0
+    dispatch_messages: int = 0
+    dispatch_size: int = 0
+
+    @classmethod
+    def read(cls, value: Any) -> GroupRates:
+        given = fields(value)
+        names = ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes")
+        return cls(*(whole(0 if given.get(name) is None else given[name]) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
 class SubscribeRate:
     """How often one consumer may subscribe in a period; 0 or less for no bound."""
 
@@ -249,6 +265,9 @@ class Persistence:
     write_quorum: int = 1
     ack_quorum: int = 1
     mark_delete_rate: float = 1.0
+    """0 or less: whenever they have changed."""
+    own_rate: bool = False
+    """The rate was set; else the ledger store says how often cursors are written, where it has a say."""
 
     @classmethod
     def read(cls, value: Any) -> Persistence:
@@ -258,6 +277,7 @@ class Persistence:
             whole(given.get("bookkeeperWriteQuorum", 2)),
             whole(given.get("bookkeeperAckQuorum", 2)),
             number(given.get("managedLedgerMaxMarkDeleteRate", 0.0)),
+            own_rate=True,
         )
 
     def json(self) -> Json:

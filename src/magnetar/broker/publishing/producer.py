@@ -10,6 +10,7 @@ from typing import Protocol
 
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.flow.resource_groups import ResourceGroup
 from magnetar.broker.publishing.admission import Admission
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
@@ -96,6 +97,8 @@ class ProducerTopic(Protocol):
         """What is looked at in each entry; None: nothing."""
         ...
 
+    @property
+    def group(self) -> ResourceGroup | None: ...
     @property
     def publish_limiter(self) -> PublishLimiter | None:
         """The bound on what is published here in a second."""

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 from magnetar.broker import events
+from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.resource_groups import ResourceGroups, SharedLimits
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
@@ -99,6 +101,10 @@ class ServedTopics:
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
             if settings.max_unacked
             else None
+        )
+        self.shared_limits = SharedLimits(
+            DispatchLimiter(wheel, io.clock, LimitedBy.BROKER, settings.dispatch_rate),
+            ResourceGroups(wheel, io.clock),
         )
         self.publish_latency = Timings()
         self.topic_loads = Timings()
@@ -271,6 +277,7 @@ class ServedTopics:
             policies,
             self.mark_busy,
             self.publish_latency.add,
+            self.shared_limits,
         )
         topic.unacked_limit = self.unacked_limit
         try:
@@ -282,7 +289,14 @@ class ServedTopics:
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
         return NonPersistentTopic(
-            name, self.io, self.wheel, self.settings.topic, self.budget, policies, self.mark_busy
+            name,
+            self.io,
+            self.wheel,
+            self.settings.topic,
+            self.budget,
+            policies,
+            self.mark_busy,
+            self.shared_limits,
         )
 
     def mark_busy(self, topic: BaseTopic[Any]) -> None:

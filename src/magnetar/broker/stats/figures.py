@@ -62,6 +62,9 @@ class SubscriptionMetrics:
     filter_accepted: int = 0
     filter_rejected: int = 0
     filter_rescheduled: int = 0
+    held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
+    """How often its dispatch rates said no: whose (``Subscription``, ``Topic``, ``Broker``), and whether that
+    on messages did, or that on bytes."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
@@ -211,6 +214,18 @@ class QuotaMetrics:
 
 
 @dataclass(slots=True)
+class GroupMetrics:
+    """What topics of one resource group used, of one kind (``Publish`` or ``Dispatch``), since the start."""
+
+    name: str
+    kind: str
+    messages: int
+    bytes: int
+    updates: int
+    """How often the group's rates were changed."""
+
+
+@dataclass(slots=True)
 class MetricsSnapshot:
     """Everything ``/metrics`` prints, taken at one moment."""
 
@@ -229,6 +244,7 @@ class MetricsSnapshot:
     topic_load: TimingMetrics = field(default_factory=TimingMetrics)
     topic_loads_pending: int = 0
     quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
+    resource_groups: Sequence[GroupMetrics] = ()
     proofs: Sequence[Proofs] = ()
     """Of those who were asked who they are."""
     extra: Mapping[str, float] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
+    GroupMetrics,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
@@ -121,6 +122,11 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             tuple(broker.quotas.checks.counts),
             broker.quotas.checks.total,
         ),
+        resource_groups=[
+            GroupMetrics(group.name, kind, used.messages_used, used.bytes_used, group.updates)
+            for group in broker.shared_limits.groups.known.values()
+            for kind, used in (("Publish", group.publish), ("Dispatch", group.dispatch))
+        ],
         proofs=tuple(broker.authenticator.proofs),
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,

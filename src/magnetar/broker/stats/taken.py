@@ -85,6 +85,9 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
         now.filter_accepted = filters.accepted
         now.filter_rejected = filters.rejected
         now.filter_rescheduled = filters.rescheduled
+    if subscription.throttle is not None:
+        held_back = subscription.throttle.held_back.items()
+        now.held_back = {(kind.value, messages): count for (kind, messages), count in held_back}
     now.last_mark_delete_advanced_ms = subscription.last_mark_delete_ms
     now.last_expire_ms = subscription.last_expire_ms
     now.rate_expired = subscription.expired.per_second

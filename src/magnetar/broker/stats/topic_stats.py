@@ -55,6 +55,9 @@ SUBSCRIPTION_ZEROES: Json = {
 """What belongs to features that this broker does not offer yet: their figures are zero, as in Pulsar without
 them."""
 
+_LIMITS = ("Subscription", "Topic", "Broker")
+"""Whose limits Pulsar's statistics tell of; that of a resource group is not among them."""
+
 TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
@@ -202,6 +205,11 @@ def subscription_stats(
         "filterAcceptedMsgCount": now.filter_accepted,
         "filterRejectedMsgCount": now.filter_rejected,
         "filterRescheduledMsgCount": now.filter_rescheduled,
+        **{
+            f"dispatchThrottled{'Msg' if messages else 'Bytes'}EventsBy{whose}Limit": count
+            for (whose, messages), count in now.held_back.items()
+            if whose in _LIMITS
+        },
         **_key_shared_subscription(dispatcher),
     }
     if subscription.type is not None:

@@ -190,7 +190,7 @@ class BaseSubscription(ABC):
     def read_more(self) -> None:
         """A consumer has room again."""
 
-    def sent(self, messages: int, size: int) -> int:
+    def sent(self, entries: int, messages: int, size: int) -> int:
         """A consumer was sent so much; returns the time."""
         self.topic.budget.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()

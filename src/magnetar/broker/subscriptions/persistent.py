@@ -57,6 +57,8 @@ class Subscription(BaseSubscription):
         filters = topic.dispatch_settings.filters
         self.filters = EntryFilters(filters) if filters else None
         self.last_mark_delete_ms = 0
+        self.last_active_ms = topic.clock.wall_ms()
+        """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
         self.expired = Rate()
         """Entries that nobody consumed in time."""
         self.last_expire_ms = 0
@@ -66,6 +68,7 @@ class Subscription(BaseSubscription):
         self.awaiting_return: Any = None
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
+        self.throttle = topic.throttle_of(self, None)
 
     @property
     def durable(self) -> bool:
@@ -98,11 +101,13 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         self._dispatcher_for(kind).add(consumer)
         self._came(kind, consumer)
+        self.last_active_ms = self.topic.clock.wall_ms()
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Its unacknowledged messages go to others, or wait for the next consumer."""
         self._left(consumer)
+        self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
             return
         self.dispatcher.remove(consumer)
@@ -123,7 +128,22 @@ class Subscription(BaseSubscription):
 
     def go_on(self) -> None:
         """Its dispatcher was turned away in an earlier turn of the loop."""
-        self.read_more()
+        if self.throttle is None or self.throttle.in_turn:
+            self.read_more()
+        else:
+            self.throttle.serve()
+
+    def sent(self, entries: int, messages: int, size: int) -> int:
+        if self.throttle is not None:
+            self.throttle.take(entries, messages, size)
+        return super().sent(entries, messages, size)
+
+    def rates_changed(self) -> None:
+        """Other bounds on what is sent count now."""
+        former, self.throttle = self.throttle, self.topic.throttle_of(self, self.throttle)
+        if former is not None:
+            # It may wait for a bound that is gone.
+            self.read_more()
 
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""
@@ -326,6 +346,8 @@ class Subscription(BaseSubscription):
             self.awaiting_return = None
         if self.dispatcher is not None:
             self.dispatcher.close()
+        if self.throttle is not None:
+            self.throttle.close()
 
     def check(self) -> None:
         """:raises BrokenInvariant: its consumers, its dispatcher and its cursor do not fit together"""

@@ -14,6 +14,8 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
+from magnetar.broker.flow.subscribe_rates import subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
@@ -58,7 +60,9 @@ class BaseTopic(ABC, Generic[S]):
         budget: LoopBudget,
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
+        shared: SharedLimits | None = None,
     ) -> None:
+        """:param shared: what bounds other topics, too; None: there is no such thing"""
         self.name = name
         self.full_name = str(name)
         self.loop = io.loop
@@ -67,6 +71,8 @@ class BaseTopic(ABC, Generic[S]):
         self.settings = settings
         self.budget = budget
         self.policies = policies
+        self.shared = None if name.reserved else shared
+        self.group = self._group()
         self.dispatch_settings = self._dispatch_settings()
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
@@ -88,16 +94,20 @@ class BaseTopic(ABC, Generic[S]):
         self._drain_waiters: list[Any] = []
         self._making: dict[str, Any] = {}
         self.publish_limiter = self._new_publish_limiter()
+        self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
 
     # Policies
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Goes by these from now on; who is connected already stays."""
         former, self.policies = self.policies, policies
+        self.group = self._group()
         self.dispatch_settings = self._dispatch_settings()
         self._look_at_entries()
         if policies.publish_rate != former.publish_rate:
             self.publish_limiter = self._new_publish_limiter()
+        if policies.subscribe_rate != former.subscribe_rate:
+            self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
 
@@ -114,6 +124,11 @@ class BaseTopic(ABC, Generic[S]):
             )
         else:
             self.admission = None
+
+    def _group(self) -> ResourceGroup | None:
+        """The resource group whose bounds it shares."""
+        name = self.policies.resource_group
+        return self.shared.groups.of(name) if name and self.shared is not None else None
 
     def _new_publish_limiter(self) -> PublishLimiter | None:
         rate = self.policies.publish_rate

@@ -10,6 +10,7 @@ from magnetar.broker import events
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Rate
+from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
@@ -34,9 +35,10 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         budget: LoopBudget,
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
+        shared: SharedLimits | None = None,
     ) -> None:
         self._epoch: int | None = None
-        super().__init__(name, io, wheel, settings, budget, policies, mark_busy)
+        super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.drops = Rate()
         """Messages dropped as too many of their connection were in flight."""
         self.entries_added = 0

@@ -9,8 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from magnetar.broker import events
+from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
+from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
@@ -20,6 +22,7 @@ from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.cursor_kinds import DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
+from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
 from magnetar.broker.topics.entries import batch_size_or_zero, first_published_at
 from magnetar.errors import PersistenceFailure, ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from magnetar.io.interfaces import Io
@@ -68,9 +71,12 @@ class Topic(BaseTopic[Subscription]):
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
         record_latency: Callable[[float], None],
+        shared: SharedLimits | None = None,
     ) -> None:
         self.managed_ledger = managed_ledger
-        super().__init__(name, io, wheel, settings, budget, policies, mark_busy)
+        super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
+        self.dispatch_rates = TopicDispatchRates(wheel, io.clock, self._published, self.shared)
+        self.dispatch_rates.use(policies, self.group)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
@@ -84,6 +90,7 @@ class Topic(BaseTopic[Subscription]):
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
+        self._use_persistence()
         for cursor in managed_ledger.cursors.values():
             if not kind_of(cursor.name).subscribed:
                 continue
@@ -92,7 +99,33 @@ class Topic(BaseTopic[Subscription]):
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
+        self.dispatch_rates.use(policies, self.group)
+        for subscription in self.subscriptions.values():
+            subscription.rates_changed()
         self.managed_ledger.use_retention(retention_settings(policies.retention))
+        self._use_persistence()
+
+    def _use_persistence(self) -> None:
+        persistence = self.policies.persistence
+        self.managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
+
+    def throttle_of(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
+        """What bounds how fast a subscription is sent; None: nothing does."""
+
+        def make() -> Throttle:
+            settings = self.dispatch_settings
+            return Throttle(
+                self.clock,
+                subscription.read_more,
+                lambda: self.managed_ledger.cursors.is_near_end(subscription.cursor),
+                count_messages=settings.throttle_by_message,
+                bound_if_caught_up=settings.throttle_caught_up,
+            )
+
+        return self.dispatch_rates.throttle(subscription.name, known, make)
+
+    def _published(self) -> tuple[int, int]:
+        return self.rate_in.messages, self.rate_in.bytes
 
     async def prepare(self) -> None:
         """Goes by the policies on publishing; before anybody publishes, and when they have changed.
@@ -281,6 +314,7 @@ class Topic(BaseTopic[Subscription]):
         """Drops a non-durable subscription."""
         subscription.close()
         if self.subscriptions.get(subscription.name) is subscription:
+            self.dispatch_rates.forget(subscription.name)
             del self.subscriptions[subscription.name]
             self.managed_ledger.cursors.remove(subscription.cursor)
             events.subscription_deleted(self.full_name, subscription.name)
@@ -303,6 +337,7 @@ class Topic(BaseTopic[Subscription]):
             subscription.unfence()
             raise
         self.subscriptions.pop(name, None)
+        self.dispatch_rates.forget(name)
         events.subscription_deleted(self.full_name, name)
         self.last_active = self.clock.monotonic()
 

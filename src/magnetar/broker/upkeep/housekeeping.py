@@ -15,6 +15,7 @@ from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
+from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsCheck
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
 from magnetar.io.slices import PAUSE_SECONDS, each
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -32,6 +33,7 @@ class Housekeeping:
         inactive_topics: InactiveTopicsCheck,
         expiry: ExpiryCheck,
         quotas: BacklogQuotas,
+        inactive_subscriptions: InactiveSubscriptionsCheck,
     ) -> None:
         self._served = served
         self._expiry = expiry
@@ -39,6 +41,7 @@ class Housekeeping:
         self._io = served.io
         self._wheel = served.wheel
         self._inactive_topics = inactive_topics
+        self._inactive_subscriptions = inactive_subscriptions
         self._timers: dict[str, Any] = {}
         self._running: dict[str, Any] = {}
         self.cache_hits = Rate()
@@ -53,6 +56,11 @@ class Housekeeping:
         self._repeat("expiry", settings.expiry_check_seconds, self._check_expiry)
         if settings.backlog_quota_check:
             self._repeat("backlog quotas", settings.backlog_quota_check_seconds, self._check_quotas)
+        self._repeat(
+            "inactive subscriptions",
+            settings.subscription_expiry_check_seconds,
+            self._check_inactive_subscriptions,
+        )
         self._repeat("inactive topics", settings.inactive_topics_check_seconds, self._check_inactive)
 
     def stop(self) -> None:
@@ -120,6 +128,11 @@ class Housekeeping:
     def _check_quotas(self) -> None:
         if "backlog quotas" not in self._running:
             self._start("backlog quotas", self._quotas.run())
+
+    def _check_inactive_subscriptions(self) -> None:
+        kind = "inactive subscriptions"
+        if kind not in self._running:
+            self._start(kind, self._inactive_subscriptions.run())
 
     def _check_inactive(self) -> None:
         kind = "inactive topics"

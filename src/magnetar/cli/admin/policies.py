@@ -168,7 +168,7 @@ NAMESPACE: dict[str, Policy] = {
     "max-topics-per-namespace": Policy("maxTopicsPerNamespace", _value("max-topics-per-namespace")),
     "clusters": Policy("replication", _names("clusters")),
     "allowed-clusters": Policy("allowedClusters", _names("clusters")),
-    "resource-group": Policy("resourcegroup", _value("resource-group-name")),
+    "resource-group": Policy("resourcegroup", lambda _call: None),
 }
 
 TOPIC: dict[str, Policy] = {
@@ -306,6 +306,9 @@ def _offload_threshold(call: Call) -> str:
 _ALL: dict[str, Action] = {
     **_actions(),
     "namespaces get-offload-threshold": _offload_threshold,
+    "namespaces set-resource-group": lambda call: call.send(
+        "POST", f"{call.namespace}/resourcegroup/{piece(call['resource-group-name'])}"
+    ),
     "namespaces get-resource-group": lambda call: call.ask("GET", f"{call.namespace}/resourcegroup") or "",
     **_quota_actions(("namespaces",), _of_namespace),
     **_quota_actions(("topics", "topicPolicies"), _of_topic),

@@ -94,6 +94,23 @@ def _create_namespace(call: Call) -> Any:
     return call.send("PUT", call.namespace, None, policies)
 
 
+def _group(call: Call) -> str:
+    return f"/admin/v2/resourcegroups/{piece(call['resourceGroupName'])}"
+
+
+_GROUP_FIELDS = {
+    "msg-publish-rate": "publishRateInMsgs",
+    "byte-publish-rate": "publishRateInBytes",
+    "msg-dispatch-rate": "dispatchRateInMsgs",
+    "byte-dispatch-rate": "dispatchRateInBytes",
+}
+
+
+def _put_group(call: Call) -> Any:
+    given = {field: call[option] for option, field in _GROUP_FIELDS.items() if call[option] is not None}
+    return call.send("PUT", _group(call), None, given)
+
+
 def _of_bundle(call: Call) -> str:
     bundle = call.get("bundle")
     return f"{call.namespace}/{bundle}" if bundle else call.namespace
@@ -119,6 +136,11 @@ ACTIONS: dict[str, Action] = {
     "clusters update-peer-clusters": lambda call: call.send(
         "POST", f"{_cluster(call)}/peers", None, [n for n in call["peer-clusters"].split(",") if n]
     ),
+    "resourcegroups list": lambda call: call.ask("GET", "/admin/v2/resourcegroups"),
+    "resourcegroups get": lambda call: call.ask("GET", _group(call)),
+    "resourcegroups create": _put_group,
+    "resourcegroups update": _put_group,
+    "resourcegroups delete": lambda call: call.send("DELETE", _group(call)),
     "tenants list": lambda call: call.ask("GET", "/admin/v2/tenants"),
     "tenants get": lambda call: call.ask("GET", _tenant(call)),
     "tenants create": _create_tenant,

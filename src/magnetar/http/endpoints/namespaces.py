@@ -12,7 +12,7 @@ from magnetar.http.handlers import namespaces
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, truth, whole
-from magnetar.http.shapes.names import namespace_of
+from magnetar.http.shapes.names import namespace_of, resource_group_of
 from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import PolicyName as P
 from magnetar.security.operations import TenantOperation
@@ -40,6 +40,8 @@ class Policy:
     removable: bool = True
     local: bool = False
     """The field is one of ``LocalPolicies``."""
+    named: str = ""
+    """What it is set to is a piece of the path by this name, and not in the body."""
 
 
 def _object(path: str, field: str, check: Any, *, per_cluster: bool = False) -> Policy:
@@ -172,7 +174,12 @@ POLICIES: Sequence[Policy] = (
         unset=False,
     ),
     Policy("entryFilters", "entryFilters", shapes.entry_filters),
-    Policy("resourcegroup", "resource_group_name", shapes.refused("A resource group")),
+    Policy(
+        "resourcegroup",
+        "resource_group_name",
+        lambda request: resource_group_of(request.variables),
+        named="resourcegroup",
+    ),
     Policy(
         "antiAffinity",
         "namespaceAntiAffinityGroup",
@@ -223,7 +230,10 @@ _ALWAYS_THERE = frozenset(("subscription_types_enabled", "schema_compatibility_s
 
 def _setter(policy: Policy) -> Handler:
     async def set_policy(application: Application, request: Request) -> Response:
-        return await _set(application, request, policy, policy.shape(request))
+        value = policy.shape(request)
+        if policy.field == "resource_group_name":
+            await application.admin.resource_groups.check(value)
+        return await _set(application, request, policy, value)
 
     return set_policy
 
@@ -258,7 +268,7 @@ def _policy_endpoints() -> Sequence[Endpoint]:
         rows.append(
             Endpoint(
                 policy.method,
-                rest,
+                f"{rest}/{{{policy.named}}}" if policy.named else rest,
                 _setter(policy),
                 f"set {name} of a namespace",
                 writing,

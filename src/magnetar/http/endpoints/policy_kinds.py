@@ -53,7 +53,7 @@ KINDS: Mapping[str, Kind] = {
     "publishRate": Kind(P.RATE, "PublishRate"),
     "replication": Kind(P.REPLICATION, "array<string>"),
     "replicatorDispatchRate": Kind(P.REPLICATION_RATE, "DispatchRate"),
-    "resourcegroup": Kind(P.RESOURCEGROUP, "string"),
+    "resourcegroup": Kind(P.RESOURCEGROUP, ""),
     "retention": Kind(P.RETENTION, "RetentionPolicies"),
     "schemaAutoUpdateCompatibilityStrategy": Kind(
         P.SCHEMA_COMPATIBILITY_STRATEGY, "SchemaAutoUpdateCompatibilityStrategy"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from magnetar.http.endpoints.namespaces import NAMESPACES
 from magnetar.http.endpoints.read_plans import READ_PLANS
+from magnetar.http.endpoints.resource_groups import RESOURCE_GROUPS
 from magnetar.http.endpoints.schemas import SCHEMAS
 from magnetar.http.endpoints.storage import STORAGE
 from magnetar.http.endpoints.topic_policies import TOPIC_POLICIES
@@ -261,6 +262,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *TOPICS,
     *TOPIC_POLICIES,
     *SCHEMAS,
+    *RESOURCE_GROUPS,
     *READ_PLANS,
     *STORAGE,
 )

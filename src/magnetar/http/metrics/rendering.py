@@ -174,6 +174,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _broker(snapshot, cluster)
     yield from _connections(snapshot)
     yield from _proofs(snapshot)
+    yield from _resource_groups(snapshot)
     yield from _cache(snapshot, cluster)
     if options.managed_ledger_level:
         yield from _managed_ledgers(snapshot)
@@ -269,6 +270,24 @@ def _proofs(snapshot: MetricsSnapshot) -> Iterator[str]:
     if snapshot.proofs:
         yield from family("pulsar_authentication_success_total", "counter", succeeded)
         yield from family("pulsar_authentication_failures_total", "counter", failed)
+
+
+def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
+    """Nothing of a broker without groups."""
+    if not snapshot.resource_groups:
+        return
+    rows, updates = [], {}
+    for group in snapshot.resource_groups:
+        labels = {"cluster": snapshot.cluster, "ResourceGroup": group.name}
+        rows.append((labels_text({**labels, "MonitoringClass": group.kind}), group))
+        updates[labels_text(labels)] = group.updates
+    yield from family(
+        "pulsar_resource_group_messages_used_total", "counter", ((labels, g.messages) for labels, g in rows)
+    )
+    yield from family(
+        "pulsar_resource_group_bytes_used_total", "counter", ((labels, g.bytes) for labels, g in rows)
+    )
+    yield from family("pulsar_resource_group_updates_total", "counter", updates.items())
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
@@ -390,9 +409,9 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
         yield from family(name, "gauge", chain(of_subs, of_all))
     for name in ("msg", "bytes"):
         throttled = (
-            (f'{labels},reason="{reason}"', 0)
-            for labels, _ in subs
-            for reason in ("subscription", "topic", "broker")
+            (f'{labels},reason="{whose.lower()}"', sub.held_back.get((whose, name == "msg"), 0))
+            for labels, sub in subs
+            for whose in ("Subscription", "Topic", "Broker")
         )
         yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
     if options.consumer_level:

@@ -22,6 +22,11 @@ def cluster_of(variables: Mapping[str, str]) -> str:
     return _part_of(variables, "cluster")
 
 
+def resource_group_of(variables: Mapping[str, str]) -> str:
+    """:raises errors.InvalidName: it breaks the rules"""
+    return _part_of(variables, "resourcegroup")
+
+
 def new_tenant_of(variables: Mapping[str, str]) -> str:
     """Like :func:`tenant_of`, with Pulsar's words for a tenant that is to be made."""
     return _new(variables, "tenant", "Tenant name is not valid")

@@ -6,7 +6,7 @@ Compared are key, content, event time and properties; the order of messages is n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -28,6 +28,10 @@ class MirrorVerifyConfig:
     """A topic of the cluster below; of the same one when nothing is said."""
     right_service_url: str = ""
     right_admin_url: str = ""
+    right_auth_plugin: str = ""
+    right_auth_params: str = field(default="", repr=False)
+    right_tls_trust_certs: str = ""
+    right_tls_hostname_verification: bool = True
     ignored_properties: tuple[str, ...] = ()
     samples: int = 20
     """So many differing messages are shown."""
@@ -35,6 +39,23 @@ class MirrorVerifyConfig:
     def __post_init__(self) -> None:
         if bool(self.right_service_url) != bool(self.right_admin_url):
             raise ValueError("right_service_url and right_admin_url go together")
+        if not self.right_service_url and (
+            self.right_auth_plugin or self.right_auth_params or self.right_tls_trust_certs
+        ):
+            raise ValueError("what is shown to the right cluster needs its right_service_url")
+
+    def right_cluster(self, left: Cluster) -> Cluster:
+        """What is shown to the left one is for that one alone."""
+        if not self.right_service_url:
+            return left
+        return Cluster(
+            self.right_service_url,
+            self.right_admin_url,
+            self.right_auth_plugin,
+            self.right_auth_params,
+            self.right_tls_trust_certs,
+            self.right_tls_hostname_verification,
+        )
 
 
 CONFIG = MirrorVerifyConfig
@@ -84,10 +105,7 @@ def run(work: Work) -> None:
 
 def _sides(work: Work) -> tuple[DataFrame, DataFrame]:
     config: MirrorVerifyConfig = work.config
-    other = work.cluster
-    if config.right_service_url:
-        other = Cluster(config.right_service_url, config.right_admin_url)
-    there = Work(config, other, work.spark, work.progress, work.report)
+    there = Work(config, config.right_cluster(work.cluster), work.spark, work.progress, work.report)
     return work.messages(config.left), there.messages(config.right)
 
 

@@ -30,8 +30,15 @@ func (r *run) secured(p proofs) {
 		log.Fatal(err)
 	}
 	for name, authentication := range map[string]pulsar.Authentication{
-		"go-token":       pulsar.NewAuthenticationToken(p["token"]),
-		"go-basic":       basic,
+		"go-token": pulsar.NewAuthenticationToken(p["token"]),
+		"go-basic": basic,
+		"go-oauth2": pulsar.NewAuthenticationOAuth2(map[string]string{
+			"type":       "client_credentials",
+			"issuerUrl":  p["issuer"],
+			"audience":   p["audience"],
+			"clientId":   "olga",
+			"privateKey": "file://" + p["credentials"],
+		}),
 		"go-certificate": pulsar.NewAuthenticationTLS(p["certificate"], p["key"]),
 	} {
 		check(name, 1, func() error { return exchangeSecured(p, name, authentication) })

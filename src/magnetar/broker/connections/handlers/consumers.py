@@ -102,6 +102,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if known is not None:
         known.check_type(kind)
         await _check_taken(known, kind)
+    _check_rate(connection, topic, request)
     _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
     await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
@@ -200,6 +201,15 @@ def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared
         raise NotAllowed("Key_Shared subscription is disabled by subscriptionKeySharedEnable")
     if kind.name not in enabled:
         raise NotAllowed(f"Subscription type {kind.name} is not allowed by subscriptionTypesEnabled")
+
+
+def _check_rate(connection: Connection, topic: AnyTopic, request: CommandSubscribe) -> None:
+    """:raises NotAllowed: this consumer has subscribed too often of late"""
+    limiter = topic.subscribe_limiter
+    if limiter is not None:
+        consumer = (connection.host, request.consumer_name, request.consumer_id)
+        if not limiter.admits(consumer, topic.clock.monotonic()):
+            raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
 
 def _kind(request: CommandSubscribe) -> SubscriptionType:

@@ -1,6 +1,7 @@
 //! The Rust client through every scenario; see ../README.md.
 
 mod checks;
+mod secured;
 mod sharing;
 
 use std::{collections::HashMap, time::Duration};
@@ -50,6 +51,10 @@ async fn main() -> Outcome {
         .chunks_exact(2)
         .map(|pair| (pair[0].trim_start_matches("--"), pair[1].as_str()))
         .collect();
+    if options["scenario"] == "secured" {
+        secured::Secured::new(options).all().await;
+        return Ok(());
+    }
     let number =
         |name: &str, default: usize| options.get(name).map_or(Ok(default), |text| text.parse());
     let run = Run {

@@ -3,6 +3,7 @@ package interop;
 import static interop.Checks.check;
 import static interop.Checks.expect;
 
+import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -13,6 +14,7 @@ import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.impl.auth.oauth2.AuthenticationFactoryOAuth2;
 
 /** TLS with each provider; what is refused, and how. */
 public final class Secured {
@@ -33,6 +35,10 @@ public final class Secured {
                 AuthenticationFactory.create(BASIC, options.get("basic"))));
         check("certificate", 1, () -> run.exchange("java-certificate",
                 AuthenticationFactory.TLS(options.get("certificate"), options.get("key"))));
+        check("oauth2", 1, () -> run.exchange("java-oauth2", AuthenticationFactoryOAuth2.clientCredentials(
+                new URL(options.get("issuer")),
+                new URL("file://" + options.get("credentials")),
+                options.get("audience"))));
         check("unknown", 0, () -> run.unknown(AuthenticationFactory.token(options.get("wrong"))));
         check("not allowed", 0, () -> run.notAllowed(AuthenticationFactory.token(options.get("stranger"))));
     }

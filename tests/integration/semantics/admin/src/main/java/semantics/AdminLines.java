@@ -12,7 +12,7 @@ import org.apache.pulsar.admin.cli.PulsarAdminTool;
 /**
  * Runs many command lines of Apache Pulsar's pulsar-admin in one process.
  *
- * <p>Argument: the address of the broker's HTTP interface. Each line of the input is a command line, its words in
+ * <p>Arguments: the address of the broker's HTTP interface, then lines of a client.conf. Each line of the input is a command line, its words in
  * Base64 and separated by spaces. Each line of the output is the exit code, what was written to standard output and
  * what to standard error, the last two in Base64.
  */
@@ -31,6 +31,10 @@ public final class AdminLines {
     public static void main(String[] arguments) throws Exception {
         Properties properties = new Properties();
         properties.setProperty("webServiceUrl", arguments[0]);
+        for (int index = 1; index < arguments.length; index++) {
+            String[] pair = arguments[index].split("=", 2);
+            properties.setProperty(pair[0], pair[1]);
+        }
         PrintStream answers = System.out;
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         ByteArrayOutputStream out = new ByteArrayOutputStream();

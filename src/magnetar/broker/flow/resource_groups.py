@@ -1,0 +1,95 @@
+"""Resource groups: namespaces that share bounds on what is published and sent, and what they used of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
+from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.policies.values import DispatchRate, GroupRates
+from magnetar.io.interfaces import Clock
+from magnetar.io.wheel import TimerWheel
+
+
+class GroupDispatchLimiter(DispatchLimiter):
+    """Counts what is sent, whether it is bounded or not."""
+
+    def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
+        super().__init__(wheel, clock, LimitedBy.GROUP, DispatchRate())
+        self.messages_used = 0
+        self.bytes_used = 0
+
+    def take(self, messages: int, size: int) -> None:
+        super().take(messages, size)
+        self.messages_used += messages
+        self.bytes_used += size
+
+
+class GroupPublishLimiter(PublishLimiter):
+    """The same of what is published."""
+
+    messages_used = 0
+    bytes_used = 0
+
+    def take(self, messages: int, size: int, now: float) -> float:
+        self.messages_used += messages
+        self.bytes_used += size
+        return super().take(messages, size, now)
+
+
+class ResourceGroup:
+    """The bounds of one group in this broker, and what its topics used here."""
+
+    def __init__(self, name: str, wheel: TimerWheel, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self.rates = GroupRates()
+        self.publish = GroupPublishLimiter(0, 0, clock.monotonic())
+        self.dispatch = GroupDispatchLimiter(wheel, clock)
+        self.updates = 0
+
+    def use(self, rates: GroupRates) -> None:
+        """Goes by these from now on."""
+        if rates == self.rates:
+            return
+        self.rates = rates
+        self.updates += 1
+        self.publish.use(rates.publish_messages, rates.publish_size, self._clock.monotonic())
+        self.dispatch.use(DispatchRate(rates.dispatch_messages, rates.dispatch_size))
+
+
+class ResourceGroups:
+    """All that are defined, or named by a namespace: a group that is not defined (yet) bounds nothing."""
+
+    def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
+        self._wheel = wheel
+        self._clock = clock
+        self._by_name: dict[str, ResourceGroup] = {}
+
+    @property
+    def known(self) -> Mapping[str, ResourceGroup]:
+        return self._by_name
+
+    def of(self, name: str) -> ResourceGroup:
+        """The group of that name."""
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = ResourceGroup(name, self._wheel, self._clock)
+        return found
+
+    def define(self, defined: Mapping[str, GroupRates]) -> None:
+        """These are all that are defined now; others bound nothing any more."""
+        for name, rates in defined.items():
+            self.of(name).use(rates)
+        for name, group in self._by_name.items():
+            if name not in defined:
+                group.use(GroupRates())
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLimits:
+    """What bounds all topics of the broker, or of a group of namespaces, together."""
+
+    dispatch: DispatchLimiter
+    groups: ResourceGroups

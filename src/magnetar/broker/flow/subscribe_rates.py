@@ -1,0 +1,57 @@
+"""Bounds on how often one consumer subscribes: whoever comes back too fast is refused for a while."""
+
+from __future__ import annotations
+
+from magnetar.broker.flow.token_bucket import TokenBucket
+from magnetar.broker.policies.values import SubscribeRate
+
+_MOST = 1_000
+"""Consumers that are remembered before those are forgotten that may subscribe as often as a new one."""
+
+Consumer = tuple[str, str, int]
+"""Its host, its name, its id: a client gives them again when it comes back."""
+
+
+class SubscribeLimiter:
+    """Of one topic.
+
+    :param now: seconds of the monotonic clock; so is every ``now`` below
+    """
+
+    def __init__(self, rate: SubscribeRate) -> None:
+        self._rate = rate
+        self._period = max(1, rate.period_seconds)
+        self._consumers: dict[Consumer, TokenBucket] = {}
+        self.refused = 0
+
+    def __len__(self) -> int:
+        """Consumers that are remembered."""
+        return len(self._consumers)
+
+    def admits(self, consumer: Consumer, now: float) -> bool:
+        """Whether it may subscribe now; counts that it does."""
+        bucket = self._consumers.get(consumer)
+        if bucket is None:
+            if len(self._consumers) >= _MOST:
+                self._forget_full(now)
+            most = self._rate.per_consumer
+            bucket = self._consumers[consumer] = TokenBucket(most / self._period, most, now)
+        if bucket.available(now) < 1:
+            self.refused += 1
+            return False
+        bucket.take(1)
+        return True
+
+    def _forget_full(self, now: float) -> None:
+        most = self._rate.per_consumer
+        self._consumers = {
+            each: bucket for each, bucket in self._consumers.items() if bucket.available(now) < most
+        }
+        if len(self._consumers) >= _MOST:
+            # More than any topic has: the one that came first is forgotten, and starts anew.
+            del self._consumers[next(iter(self._consumers))]
+
+
+def subscribe_limiter(rate: SubscribeRate) -> SubscribeLimiter | None:
+    """None where there is no bound."""
+    return SubscribeLimiter(rate) if rate.per_consumer > 0 else None

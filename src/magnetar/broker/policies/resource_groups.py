@@ -1,0 +1,120 @@
+"""Resource groups as the metadata store has them, and telling of all of them when one has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.policies.records import Record, change, create, read
+from magnetar.broker.policies.values import GroupRates
+from magnetar.errors import MetadataFailure, NotFound
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import (
+    Change,
+    MetadataError,
+    MetadataStore,
+    MetadataUnavailable,
+    NodeMissing,
+    SessionEvent,
+)
+
+log = logging.getLogger(__name__)
+
+_GROUPS = "/admin/resourcegroups"
+_RETRY_SECONDS = 1.0
+
+
+def _missing() -> NotFound:
+    return NotFound("ResourceGroup does not exist")
+
+
+class ResourceGroupRecords:
+    """:param define: told what all of them say, by name, whenever one has changed"""
+
+    def __init__(
+        self, io: Io, metadata: MetadataStore, define: Callable[[Mapping[str, GroupRates]], None]
+    ) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._define = define
+        self._stale = False
+        self._task: Any = None
+        metadata.listen(_GROUPS, self._changed)
+        metadata.listen_session(self._session_changed)
+
+    async def names(self) -> Sequence[str]:
+        """Sorted."""
+        return await self._metadata.children(_GROUPS)
+
+    async def get(self, name: str) -> Record:
+        """:raises NotFound: there is no such group"""
+        found = await read(self._metadata, f"{_GROUPS}/{name}")
+        if found is None:
+            raise _missing()
+        return found
+
+    async def put(self, name: str, given: Mapping[str, Any]) -> None:
+        """Makes a group, or changes what is given of one; it counts when this returns."""
+
+        def merge(record: Record) -> None:
+            record.update(given)
+
+        if not await create(self._metadata, f"{_GROUPS}/{name}", given):
+            await change(self._metadata, f"{_GROUPS}/{name}", merge, _missing())
+        await self.take()
+
+    async def delete(self, name: str) -> None:
+        """:raises NotFound: there is no such group"""
+        try:
+            await self._metadata.delete(f"{_GROUPS}/{name}")
+        except NodeMissing as error:
+            raise _missing() from error
+        await self.take()
+
+    # Those that count
+
+    async def take(self) -> None:
+        """Reads all of them, and tells what they say."""
+        found: dict[str, GroupRates] = {}
+        for name in await self.names():
+            try:
+                record = await read(self._metadata, f"{_GROUPS}/{name}")
+                if record is not None:
+                    found[name] = GroupRates.read(record)
+            except MetadataFailure as error:
+                log.error("a resource group is not read", extra={"group": name, "error": str(error)})
+        self._define(found)
+
+    def _changed(self, _change: Change) -> None:
+        self._read_anew()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._read_anew()
+
+    def _read_anew(self) -> None:
+        self._stale = True
+        if self._task is None:
+            self._task = self._io.loop.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Reads until what was read is what is there; what counted before counts meanwhile."""
+        try:
+            while self._stale:
+                self._stale = False
+                try:
+                    await self.take()
+                except MetadataUnavailable as error:
+                    log.warning("resource groups are read again later", extra={"error": str(error)})
+                    self._stale = True
+                    await sleep(self._io.loop, _RETRY_SECONDS)
+                except MetadataError as error:
+                    log.error("resource groups cannot be read", extra={"error": str(error)})
+        finally:
+            self._task = None
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()

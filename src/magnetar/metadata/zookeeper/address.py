@@ -1,0 +1,61 @@
+"""Where ZooKeeper is: ``zk:host:port,host:port/chroot``, as Pulsar's settings have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.metadata.interface import check_path
+
+DEFAULT_PORT = 2181
+_SCHEMES = ("zk:", "zookeeper:")
+
+
+class AddressRefused(ValueError):
+    """It names no ensemble of ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleAddress:
+    hosts: tuple[tuple[str, int], ...]
+    chroot: str = ""
+    """Without a slash at its end; empty: the root."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{_written(host)}:{port}" for host, port in self.hosts) + self.chroot
+
+
+def ensemble_address(text: str) -> EnsembleAddress:
+    """:param text: with a scheme or bare: https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
+
+    :raises AddressRefused: it cannot be understood
+    """
+    rest = text.strip()
+    for scheme in _SCHEMES:
+        if rest.startswith(scheme):
+            rest = rest[len(scheme) :].removeprefix("//")
+            break
+    hosts, slash, chroot = rest.partition("/")
+    path = (slash + chroot).rstrip("/")
+    try:
+        if path:
+            check_path(path)
+    except ValueError as error:
+        raise AddressRefused(f"{text!r}: {error}") from error
+    found = tuple(_host_and_port(text, each.strip()) for each in hosts.split(","))
+    return EnsembleAddress(found, path)
+
+
+def _host_and_port(text: str, given: str) -> tuple[str, int]:
+    host, colon, port = given.rpartition(":")
+    if not colon or given.endswith("]"):
+        host, port = given, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host:
+        raise AddressRefused(f"{text!r} names no host")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise AddressRefused(f"{text!r}: {port!r} is no port")
+    return host, int(port)
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,220 @@
+"""One socket to a server of ZooKeeper: packets behind their length, answers in the order of the requests."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from magnetar.io.interfaces import Clock, Loop, Transport
+from magnetar.metadata.interface import ChangeKind
+from magnetar.metadata.zookeeper.jute import JuteError, JuteReader
+from magnetar.metadata.zookeeper.messages import (
+    AUTH_XID,
+    EVENT_XID,
+    OK,
+    PING_XID,
+    SET_WATCHES_XID,
+    Greeting,
+    Operation,
+    greeting,
+    header,
+    take_event,
+    take_reply,
+)
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i")
+_MAX_ANSWER_BYTES = 64 << 20
+"""The names of a million children; a server that says more is none."""
+
+Take = Callable[[JuteReader], Any]
+"""Makes the answer of what follows a reply's header."""
+
+
+@dataclass(slots=True)
+class Request:
+    """An operation that somebody waits for."""
+
+    operation: Operation
+    path: str
+    packet: bytes
+    take: Take
+    future: Any
+    """Comes to what ``take`` makes, or to an error."""
+    repeatable: bool
+    """It changes nothing: another connection may ask again."""
+    asked_at: float
+    xid: int = 0
+    sent_at: float = 0.0
+
+
+class ConnectionOwner(Protocol):
+    """What hears of a connection."""
+
+    def on_greeting(self, greeting: Greeting) -> None: ...
+    def on_answer(self, request: Request, error: int, result: Any) -> None:
+        """:param result: None when there is an error"""
+        ...
+
+    def on_alive(self, sent_at: float) -> None:
+        """The server has answered what was sent at that time."""
+        ...
+
+    def on_event(self, kind: ChangeKind, path: str) -> None: ...
+    def on_zxid(self, zxid: int) -> None:
+        """The newest change that the server knew of."""
+        ...
+
+    def on_refused(self, error: int) -> None:
+        """The server does not take the credentials."""
+        ...
+
+    def on_lost(self, unanswered: Sequence[Request], reason: str) -> None:
+        """The socket is gone; said once."""
+        ...
+
+
+class ZooKeeperConnection:
+    """A ``StreamProtocol``. What is sent in one turn of the loop goes out in one write."""
+
+    def __init__(self, owner: ConnectionOwner, loop: Loop, clock: Clock) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._clock = clock
+        self._transport: Transport | None = None
+        self._received = bytearray()
+        self._waiting: deque[Request] = deque()
+        self._out: list[bytes] = []
+        self._greeted = False
+        self._ended = False
+        self._xid = 0
+        self._ping_sent_at: float | None = None
+        self.last_sent = self.last_heard = clock.monotonic()
+
+    @property
+    def in_progress(self) -> int:
+        return len(self._waiting)
+
+    def send(self, request: Request) -> None:
+        self._xid = self._xid % 0x7FFFFFFF + 1
+        request.xid = self._xid
+        request.sent_at = self._clock.monotonic()
+        self._waiting.append(request)
+        self._write(header(request.xid, request.operation) + request.packet)
+
+    def send_apart(self, xid: int, operation: Operation, packet: bytes) -> None:
+        """What nobody waits for."""
+        self._write(header(xid, operation) + packet)
+
+    def ping(self) -> None:
+        """Unless one is on its way."""
+        if self._ping_sent_at is None:
+            self._ping_sent_at = self._clock.monotonic()
+            self.send_apart(PING_XID, Operation.PING, b"")
+
+    def open(self, packet: bytes) -> None:
+        """Sends the first request."""
+        self._write(packet)
+
+    def end(self, reason: str) -> None:
+        """Drops the socket and tells the owner, unless it is dropped already."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._transport is not None:
+            self._transport.abort()
+        unanswered = list(self._waiting)
+        self._waiting.clear()
+        self._owner.on_lost(unanswered, reason)
+
+    def _write(self, packet: bytes) -> None:
+        if self._ended:
+            return
+        self.last_sent = self._clock.monotonic()
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out += (_LENGTH.pack(len(packet)), packet)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if not self._ended and self._transport is not None:
+            self._transport.write(b"".join(out))
+
+    def connection_made(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self.last_heard = self._clock.monotonic()
+        self._received += data
+        at, received = 0, self._received
+        try:
+            while len(received) - at >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(received, at)
+                if not 0 <= length <= _MAX_ANSWER_BYTES:
+                    raise JuteError(f"a packet of {length} bytes")
+                end = at + _LENGTH.size + length
+                if end > len(received):
+                    break
+                packet = bytes(received[at + _LENGTH.size : end])
+                at = end
+                self._take(packet)
+                if self._ended:
+                    return
+        except JuteError as error:
+            log.error("ZooKeeper said what it cannot say", extra={"reason": str(error)})
+            self.end(f"what it said cannot be read: {error}")
+            return
+        del received[:at]
+
+    def _take(self, packet: bytes) -> None:
+        if not self._greeted:
+            self._greeted = True
+            self._owner.on_greeting(greeting(packet))
+            return
+        reader = JuteReader(packet)
+        reply = take_reply(reader)
+        if reply.xid == EVENT_XID:
+            event = take_event(reader)
+            if event is not None:
+                self._owner.on_event(*event)
+            return
+        if reply.zxid > 0:
+            self._owner.on_zxid(reply.zxid)
+        if reply.xid == PING_XID:
+            if self._ping_sent_at is not None:
+                self._owner.on_alive(self._ping_sent_at)
+                self._ping_sent_at = None
+            return
+        if reply.xid in (AUTH_XID, SET_WATCHES_XID):
+            if reply.error != OK:
+                self._owner.on_refused(reply.error)
+            return
+        self._answer(reply.xid, reply.error, reader)
+
+    def _answer(self, xid: int, error: int, reader: JuteReader) -> None:
+        if not self._waiting or self._waiting[0].xid != xid:
+            raise JuteError(f"an answer to request {xid}, which is not the next one")
+        request = self._waiting[0]
+        result = request.take(reader) if error == OK else None
+        self._waiting.popleft()
+        self._owner.on_alive(request.sent_at)
+        self._owner.on_answer(request, error, result)
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end(str(exc) if exc is not None else "the server closed the connection")
+
+    def pause_writing(self) -> None:
+        """Requests in progress are bounded by who asks: nothing is held back here."""
+
+    def resume_writing(self) -> None:
+        """See :meth:`pause_writing`."""

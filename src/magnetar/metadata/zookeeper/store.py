@@ -1,0 +1,251 @@
+"""Metadata in ZooKeeper, in the layout that whoever is above gives it: Pulsar's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from magnetar.io.waiting import finished
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    Change,
+    ChangeKind,
+    MetadataRefused,
+    MetadataUnavailable,
+    Node,
+    NodeMissing,
+    SessionEvent,
+    check_path,
+    check_value,
+)
+from magnetar.metadata.listeners import ChangeListeners
+from magnetar.metadata.zookeeper.address import EnsembleAddress
+from magnetar.metadata.zookeeper.jute import JuteReader
+from magnetar.metadata.zookeeper.messages import (
+    Operation,
+    add_watch,
+    check_packet,
+    create,
+    delete,
+    read,
+    set_data,
+    take_stat,
+)
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings, ZooKeeperSession
+
+T = TypeVar("T")
+
+_ANY = -1
+_TRIES = 20
+"""How often a put finds that what it needs was made or deleted between two of its requests."""
+
+
+class ZooKeeperMetadataStore:
+    """A ``MetadataStore``; made by :meth:`open_store`.
+
+    A put makes the parents that are missing, a request for each. Reads come from the server that this
+    session is connected with: never older than what it has read or written before, but perhaps older than
+    what others have written since.
+    """
+
+    def __init__(self, outside: Outside, address: EnsembleAddress, settings: SessionSettings) -> None:
+        self._loop = outside.loop
+        self._chroot = address.chroot
+        self._listeners = ChangeListeners()
+        self._roots: list[str] = []
+        self.session = ZooKeeperSession(outside, address, settings, self._on_event)
+        self._operations = 0
+        self._idle: Any = None
+        self._closed = False
+
+    @classmethod
+    async def open_store(
+        cls,
+        outside: Outside,
+        address: EnsembleAddress,
+        settings: SessionSettings | None = None,
+        *,
+        wait_seconds: float = 60.0,
+    ) -> ZooKeeperMetadataStore:
+        """Waits for the first connection, and makes the chroot where it is missing.
+
+        :raises MetadataUnavailable: no server answered within ``wait_seconds``
+        """
+        store = cls(outside, address, settings or SessionSettings())
+        store.session.start()
+        try:
+            if not await store.session.opened(wait_seconds):
+                trouble = f"{store.session.server}: {store.session.trouble}"
+                raise MetadataRefused(f"ZooKeeper at {address} cannot be reached: {trouble}")
+            if address.chroot:
+                await store._make_parents(f"{address.chroot}/x")
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def get(self, path: str) -> Node | None:
+        check_path(path)
+
+        def take(reader: JuteReader) -> Node:
+            value = reader.take_bytes()
+            return take_stat(reader).node(path, value, self.session.session_id)
+
+        return await self._unless_missing(self._read(Operation.GET_DATA, path, take), None)
+
+    async def exists(self, path: str) -> bool:
+        check_path(path)
+        return await self._unless_missing(
+            self._read(Operation.EXISTS, path, lambda _reader: True), instead=False
+        )
+
+    async def children(self, path: str) -> Sequence[str]:
+        check_path(path)
+        found = self._read(Operation.GET_CHILDREN, path, JuteReader.take_texts)
+        return sorted(await self._unless_missing(found, []))
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        expected_version: int | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Node:
+        check_path(path)
+        check_value(path, value)
+        make = create(self._real(path), value, ephemeral=ephemeral, sequential=sequential)
+        check_packet(path, make)
+        with self._operation():
+            if sequential or expected_version == MUST_NOT_EXIST:
+                return await self._create(path, value, make)
+            if expected_version is not None:
+                return await self._set(path, value, expected_version)
+            for _ in range(_TRIES):
+                with suppress(NodeMissing):
+                    return await self._set(path, value, _ANY)
+                # It was not there: it is made, unless somebody else has made it meanwhile.
+                with suppress(BadVersion):
+                    return await self._create(path, value, make)
+            raise MetadataUnavailable(f"{path}: it is made and deleted all the time")
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        check_path(path)
+        version = _ANY if expected_version is None else expected_version
+        with self._operation():
+            await self._ask(Operation.DELETE, path, delete(self._real(path), version), _nothing)
+
+    def listen(self, root: str, listener: Callable[[Change], None]) -> None:
+        self._listeners.add(root, listener)
+        if root not in self._roots:
+            self._roots.append(root)
+            real = self._real(root)
+            self.session.watch(real, add_watch(real))
+
+    def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
+        self.session.listen(listener)
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._operations:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await finished(self._loop, self._idle)
+        await self.session.close()
+
+    def _real(self, path: str) -> str:
+        """As ZooKeeper has it."""
+        if not self._chroot:
+            return path
+        return self._chroot if path == "/" else self._chroot + path
+
+    def _shown(self, real: str) -> str:
+        return real[len(self._chroot) :] or "/"
+
+    async def _ask(
+        self,
+        operation: Operation,
+        path: str,
+        packet: bytes,
+        take: Callable[[JuteReader], T],
+        *,
+        repeatable: bool = False,
+    ) -> T:
+        result: T = await self.session.ask(operation, path, packet, take, repeatable=repeatable)
+        return result
+
+    async def _read(self, operation: Operation, path: str, take: Callable[[JuteReader], T]) -> T:
+        with self._operation():
+            return await self._ask(operation, path, read(self._real(path)), take, repeatable=True)
+
+    async def _unless_missing(self, answer: Awaitable[T], instead: T) -> T:
+        try:
+            return await answer
+        except NodeMissing:
+            return instead
+
+    async def _set(self, path: str, value: bytes, version: int) -> Node:
+        def take(reader: JuteReader) -> Node:
+            return take_stat(reader).node(path, value, self.session.session_id)
+
+        try:
+            return await self._ask(Operation.SET_DATA, path, set_data(self._real(path), value, version), take)
+        except NodeMissing:
+            if version == _ANY:
+                raise
+            raise BadVersion(f"{path}: there is no version {version}: no such node") from None
+
+    async def _create(self, path: str, value: bytes, packet: bytes) -> Node:
+        """:raises BadVersion: it is there"""
+
+        def take(reader: JuteReader) -> Node:
+            made = self._shown(reader.take_text())
+            return take_stat(reader).node(made, value, self.session.session_id)
+
+        for _ in range(_TRIES):
+            try:
+                return await self._ask(Operation.CREATE2, path, packet, take)
+            except NodeMissing:
+                await self._make_parents(self._real(path))
+        raise MetadataUnavailable(f"{path}: its parents are deleted all the time")
+
+    async def _make_parents(self, real: str) -> None:
+        """All of them with one write: requests are done in the order they are sent in."""
+        pieces = real.split("/")[1:-1]
+        parents = ["/" + "/".join(pieces[: count + 1]) for count in range(len(pieces))]
+        asked = [
+            self.session.ask(Operation.CREATE2, parent, create(parent, b""), _nothing) for parent in parents
+        ]
+        for each in asked:
+            try:
+                await each
+            except (BadVersion, NodeMissing):
+                # It was there; or somebody deleted the one above it meanwhile, and the caller tries again.
+                continue
+
+    def _on_event(self, kind: ChangeKind, real: str) -> None:
+        path = self._shown(real)
+        self._listeners.tell(Change(kind, path))
+        if kind in (ChangeKind.CREATED, ChangeKind.DELETED) and path != "/":
+            self._listeners.tell(Change(ChangeKind.CHILDREN, path.rpartition("/")[0] or "/"))
+
+    @contextmanager
+    def _operation(self) -> Iterator[None]:
+        """:raises MetadataRefused: the store is closed"""
+        if self._closed:
+            raise MetadataRefused("the metadata store is closed")
+        self._operations += 1
+        try:
+            yield
+        finally:
+            self._operations -= 1
+            if not self._operations and self._idle is not None:
+                self._idle.set_result(None)
+                self._idle = None
+
+
+def _nothing(_reader: JuteReader) -> None:
+    return None

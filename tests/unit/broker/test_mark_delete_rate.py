@@ -1,0 +1,63 @@
+"""How often cursors are written, where a policy says it."""
+
+from __future__ import annotations
+
+import pytest
+from lived import Lived
+
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import Persistence
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.persistent import Topic
+from magnetar.managed_ledger.position import Position
+
+
+def positions(topic: Topic, start: Position, count: int) -> list[Position]:
+    ledgers = topic.managed_ledger.ledgers
+    return [ledgers.nth_after(start, number + 1) for number in range(count)]
+
+
+def writes(lived: Lived, topic: Topic, subscription: Subscription, seconds: int) -> int:
+    """How often its state is written while something is consumed all the time."""
+    storage = subscription.cursor.storage
+    assert storage is not None
+    lived.publish(topic, seconds * 20)
+    lived.world.run(subscription.cursor.flush())
+    before = storage.entries_in_ledger
+    for position in positions(topic, subscription.cursor.mark_delete, seconds * 20):
+        subscription.cursor.mark_delete_to(position)
+        lived.world.wait(0.05)
+    return storage.entries_in_ledger - before
+
+
+@pytest.fixture
+def lived() -> Lived:
+    return Lived(EffectivePolicies())
+
+
+@pytest.mark.parametrize(("rate", "least", "most"), [(1.0, 4, 6), (0.5, 2, 3), (0.0, 90, 101)])
+def test_a_policy_s_rate_is_how_often_cursors_are_written(
+    lived: Lived, rate: float, least: int, most: int
+) -> None:
+    topic = lived.topic()
+    lived.use(topic, persistence=Persistence(mark_delete_rate=rate, own_rate=True))
+    subscription = lived.subscribe(topic)
+    assert least <= writes(lived, topic, subscription, 5) <= most
+
+
+def test_a_rate_counts_at_once_and_without_one_the_store_has_its_say(lived: Lived) -> None:
+    topic = lived.topic()
+    subscription = lived.subscribe(topic)
+    usual = writes(lived, topic, subscription, 5)
+    assert usual > 20
+    lived.use(topic, persistence=Persistence(mark_delete_rate=1.0, own_rate=True))
+    assert writes(lived, topic, subscription, 5) <= 6
+    lived.use(topic, persistence=Persistence())
+    assert writes(lived, topic, subscription, 5) >= usual - 2
+
+
+def test_what_a_namespace_says_is_a_policy_s_rate() -> None:
+    given = {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}
+    read = Persistence.read({**given, "managedLedgerMaxMarkDeleteRate": 2.5})
+    assert (read.own_rate, read.mark_delete_rate) == (True, 2.5)
+    assert not Persistence().own_rate
