@@ -172,6 +172,7 @@ class BrokerService(ServedTopics):
         for connection in list(self.connections.all):
             connection.close()
         self.schemas.close()
+        self.compactor.close()
 
     # Names
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import DispatchRate
@@ -62,6 +63,8 @@ class BrokerSettings:
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
     deduplication_check_seconds: float = 120.0
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    compaction_check_seconds: float = 60.0
     expiry_check_seconds: float = 300.0
     backlog_quota_check: bool = True
     backlog_quota_check_seconds: float = 60.0

@@ -105,6 +105,10 @@ class Settings:
     max_topics_per_namespace: int
     broker_deduplication_enabled: bool
     broker_deduplication_max_number_of_producers: int
+    broker_service_compaction_monitor_interval_in_seconds: int
+    broker_service_compaction_phase_one_loop_time_in_seconds: int
+    broker_service_compaction_threshold_in_bytes: int
+    topic_compaction_retain_null_key: bool
     broker_deduplication_snapshot_frequency_in_seconds: int
     broker_deduplication_snapshot_interval_seconds: int | None
     broker_deduplication_entries_interval: int

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SERVING = (
     "magnetar.ledger.embedded.group",
     "magnetar.managed_ledger.hot_ranges",
+    "magnetar.protocol.hot_compaction",
     "magnetar.protocol.hot_decode",
     "magnetar.protocol.hot_encode",
     "magnetar.protocol.hot_keys",

@@ -19,10 +19,12 @@ from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.large_states import decode_newest, encode_large, is_large
+from magnetar.managed_ledger.owned_ledgers import owned_ledgers
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.records import (
     CursorRecord,
     decode_cursor,
+    decode_position,
     encode_cursor,
     encode_position,
 )
@@ -419,6 +421,7 @@ class CursorStorage:
             if not was_closed:
                 self.changed()
             raise
+        self._perhaps_named |= owned_ledgers(self.properties)
         await self._let_go_of_others(_NO_LEDGER)
 
     @property
@@ -435,3 +438,20 @@ class CursorStorage:
     def use(self, state: AcknowledgedState) -> None:
         """The live state that is written from now on."""
         self._state = state
+
+
+async def stored_properties(store: LedgerStore, ledger_id: int, path: str) -> dict[str, int] | None:
+    """The properties in the newest state that a cursor's ledger has; None when the ledger is gone.
+
+    Nobody is kept from writing to it. A ledger without a state has none.
+
+    :raises LedgerError: it cannot be read
+    """
+    try:
+        reader = await store.open(ledger_id, recover=False)
+        last = await reader.last_add_confirmed()
+        runs = await reader.read(last, last, 1) if last >= 0 else []
+    except NoSuchLedger:
+        return None
+    reader.close()
+    return decode_position(runs[0].entry(0), f"{path} ledger {ledger_id}:{last}")[1] if runs else {}

@@ -7,15 +7,16 @@ from collections.abc import Collection, Sequence
 
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerError, LedgerStore
+from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.cursor_storage import CursorStorage
+from magnetar.managed_ledger.cursor_storage import CursorStorage, stored_properties
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
     ManagedLedgerRecord,
@@ -26,7 +27,7 @@ from magnetar.managed_ledger.records import (
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.managed_ledger.side_ledgers import ledgers_named
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataError, MetadataStore, Node
-from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
+from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
 
@@ -213,11 +214,40 @@ class ManagedLedgers:
         """
         known = set(named)
         await self._collect_named(ROOT, known)
-        orphans = [ledger_id for ledger_id in candidates if ledger_id not in known]
-        for ledger_id in orphans:
+        removed = 0
+        for ledger_id in candidates:
+            if ledger_id in known or await self._belongs_to_cursor(ledger_id):
+                continue
             log.info("removing a ledger that nothing names", extra={"ledger": ledger_id})
             await self.store.delete(ledger_id)
-        return len(orphans)
+            removed += 1
+        return removed
+
+    async def _belongs_to_cursor(self, ledger_id: int) -> bool:
+        """Whether the state of a cursor, as it is stored, names a ledger that says whose it is.
+
+        What a cursor in this process has in memory may not be stored yet: then a crash needs the other one.
+        """
+        try:
+            reader = await self.store.open(ledger_id, recover=False)
+        except NoSuchLedger:
+            return True
+        custom = reader.metadata.custom
+        reader.close()
+        topic = custom.get("pulsar/compactedTopic")
+        if topic is None:
+            return False
+        name = TopicName.parse(topic.decode())
+        path = f"{ROOT}/{name.path}/{encode_path_piece(COMPACTION_CURSOR)}"
+        while (node := await self._metadata.get(path)) is not None:
+            record = decode_cursor(node.value, path)
+            if record.ledger_id < 0:
+                return ledger_id in owned_ledgers(record.properties)
+            properties = await stored_properties(self.store, record.ledger_id, path)
+            if properties is not None:
+                return ledger_id in owned_ledgers(properties)
+            # The cursor has gone on in another ledger.
+        return False
 
     async def _collect_named(self, path: str, named: set[int]) -> None:
         """Walks down to the records: the first node with a value on the way is a managed ledger's."""

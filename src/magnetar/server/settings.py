@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -170,6 +171,11 @@ def broker_settings(
         precise_age_quota=settings.precise_time_based_backlog_quota_check,
         max_backlog_scan_seconds=settings.subscription_backlog_scan_max_time_ms / 1000,
         max_backlog_scan_entries=settings.subscription_backlog_scan_max_entries,
+        compaction=CompactionSettings(
+            retain_keyless=settings.topic_compaction_retain_null_key,
+            read_timeout_seconds=settings.broker_service_compaction_phase_one_loop_time_in_seconds,
+        ),
+        compaction_check_seconds=settings.broker_service_compaction_monitor_interval_in_seconds,
         deduplication_check_seconds=settings.broker_deduplication_snapshot_frequency_in_seconds,
         inactive_topics_check_seconds=settings.broker_delete_inactive_topics_frequency_seconds,
         subscription_expiry_check_seconds=settings.subscription_expiry_check_interval_in_minutes * 60.0,
@@ -242,6 +248,7 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             settings.backlog_quota_default_retention_policy,
         ),
         deduplication=settings.broker_deduplication_enabled,
+        compaction_threshold=settings.broker_service_compaction_threshold_in_bytes,
         deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,
         max_producers=settings.max_producers_per_topic,
         max_consumers=settings.max_consumers_per_topic,

@@ -19,7 +19,7 @@ from delaying import (
     timed_frame,
 )
 
-from magnetar.broker.policies.values import DelayedDelivery
+from magnetar.broker.policies.values import DelayedDelivery, DispatchRate
 from magnetar.broker.stats.taken import of_subscription
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, ServerError
 
@@ -96,6 +96,21 @@ def test_those_that_wait_cost_no_permits(kind: int) -> None:
     flow(consumer, 100)
     brokers.until(lambda: len(got(consumer)) == 52)
     assert got(consumer)[1:] == [*range(50), 51]
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_what_has_become_due_goes_out_at_the_rate_of_its_subscription(kind: int) -> None:
+    brokers = Delays()
+    policies = replace(brokers.topic.policies, subscription_dispatch_rate=DispatchRate(messages=10))
+    brokers.topic.apply_policies(policies)
+    consumer = brokers.consumer(kind)
+    brokers.send(*[5 * SECOND] * 60)
+    brokers.run_for(4900)
+    assert not got(consumer), "those that wait use nothing up"
+    brokers.run_for(2 * SECOND)
+    assert 20 <= len(got(consumer)) <= 31
+    brokers.run_for(5 * SECOND)
+    assert sorted(got(consumer)) == list(range(60))
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])

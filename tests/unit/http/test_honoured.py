@@ -124,10 +124,10 @@ def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -
 
 def test_a_new_namespace_is_told_of_all_it_is_given() -> None:
     served = Served()
-    body = '{"compaction_threshold":1,"message_ttl_in_seconds":1,"subscription_auth_mode":"None"}'
+    body = '{"allowed_clusters":["standalone"],"message_ttl_in_seconds":1,"subscription_auth_mode":"None"}'
     told = warned(served.ask("PUT", "/admin/v2/namespaces/public/new", body))
     assert [text.partition(" has no")[0] for text in told] == [
-        '299 magnetar "a compaction threshold',
+        '299 magnetar "a list of allowed clusters',
         "299 magnetar \"a subscription's authorization mode",
     ]
     assert warned(served.ask("PUT", "/admin/v2/namespaces/public/newer")) == []

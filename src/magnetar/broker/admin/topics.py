@@ -101,6 +101,25 @@ class TopicAdmin:
             raise NotAllowed("Termination of a partitioned topic is not allowed")
         return await (await self.persistent(topic)).terminate()
 
+    async def compact(self, topic: str) -> None:
+        """Begins to compact a topic, or all its partitions.
+
+        :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: it is a non-persistent one
+        :raises Conflict: it is being compacted
+        """
+        for part in await self.parts(topic):
+            (await self._broker.persistent_topic(part)).compaction.start()
+
+    async def compaction_status(self, topic: str) -> tuple[str, str]:
+        """NOT_RUN (since it was loaded), RUNNING, SUCCESS or ERROR, and what went wrong.
+
+        :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: it is a non-persistent one
+        """
+        compaction = (await self.persistent(topic)).compaction
+        return compaction.status.value, compaction.last_error
+
     async def delete(self, topic: str, *, force: bool) -> None:
         """A non-persistent topic that is not there is deleted already.
 

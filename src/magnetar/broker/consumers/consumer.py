@@ -108,6 +108,7 @@ class Consumer(Generic[S]):
         "principal",
         "priority",
         "rate_out",
+        "read_compacted",
         "redelivered",
         "subscription",
         "takes_any_schema",
@@ -143,6 +144,8 @@ class Consumer(Generic[S]):
         self.principal = principal
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
+        self.read_compacted = False
+        """Whether it wants the newest message of each key only, of what was compacted."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0

@@ -125,6 +125,22 @@ class StoredTopic(DispatchTopic, Protocol):
     async def last_message(self) -> tuple[Position, int]: ...
 
 
+class EntrySource(Protocol):
+    """What a dispatcher reads: a cursor, or what stands in for one; a room above this one has the others."""
+
+    def has_more(self) -> bool: ...
+    def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None: ...
+    async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None: ...
+    def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]: ...
+    def rewind(self) -> None: ...
+
+
+class CompactedSource(EntrySource, Protocol):
+    def close(self) -> None:
+        """It is not read on."""
+        ...
+
+
 class DispatchedSubscription(Protocol):
     """The subscription of a dispatcher: a room above this one has subscriptions."""
 
@@ -137,6 +153,10 @@ class DispatchedSubscription(Protocol):
 
     @property
     def topic(self) -> StoredTopic: ...
+
+    def read_compacted(self) -> CompactedSource:
+        """Stands in for the cursor, for a consumer that reads compacted."""
+        ...
 
     def filtered_out(self, before: Position) -> None:
         """Entries were rejected by a filter and are acknowledged; the mark-delete position was ``before``."""

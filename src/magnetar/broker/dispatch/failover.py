@@ -36,9 +36,9 @@ class FailoverDispatcher(SingleConsumerDispatcher):
         if self.consumers:
             self._pick()
             return
-        self._picked = self._served = None
+        self._picked = None
         self._cancel_takeover()
-        self._rewind()
+        self._serve(None)
 
     def _pick(self) -> bool:
         """Chooses the active consumer; returns whether it is another one."""
@@ -64,8 +64,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
 
     def _take_over(self) -> None:
         self._takeover = None
-        self._rewind()
-        self._served = self._picked
+        self._serve(self._picked)
         for consumer in self.consumers:
             consumer.connection.send_active_consumer_change(consumer, consumer is self._picked)
         self.read_more()

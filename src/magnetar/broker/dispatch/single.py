@@ -9,8 +9,10 @@ from typing import Any
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.dispatch.contract import (
     AnyConsumer,
+    CompactedSource,
     DispatchedSubscription,
     DispatchSettings,
+    EntrySource,
     bits_left,
     filter_verdict,
 )
@@ -32,6 +34,9 @@ class SingleConsumerDispatcher:
     def __init__(self, subscription: DispatchedSubscription) -> None:
         self._subscription = subscription
         self._cursor = subscription.cursor
+        self._source: EntrySource = self._cursor
+        self._compacted: CompactedSource | None = None
+        """Stands in for the cursor when the consumer reads compacted."""
         self._settings = subscription.topic.dispatch_settings
         self._budget = subscription.topic.budget
         self.consumers: list[AnyConsumer] = []
@@ -72,23 +77,38 @@ class SingleConsumerDispatcher:
             consumer is not None
             and consumer.permits > 0
             and self._left is None
-            and not self._cursor.has_more()
+            and not self._source.has_more()
         )
 
+    def has_unread(self) -> bool:
+        """Whether there is something that its consumer was not sent yet."""
+        return self._left is not None or self._source.has_more()
+
     def add(self, consumer: AnyConsumer) -> None:
-        self._rewind()
         self.consumers = [consumer]
-        self._served = consumer
+        self._serve(consumer)
 
     def remove(self, consumer: AnyConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            self._served = None
-            self._rewind()
+            self._serve(None)
+
+    def _serve(self, consumer: AnyConsumer | None) -> None:
+        """From now on, from the first message on that is not consumed."""
+        self._leave_compacted()
+        self._served = consumer
+        if consumer is not None and consumer.read_compacted:
+            self._source = self._compacted = self._subscription.read_compacted()
+        self._rewind()
+
+    def _leave_compacted(self) -> None:
+        if self._compacted is not None:
+            self._compacted.close()
+        self._source, self._compacted = self._cursor, None
 
     def _rewind(self) -> None:
         self._left = None
-        self._cursor.rewind()
+        self._source.rewind()
 
     def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
@@ -109,15 +129,15 @@ class SingleConsumerDispatcher:
             run, self._left = self._left, None
             if run is None:
                 max_bytes = consumer.read_bytes(min(self._budget.step_bytes, self._settings.max_read_bytes))
-                run = self._cursor.read_cached(entries, max_bytes)
+                run = self._source.read_cached(entries, max_bytes)
             if run is None:
-                if self._cursor.has_more():
+                if self._source.has_more():
                     self._start_read(consumer)
                 return
             self._send(consumer, run)
 
     def _has_more(self) -> bool:
-        return self._left is not None or self._cursor.has_more()
+        return self._left is not None or self._source.has_more()
 
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:
@@ -130,7 +150,7 @@ class SingleConsumerDispatcher:
 
     async def _read(self, entries: int, max_bytes: int) -> None:
         try:
-            run = await self._cursor.read(entries, max_bytes)
+            run = await self._source.read(entries, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
             self._reading = None
             self._subscription.read_failed(error)
@@ -156,7 +176,7 @@ class SingleConsumerDispatcher:
         cursor = self._cursor
         if len(self._sizes) < run.count:
             self._sizes = array("i", bytes(4 * run.count))
-        for first, end in cursor.unconsumed_parts(run):
+        for first, end in self._source.unconsumed_parts(run):
             if not consumer.ready:
                 self._left = slice_run(run, run.first_entry_id + first, run.count)
                 return
@@ -239,8 +259,11 @@ class SingleConsumerDispatcher:
     def rewound(self) -> None:
         """The cursor was moved: nothing is kept of what was read before."""
         self._left = None
+        if self._compacted is not None:
+            self._compacted.rewind()
 
     def close(self) -> None:
+        self._leave_compacted()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None

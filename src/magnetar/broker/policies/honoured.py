@@ -17,7 +17,6 @@ class NotYet(NamedTuple):
 
 
 _REPLICATOR = NotYet("a replicator's dispatch rate", "nothing is replicated")
-_COMPACTION = NotYet("a compaction threshold", "topics are not compacted")
 _REPLICATED = NotYet("a replicated subscription", "nothing is replicated")
 _CLUSTERS = NotYet("a choice of clusters", "nothing is replicated")
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so everybody may do everything")
@@ -33,7 +32,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "backlog_quota_map": None,
     "bundles": None,
     "clusterSubscribeRate": None,
-    "compaction_threshold": _COMPACTION,
+    "compaction_threshold": None,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayed_delivery_policies": None,
@@ -70,7 +69,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
 TOPIC: Mapping[str, NotYet | None] = {
     "autoSubscriptionCreationOverride": None,
     "backLogQuotaMap": None,
-    "compactionThreshold": _COMPACTION,
+    "compactionThreshold": None,
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayedDeliveryEnabled": None,
@@ -198,7 +197,7 @@ CONSUMER: Mapping[str, NotYet | None] = {
     ),
     "replicate_subscription_state": _REPLICATED,
 }
-"""Fields of SUBSCRIBE; None: honoured. ``read_compacted`` reads the whole topic: none is compacted."""
+"""Fields of SUBSCRIBE; None: honoured."""
 
 
 def warnings(

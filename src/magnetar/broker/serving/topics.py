@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from magnetar.broker import events
+from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Timings
@@ -85,6 +86,13 @@ class ServedTopics:
                 managed_ledgers.deletions,
             ),
             metadata,
+        )
+        self.compactor = Compactor(
+            io,
+            managed_ledgers.store,
+            managed_ledgers.settings.quorums,
+            managed_ledgers.deletions,
+            settings.compaction,
         )
         self.topics: dict[str, AnyTopic] = {}
         """Those that are loaded, by full name."""
@@ -277,6 +285,7 @@ class ServedTopics:
             policies,
             self.mark_busy,
             self.publish_latency.add,
+            self.compactor,
             self.shared_limits,
         )
         topic.unacked_limit = self.unacked_limit

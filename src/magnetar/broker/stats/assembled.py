@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.stats import non_persistent_stats
-from magnetar.broker.stats.topic_stats import internal_stats, schema_ledger, topic_stats
+from magnetar.broker.stats.topic_stats import compacted_ledger, internal_stats, schema_ledger, topic_stats
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
@@ -77,8 +77,14 @@ async def internal_stats_of(topic: AnyTopic, schemas: SchemaStorage, *, metadata
     if isinstance(topic, NonPersistentTopic):
         return non_persistent_stats.internal_stats(topic)
     ledgers = await schemas.ledgers(topic.name.schema_path)
+    compacted = topic.compaction.current
     return {
         **internal_stats(topic, metadata=metadata),
+        "compactedLedger": (
+            compacted_ledger(-1, -1, -1)
+            if compacted is None
+            else compacted_ledger(compacted.ledger_id, await compacted.entries(), await compacted.size())
+        ),
         "schemaLedgers": [schema_ledger(each) for each in ledgers],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
+from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
@@ -267,6 +268,29 @@ def topic_stats(topic: Topic, owner: str, *, backlog_size: bool, publishers: boo
             s["delayedMessageIndexSizeInBytes"] for s in subscriptions.values()
         ),
         "ownerBroker": owner,
+        "compaction": _compaction_stats(topic.compaction.figures),
+    }
+
+
+def _compaction_stats(figures: CompactionFigures | None) -> Json:
+    if figures is None:
+        return dict(TOPIC_ZEROES["compaction"])
+    return {
+        "lastCompactionRemovedEventCount": figures.removed,
+        "lastCompactionSucceedTimestamp": figures.succeeded_ms,
+        "lastCompactionFailedTimestamp": figures.failed_ms,
+        "lastCompactionDurationTimeInMills": figures.duration_ms,
+    }
+
+
+def compacted_ledger(ledger_id: int, entries: int, size: int) -> Json:
+    """``LedgerInfo`` of a compacted ledger; -1 for what there is not."""
+    return {
+        "ledgerId": ledger_id,
+        "entries": entries,
+        "size": size,
+        "offloaded": False,
+        "underReplicated": False,
     }
 
 
@@ -358,11 +382,5 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Json:
         "ledgers": ledgers,
         "cursors": cursors,
         "schemaLedgers": [],
-        "compactedLedger": {
-            "ledgerId": -1,
-            "entries": -1,
-            "size": -1,
-            "offloaded": False,
-            "underReplicated": False,
-        },
+        "compactedLedger": compacted_ledger(-1, -1, -1),
     }

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COMPACTION = "__compaction"
+from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR
+
+COMPACTION = COMPACTION_CURSOR
 DEDUPLICATION = "pulsar.dedup"
 REPLICATION_PREFIX = "pulsar.repl."
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from magnetar.broker.compaction.reading import CompactedReading
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.consumers.consumer import MAX_BATCH
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, StoredTopic
 from magnetar.broker.dispatch.failover import FailoverDispatcher
@@ -24,7 +26,7 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.protocol.hot_codec import AckRun
 
 log = logging.getLogger(__name__)
@@ -44,16 +46,31 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
 }
 
 
+class CompactedTopic(StoredTopic, Protocol):
+    """The topic of a subscription; a room above this one has topics."""
+
+    compaction: TopicCompaction
+
+
 class Subscription(BaseSubscription):
     """Durable, or non-durable (a reader's): then it goes when its last consumer leaves."""
 
-    topic: StoredTopic
+    topic: CompactedTopic
     dispatcher: Dispatcher | None
 
-    def __init__(self, topic: StoredTopic, name: str, cursor: Cursor, properties: dict[str, str]) -> None:
+    def __init__(
+        self,
+        topic: CompactedTopic,
+        name: str,
+        cursor: Cursor,
+        properties: dict[str, str],
+        start: Position | None = None,
+    ) -> None:
+        """:param start: the first position to deliver, as it was asked for; None when nobody knows"""
         super().__init__(name, properties)
         self.topic = topic
         self.cursor = cursor
+        self._starts_at(start)
         filters = topic.dispatch_settings.filters
         self.filters = EntryFilters(filters) if filters else None
         self.last_mark_delete_ms = 0
@@ -73,6 +90,27 @@ class Subscription(BaseSubscription):
     @property
     def durable(self) -> bool:
         return self.cursor.durable
+
+    # Reading compacted
+
+    def _starts_at(self, start: Position | None) -> None:
+        self._start = start
+        self._start_mark = self.cursor.mark_delete
+
+    def first_wanted(self) -> Position:
+        """The first position that is not consumed, among those that only compaction still has, too."""
+        mark = self.cursor.mark_delete
+        if mark == self._start_mark and self._start not in (None, LATEST):
+            return self._start
+        first = self.topic.managed_ledger.ledgers.first_id()
+        if self._start is None and self.durable and mark == (first, -1):
+            # Nothing tells that it has ever consumed anything.
+            return EARLIEST
+        return mark[0], mark[1] + 1
+
+    def read_compacted(self) -> CompactedReading:
+        ledgers = self.topic.managed_ledger.ledgers
+        return CompactedReading(self.cursor, ledgers, self.topic.compaction, self)
 
     @property
     def replicated(self) -> bool:
@@ -259,8 +297,14 @@ class Subscription(BaseSubscription):
                 self.cursor.consume_batch_indexes(*position, batch.remaining, batch.batch_size)
         else:
             consumed = self.cursor.mark_delete_to(position)
+            self._passed_compacted(position)
         self._acked(consumer, consumed)
         self._after_ack(before)
+
+    def _passed_compacted(self, position: Position) -> None:
+        """What only compaction still has is no matter of the cursor: where it was read up to is kept here."""
+        if position[0] < self.topic.managed_ledger.ledgers.first_id() and position >= self.first_wanted():
+            self._starts_at((position[0], position[1] + 1))
 
     def _after_ack(self, before: Position) -> None:
         if self.cursor.mark_delete != before:
@@ -320,6 +364,7 @@ class Subscription(BaseSubscription):
     def reset(self, position: Position) -> None:
         """Moves the cursor so that ``position`` is delivered next; consumers must have been disconnected."""
         self.cursor.reset(position)
+        self._starts_at(position)
         if isinstance(self.dispatcher, ManyConsumersDispatcher):
             self.dispatcher.forget_delays(moved=True)
         if self.dispatcher is not None:
@@ -332,7 +377,8 @@ class Subscription(BaseSubscription):
 
     def check_end_of_topic(self) -> None:
         """Tells consumers of a terminated topic when they have had everything."""
-        if not self.cursor.has_more() and not self.cursor.backlog():
+        unread = isinstance(self.dispatcher, SingleConsumerDispatcher) and self.dispatcher.has_unread()
+        if not unread and not self.cursor.has_more() and not self.cursor.backlog():
             for consumer in self.consumers:
                 consumer.connection.send_end_of_topic(consumer)
 

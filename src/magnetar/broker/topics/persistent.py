@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from magnetar.broker import events
+from magnetar.broker.compaction.compactor import Compactor
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
@@ -19,7 +21,7 @@ from magnetar.broker.policies.values import Retention
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.producer import Producer, Publish
-from magnetar.broker.subscriptions.cursor_kinds import DEDUPLICATION, kind_of
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.dispatch_rates import TopicDispatchRates
@@ -35,7 +37,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import ManagedLedgers
-from magnetar.managed_ledger.position import LATEST, Position
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
@@ -71,9 +73,13 @@ class Topic(BaseTopic[Subscription]):
         policies: EffectivePolicies,
         mark_busy: Callable[[BaseTopic[Any]], None],
         record_latency: Callable[[float], None],
+        compactor: Compactor,
         shared: SharedLimits | None = None,
     ) -> None:
         self.managed_ledger = managed_ledger
+        self.compaction = TopicCompaction(
+            str(name), name.partition_index, managed_ledger, compactor, self._compaction_cursor
+        )
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.dispatch_rates = TopicDispatchRates(wheel, io.clock, self._published, self.shared)
         self.dispatch_rates.use(policies, self.group)
@@ -127,6 +133,20 @@ class Topic(BaseTopic[Subscription]):
     def _published(self) -> tuple[int, int]:
         return self.rate_in.messages, self.rate_in.bytes
 
+    async def _compaction_cursor(self) -> Cursor:
+        return (await self.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)).cursor
+
+    @property
+    def compacts_itself(self) -> bool:
+        """Whether it is compacted now and then without being asked: at a threshold, and the system's own."""
+        return self.policies.compaction_threshold > 0 or self.name.reserved
+
+    def compact_if_due(self) -> None:
+        """Compacts it if more than its threshold came since it was compacted last."""
+        due = self.compacts_itself and not self.closing and not self.fenced and not self.compaction.running
+        if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
+            self.compaction.start()
+
     async def prepare(self) -> None:
         """Goes by the policies on publishing; before anybody publishes, and when they have changed.
 
@@ -139,6 +159,9 @@ class Topic(BaseTopic[Subscription]):
             elif not wanted and DEDUPLICATION in self.managed_ledger.cursors:
                 self.deduplication = None
                 await self.managed_ledger.cursors.delete(DEDUPLICATION)
+            if self.compacts_itself and COMPACTION not in self.subscriptions:
+                # From here on nothing goes that was not compacted.
+                await self._compaction_cursor()
             self._look_at_entries()
 
     async def _deduplicate(self) -> None:
@@ -296,17 +319,19 @@ class Topic(BaseTopic[Subscription]):
             made: Subscription = await outcome(self.loop, making)
             return made
         cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
-        return self._add_subscription(name, cursor, properties)
+        return self._add_subscription(name, cursor, properties, start)
 
     async def _make_durable(self, name: str, start: Position, properties: dict[str, str]) -> Subscription:
         try:
             cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
         except BadVersion as error:
             raise ServiceNotReady(f"Subscription {name} is being made by somebody else") from error
-        return self._add_subscription(name, cursor, users_own(properties))
+        return self._add_subscription(name, cursor, users_own(properties), start)
 
-    def _add_subscription(self, name: str, cursor: Cursor, properties: dict[str, str]) -> Subscription:
-        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties)
+    def _add_subscription(
+        self, name: str, cursor: Cursor, properties: dict[str, str], start: Position
+    ) -> Subscription:
+        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties, start)
         events.subscription_made(self.full_name, name, durable=cursor.durable)
         return subscription
 
@@ -331,11 +356,15 @@ class Topic(BaseTopic[Subscription]):
             self.forget_subscription(subscription)
             return
         subscription.close()
+        if name == COMPACTION:
+            await self.compaction.stop()
         try:
             await self.managed_ledger.cursors.delete(name)
         except (LedgerError, MetadataError):
             subscription.unfence()
             raise
+        if name == COMPACTION:
+            self.compaction.forget()
         self.subscriptions.pop(name, None)
         self.dispatch_rates.forget(name)
         events.subscription_deleted(self.full_name, name)
@@ -405,6 +434,7 @@ class Topic(BaseTopic[Subscription]):
         if self.closing:
             return
         self.closing = True
+        await self.compaction.stop()
         await self._subscriptions_made()
         await self.drained(list(self.producers.values()))
         for subscription in list(self.subscriptions.values()):
@@ -417,6 +447,7 @@ class Topic(BaseTopic[Subscription]):
     async def delete(self) -> None:
         """Disconnects everybody and removes the topic with all it stored."""
         self.closing = True
+        await self.compaction.stop()
         await self._subscriptions_made()
         self._disconnect()
         await self._managed_ledgers.delete(self.managed_ledger)

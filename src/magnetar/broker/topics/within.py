@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
@@ -98,9 +99,14 @@ class TopicWriter:
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
     """Gives everything behind a position to ``take``, in order; returns the last position that was read.
 
+    What is not in the topic any more is given as compaction left it, and so is what a first reader gets.
+
     :raises LedgerError: it cannot be read
     """
     ledgers, last = topic.managed_ledger.ledgers, topic.max_read_position
+    compacted = topic.compaction.current
+    if compacted is not None and after < compacted.horizon and after[0] < ledgers.first_id():
+        after = await _read_compacted(compacted, after, take)
     position = ledgers.after(after)
     while position <= last:
         run = await topic.managed_ledger.reader.read(position, last, _READ_ENTRIES, _READ_BYTES)
@@ -108,3 +114,19 @@ async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None
         after = (run.ledger_id, run.first_entry_id + run.count - 1)
         position = ledgers.after(after)
     return after
+
+
+async def _read_compacted(
+    compacted: CompactedLedger, after: Position, take: Callable[[EntryRun], None]
+) -> Position:
+    compacted.use()
+    try:
+        at, count = await compacted.find((after[0], after[1] + 1)), await compacted.entries()
+        while at < count:
+            opened = await compacted.read(at, count - 1, _READ_BYTES)
+            for run in opened.runs():
+                take(run)
+            at = opened.first + opened.count
+    finally:
+        compacted.release()
+    return compacted.horizon

@@ -54,6 +54,7 @@ class Housekeeping:
         self._repeat("retention", settings.retention_check_seconds, self._check_retention)
         self._repeat("deduplication", settings.deduplication_check_seconds, self._save_sequence_ids)
         self._repeat("expiry", settings.expiry_check_seconds, self._check_expiry)
+        self._repeat("compaction", settings.compaction_check_seconds, self._check_compaction)
         if settings.backlog_quota_check:
             self._repeat("backlog quotas", settings.backlog_quota_check_seconds, self._check_quotas)
         self._repeat(
@@ -124,6 +125,10 @@ class Housekeeping:
     def _check_expiry(self) -> None:
         if "expiry" not in self._running:
             self._start("expiry", self._expiry.run())
+
+    def _check_compaction(self) -> None:
+        stored = [topic for topic in self._served.topics.values() if isinstance(topic, Topic)]
+        self._start_task("compaction", stored, Topic.compact_if_due)
 
     def _check_quotas(self) -> None:
         if "backlog quotas" not in self._running:

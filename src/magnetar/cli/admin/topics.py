@@ -6,6 +6,7 @@ import re
 import time
 from typing import Any
 
+from magnetar.admin_client import AdminError
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import rows
@@ -97,6 +98,26 @@ def _terminate_partitions(call: Call) -> Any:
     return SILENT
 
 
+def _compact(call: Call) -> Any:
+    call.send("PUT", f"{call.topic}/compaction")
+    return f"Topic compaction requested for {TopicName.parse(call.named)}."
+
+
+def _compaction_status(call: Call) -> Any:
+    told = call.ask("GET", f"{call.topic}/compaction")
+    while call.get("wait-complete") and told["status"] == "RUNNING":
+        time.sleep(1)
+        told = call.ask("GET", f"{call.topic}/compaction")
+    if told["status"] == "ERROR":
+        raise AdminError(f"Error compacting: {told['lastError']}")
+    texts = {
+        "NOT_RUN": f"Compaction has not been run for {TopicName.parse(call.named)} since broker startup",
+        "RUNNING": "Compaction is currently running",
+        "SUCCESS": "Compaction was a success",
+    }
+    return texts[told["status"]]
+
+
 def _lookup_path(call: Call) -> str:
     name = TopicName.parse(call["topicName"] if call.get("topicName") else call["topic"])
     kind = "destination" if name.legacy else "topic"
@@ -172,6 +193,8 @@ _COMMON: dict[str, Action] = {
     "last-message-id": lambda call: call.ask("GET", f"{call.topic}/lastMessageId"),
     "reset-cursor": _reset_cursor,
     "terminate": _terminate,
+    "compact": _compact,
+    "compaction-status": _compaction_status,
 }
 
 _TOPICS: dict[str, Action] = {

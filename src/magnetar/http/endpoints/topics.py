@@ -152,6 +152,22 @@ _ROWS: Sequence[Endpoint] = (
         success=200,
         refusals=_KIND,
     ),
+    Endpoint(
+        "PUT",
+        "/{topic}/compaction",
+        topics.compact,
+        "keep the newest message of each key only, for those who read compacted",
+        T.COMPACT,
+        refusals={**_KIND, 409: "it is being compacted"},
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/compaction",
+        topics.compaction_status,
+        "how its compaction goes",
+        T.COMPACT,
+        refusals=_KIND,
+    ),
     Endpoint("GET", "/{topic}/properties", topics.properties, "properties of a topic", T.GET_METADATA),
     Endpoint(
         "PUT",
@@ -344,7 +360,7 @@ _ROWS: Sequence[Endpoint] = (
 """Paths are what follows the namespace."""
 
 
-_NOT_THERE_YET = {"/{topic}/compaction": T.COMPACT, "/{topic}/offload": T.OFFLOAD}
+_NOT_THERE_YET = {"/{topic}/offload": T.OFFLOAD}
 """Operations of what has no row of its own for persistent topics."""
 
 

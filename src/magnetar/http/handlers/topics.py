@@ -115,6 +115,17 @@ async def terminate(application: Application, request: Request) -> Response:
     return json_response(_message_id(await application.admin.topics.terminate(topic), partition_of(topic)))
 
 
+async def compact(application: Application, request: Request) -> Response:
+    await application.admin.topics.compact(topic_of(request.variables))
+    return nothing()
+
+
+async def compaction_status(application: Application, request: Request) -> Response:
+    """``LongRunningProcessStatus``."""
+    status, error = await application.admin.topics.compaction_status(topic_of(request.variables))
+    return json_response({"status": status, "lastError": error})
+
+
 def _message_id(position: tuple[int, int], partition: int = -1) -> dict[str, int]:
     return {
         "ledgerId": position[0],

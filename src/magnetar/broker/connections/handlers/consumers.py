@@ -127,6 +127,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         subscription.drop_if_unused()
         raise
     consumer = _make_consumer(connection, request, kind, subscription, topic.name.partition_index)
+    consumer.read_compacted = request.read_compacted and topic.name.persistent
     consumer.takes_any_schema = schema is not None and schema.type is SchemaType.AUTO_CONSUME
     if (
         connection.closed
@@ -346,7 +347,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
         target = start_of(request.message_id)
         bits = _batch(request.message_id).remaining
     elif request.HasField("message_publish_time"):
-        target = await topic.position_at(request.message_publish_time)
+        target = await _position_at(consumer, subscription, request.message_publish_time)
         bits = 0
     else:
         raise InvalidRequest("SEEK names neither a message id nor a time")
@@ -362,21 +363,47 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
     connection.send_success(request.request_id)
 
 
+async def _position_at(
+    consumer: Consumer[BaseSubscription], subscription: Subscription, time_ms: int
+) -> Position:
+    """Where a consumer goes on that goes back to a publish time: to what only compaction has left, too."""
+    topic = subscription.topic
+    position = await topic.position_at(time_ms)
+    compacted = topic.compaction.current
+    ledgers = topic.managed_ledger.ledgers
+    if not consumer.read_compacted or compacted is None or position > ledgers.first_at_or_after((0, 0)):
+        return position
+    found = await compacted.first_published_at(time_ms)
+    return position if found is None else min(position, found)
+
+
 async def last_message_id(connection: Connection, request: Any) -> None:
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
         raise NotAllowed("A non-persistent topic keeps no messages: it has no last message id")
     topic = subscription.topic
-    position, batch_size = await topic.last_message()
+    position, batch_index = await _last_of(consumer, subscription)
     answer = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
     response = answer.getLastMessageIdResponse
     response.request_id = request.request_id
     _fill(response.last_message_id, position)
     response.last_message_id.partition = topic.name.partition_index
-    response.last_message_id.batch_index = batch_size - 1 if batch_size else -1
+    response.last_message_id.batch_index = batch_index
     _fill(response.consumer_mark_delete_position, subscription.cursor.mark_delete)
     connection.send(answer)
+
+
+async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
+    """The last message that a consumer will get, and its index in its batch; -1 outside of one."""
+    topic = subscription.topic
+    compacted = topic.compaction.current
+    position, batch_size = await topic.last_message()
+    if consumer.read_compacted and compacted is not None and position <= compacted.horizon:
+        # What compaction left out is never sent.
+        last = await compacted.last()
+        return ((-1, -1), -1) if last is None else last
+    return position, batch_size - 1 if batch_size else -1
 
 
 def _fill(message_id: MessageIdData, position: Position) -> None:

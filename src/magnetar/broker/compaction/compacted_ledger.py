@@ -1,0 +1,217 @@
+"""A compacted ledger: of each key the newest message up to a horizon, with the ids that the topic gave."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from typing import Any
+
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import outcome
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import DataDamaged, LedgerReader, LedgerStore
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.batches import split_batch
+from magnetar.protocol.errors import ProtocolError
+from magnetar.protocol.hot_codec import publish_time
+from magnetar.protocol.hot_compaction import consecutive, open_raw
+from magnetar.protocol.metadata import parse_entry
+
+log = logging.getLogger(__name__)
+
+_MOST_ENTRIES = 4_096
+"""Read at a time."""
+
+
+class OpenedRun:
+    """Entries of a compacted ledger: entry i of the topic is ``buffer[starts[i]:ends[i]]``."""
+
+    __slots__ = ("buffer", "count", "ends", "entry_ids", "first", "ledger_ids", "starts")
+
+    def __init__(self, run: EntryRun) -> None:
+        """:raises DataDamaged: an entry is not what compacted ledgers have"""
+        count = run.count
+        self.first = run.first_entry_id
+        self.count = count
+        self.buffer = run.buffer
+        self.ends = run.ends
+        self.ledger_ids = array("q", bytes(8 * count))
+        self.entry_ids = array("q", bytes(8 * count))
+        self.starts = array("q", bytes(8 * count))
+        sound = open_raw(
+            run.buffer, run.starts, run.ends, count, self.ledger_ids, self.entry_ids, self.starts
+        )
+        if sound != count:
+            raise DataDamaged(f"entry {run.ledger_id}:{run.first_entry_id + sound} is no compacted message")
+
+    def position(self, index: int) -> Position:
+        return self.ledger_ids[index], self.entry_ids[index]
+
+    def runs(self) -> list[EntryRun]:
+        """The same as runs of the topic's own positions."""
+        found = []
+        at = 0
+        while at < self.count:
+            count = consecutive(self.ledger_ids, self.entry_ids, at, self.count)
+            end = at + count
+            found.append(
+                EntryRun(
+                    self.ledger_ids[at],
+                    self.entry_ids[at],
+                    count,
+                    self.buffer,
+                    self.starts[at:end],
+                    self.ends[at:end],
+                )
+            )
+            at = end
+        return found
+
+
+class CompactedLedger:
+    """Read by whoever reads compacted; deleted when it was replaced and nobody uses it any more."""
+
+    def __init__(
+        self, loop: Loop, store: LedgerStore, deletions: DeletionQueue, ledger_id: int, horizon: Position
+    ) -> None:
+        """:param horizon: the last position of the topic that it stands for"""
+        self.ledger_id = ledger_id
+        self.horizon = horizon
+        self._loop = loop
+        self._store = store
+        self._deletions = deletions
+        self._opening: Any = None
+        self._reader: LedgerReader | None = None
+        self._users = 0
+        self._replaced = False
+        self._positions: dict[int, Position] = {}
+        """Of entries that were looked at to find others; those of the first halvings are asked for most."""
+
+    # Users
+
+    def use(self) -> None:
+        """It stays until :meth:`release`."""
+        self._users += 1
+
+    def release(self) -> None:
+        self._users -= 1
+        self._go_if_unused()
+
+    def replaced(self) -> None:
+        """Nothing names it any more: it goes when nobody uses it."""
+        self._replaced = True
+        self._go_if_unused()
+
+    def _go_if_unused(self) -> None:
+        if self._replaced and not self._users:
+            self._replaced = False
+            self.close()
+            self._loop.create_task(self._deletions.delete(self.ledger_id))
+
+    def close(self) -> None:
+        """Lets go of what is open."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    # Reading
+
+    async def _opened(self) -> LedgerReader:
+        if self._reader is None:
+            if self._opening is None:
+                self._opening = self._loop.create_task(self._store.open(self.ledger_id, recover=True))
+            opening = self._opening
+            try:
+                reader: LedgerReader = await outcome(self._loop, opening)
+            finally:
+                if self._opening is opening and opening.done():
+                    self._opening = None
+            if self._reader is None:
+                self._reader = reader
+        return self._reader
+
+    async def entries(self) -> int:
+        """:raises LedgerError: it cannot be opened"""
+        return (await self._opened()).metadata.last_entry_id + 1
+
+    async def size(self) -> int:
+        """Bytes. :raises LedgerError: it cannot be opened"""
+        return (await self._opened()).metadata.length
+
+    async def read(self, first: int, last: int, max_bytes: int) -> OpenedRun:
+        """Entries [first, last] of it, as many as come at once.
+
+        :raises LedgerError: they cannot be read
+        """
+        reader = await self._opened()
+        runs = await reader.read(first, min(last, first + _MOST_ENTRIES - 1), max_bytes)
+        return OpenedRun(runs[0])
+
+    async def find(self, position: Position) -> int:
+        """The index of its first entry at or after a position of the topic; that behind the last for none.
+
+        :raises LedgerError: it cannot be read
+        """
+        low, high = 0, await self.entries()
+        while low < high:
+            middle = (low + high) // 2
+            if await self._position(middle) < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def _position(self, index: int) -> Position:
+        known = self._positions.get(index)
+        if known is None:
+            known = (await self.read(index, index, 1)).position(0)
+            if len(self._positions) < _MOST_ENTRIES:
+                self._positions[index] = known
+        return known
+
+    async def last(self) -> tuple[Position, int] | None:
+        """The last message in it: its position, and its index in its batch, -1 outside of one.
+
+        None when it is empty.
+
+        :raises LedgerError: it cannot be read
+        """
+        count = await self.entries()
+        if not count:
+            return None
+        run = await self.read(count - 1, count - 1, 1)
+        return run.position(0), _last_index(run.buffer[run.starts[0] : run.ends[0]])
+
+    async def first_published_at(self, time_ms: int) -> Position | None:
+        """The first position in it with a publish time at or after a time, by halving; None for none.
+
+        :raises LedgerError: it cannot be read
+        """
+        low, high = 0, await self.entries()
+        found: Position | None = None
+        while low < high:
+            middle = (low + high) // 2
+            run = await self.read(middle, middle, 1)
+            if publish_time(run.buffer, run.starts[0], run.ends[0]) < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+                found = run.position(0)
+        return found
+
+
+def _last_index(data: bytes) -> int:
+    """The index of the last message of an entry that was not compacted out; -1 when it is no batch."""
+    try:
+        entry = parse_entry(data, verify_checksum=False)
+        if entry.batch_size is None:
+            return -1
+        if entry.metadata.encryption_keys:
+            return entry.batch_size - 1
+        messages = split_batch(entry.uncompressed_payload(), entry.batch_size)
+    except ProtocolError:
+        # It is kept as it is, and so is what is said of it.
+        return -1
+    left = [index for index, message in enumerate(messages) if not message.metadata.compacted_out]
+    return left[-1] if left else -1

@@ -1,0 +1,185 @@
+"""Which messages stay: two ways through the same entries, on a worker.
+
+What the hot module cannot look into is opened here: compressed batches, and messages in chunks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from magnetar.broker.compaction.spilled_keys import SpilledKeys
+from magnetar.io.interfaces import Disk
+from magnetar.protocol.compression import compress
+from magnetar.protocol.errors import EntryError, ProtocolError
+from magnetar.protocol.hot_compaction import PARTS, LatestKeys, put_raw
+from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
+
+_AT_ONCE = 64
+"""Entries in one call of the hot module: nobody else gets the interpreter until it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of the topic, from itself or from its compacted ledger: ``buffer[starts[i]:ends[i]]``."""
+
+    buffer: bytes
+    starts: array[int]
+    ends: array[int]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Entries for a compacted ledger."""
+
+    buffer: bytes
+    ends: array[int]
+    read_bytes: int
+
+
+class LatestMessages:
+    """All entries go through :meth:`number`; then :meth:`settle`; then the same through :meth:`copy`.
+
+    :param retain_keyless: whether messages without a key stay
+    :param memory: bytes for keys; what goes beyond is noted on the disk
+    :param max_size: of a batch, uncompressed; a larger one stays whole
+    """
+
+    def __init__(self, disk: Disk, *, retain_keyless: bool, memory: int, max_size: int) -> None:
+        self._latest = LatestKeys(retain_keyless)
+        self._keys = SpilledKeys(disk, self._latest, memory)
+        self._max_size = max_size
+        self._chunks: dict[tuple[str, str], list[int]] = {}
+        """Numbers of the chunks of messages of which the last chunk has not come yet."""
+        self._chunked: list[tuple[int, list[int]]] = []
+        """The number of a last chunk, and those of the chunks before it."""
+        self.count = 0
+        """Messages numbered."""
+        self.kept = 0
+        """Of these, those that stay."""
+
+    # The first way through
+
+    def number(self, entries: Entries) -> int:
+        """Numbers messages; returns how many there are so far.
+
+        :raises OSError: the disk does not take what does not fit in memory
+        """
+        latest = self._latest
+        index = 0
+        while index < entries.count:
+            end = min(index + _AT_ONCE, entries.count)
+            index = latest.number(entries.buffer, entries.starts, entries.ends, index, end)
+            if index < end:
+                self._open(entries.buffer[entries.starts[index] : entries.ends[index]])
+                index += 1
+            self._keys.keep_within()
+        self.count = latest.count
+        return self.count
+
+    def _open(self, data: bytes) -> None:
+        try:
+            entry = parse_entry(data, verify_checksum=False)
+        except EntryError:
+            self._latest.number_whole()
+            return
+        if entry.batch_size is not None:
+            self._open_batch(entry)
+        else:
+            self._take_chunk(entry, data)
+
+    def _open_batch(self, entry: Entry) -> None:
+        try:
+            payload = entry.uncompressed_payload(self._max_size)
+        except ProtocolError:
+            self._latest.number_whole()
+            return
+        if not self._latest.number_batch(payload, 0, len(payload), entry.metadata.num_messages_in_batch):
+            self._latest.number_whole()
+
+    def _take_chunk(self, entry: Entry, data: bytes) -> None:
+        """A message in chunks stays, or goes, with all of them; one whose end is not there yet stays."""
+        metadata, latest = entry.metadata, self._latest
+        message = metadata.producer_name, metadata.uuid
+        if chunks_follow(metadata):
+            self._chunks.setdefault(message, []).append(latest.number_kept())
+            return
+        latest.look(data, 0, len(data))
+        number = latest.number_keyed(data, len(data))
+        self._chunked.append((number, self._chunks.pop(message, [])))
+
+    # Between
+
+    def parts(self) -> range:
+        """What is to be settled one by one with :meth:`settle_part`, before :meth:`settle`."""
+        if not self._keys.spilled:
+            return range(0)
+        self._keys.begin_taking()
+        return range(PARTS)
+
+    def settle_part(self, part: int) -> None:
+        """:raises OSError: the disk does not give back what was written"""
+        self._keys.take(part)
+
+    def settle(self) -> None:
+        """It is known what stays."""
+        for last, chunks in self._chunked:
+            if not self._latest.stays(last):
+                for number in chunks:
+                    self._latest.drop(number)
+        self._chunked, self._chunks = [], {}
+        self.kept = self._latest.begin_copy()
+        self._keys.remove()
+
+    def remove(self) -> None:
+        """Leaves nothing on the disk."""
+        self._keys.remove()
+
+    # The second way through
+
+    def skip(self, first: int, end: int) -> bool:
+        """Whether none of the messages numbered [first, end) stays: then nobody needs to read them."""
+        if self._latest.any_stay(first, end):
+            return False
+        self._latest.pass_by(end)
+        return True
+
+    def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:
+        """What stays of entries, each with its id.
+
+        :raises EntryError: they are others than those that were numbered
+        """
+        latest = self._latest
+        out = bytearray()
+        ends = array("q")
+        buffer, starts, stops, count = entries.buffer, entries.starts, entries.ends, entries.count
+        index = 0
+        while index < count:
+            end = min(index + _AT_ONCE, count)
+            index = latest.copy(
+                ledger_ids, entry_ids, buffer, starts, stops, index, end, partition, out, ends
+            )
+            if index < end:
+                repacked = self._repack(buffer[starts[index] : stops[index]])
+                put_raw(out, ends, ledger_ids[index], entry_ids[index], partition, repacked)
+                index += 1
+        return Copied(bytes(out), ends, stops[count - 1] - starts[0] if count else 0)
+
+    def _repack(self, data: bytes) -> bytes:
+        """The batch with what stays of it, and empty messages in place of those that go."""
+        entry = parse_entry(data, verify_checksum=False)
+        metadata = entry.metadata
+        payload = self._latest.left_of(entry.uncompressed_payload(self._max_size))
+        metadata.uncompressed_size = len(payload)
+        if metadata.compression != CompressionType.NONE:
+            payload = compress(metadata.compression, payload)
+        return _broker_metadata(entry.broker_metadata) + build_entry(metadata, payload)
+
+
+def _broker_metadata(known: BrokerEntryMetadata | None) -> bytes:
+    if known is None:
+        return b""
+    raw = known.SerializeToString()
+    return b"\x0e\x02" + len(raw).to_bytes(4, "big") + raw

@@ -1,0 +1,91 @@
+"""Writing a compacted ledger: with a bound on what is on its way to the disk."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from typing import Any
+
+from magnetar.broker.compaction.latest_messages import Copied
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import fail, settle
+from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, Quorums
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.pulsar_api_pb2 import MessageIdData
+
+_MOST_BYTES = 2 * 1024 * 1024
+"""On their way to the disk."""
+
+COMPONENT = b"compacted-ledger"
+
+
+async def begin(store: LedgerStore, quorums: Quorums, loop: Loop, topic: str, to: Position) -> NewLedger:
+    """Makes the ledger.
+
+    :param to: the last position that it will stand for
+    :raises LedgerError: the store makes none
+    """
+    horizon = MessageIdData(ledgerId=to[0], entryId=to[1], partition=-1).SerializeToString()
+    custom = {
+        "component": COMPONENT,
+        "application": b"pulsar",
+        "pulsar/compactedTopic": topic.encode(),
+        "pulsar/compactedTo": horizon,
+    }
+    return NewLedger(loop, await store.create(quorums, custom))
+
+
+class NewLedger:
+    """It is its writer's listener."""
+
+    def __init__(self, loop: Loop, writer: LedgerWriter) -> None:
+        self._loop = loop
+        self._writer = writer
+        self.ledger_id = writer.ledger_id
+        self._on_way: deque[tuple[int, int]] = deque()
+        """Last entry ids and sizes of what is not durable yet."""
+        self._on_way_bytes = 0
+        self._waiter: Any = None
+        self._failure: LedgerError | None = None
+        self.entries = 0
+        self.size = 0
+        writer.set_listener(self)
+
+    async def append(self, copied: Copied) -> None:
+        """Returns when there is room for more.
+
+        :raises LedgerError: it cannot be written
+        """
+        count = len(copied.ends)
+        if not count:
+            return
+        starts = array("q", (0,))
+        starts.extend(copied.ends[:-1])
+        first = self._writer.append(copied.buffer, starts, copied.ends, 0, count)
+        self._on_way.append((first + count - 1, len(copied.buffer)))
+        self._on_way_bytes += len(copied.buffer)
+        self.entries += count
+        self.size += len(copied.buffer)
+        while self._on_way_bytes > _MOST_BYTES:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    async def close(self) -> None:
+        """All of it is durable when this returns. :raises LedgerError: it cannot be written"""
+        await self._writer.close()
+
+    def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
+        while self._on_way and self._on_way[0][0] <= last_entry_id:
+            self._on_way_bytes -= self._on_way.popleft()[1]
+        if self._waiter is not None:
+            settle(self._waiter)
+
+    def on_failed(self, _ledger_id: int, _first_entry_id: int, reason: LedgerError) -> None:
+        self._failure = reason
+        if self._waiter is not None:
+            fail(self._waiter, reason)

@@ -1,0 +1,188 @@
+"""The compaction of one topic: what the last one left, whether one runs, and what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any
+
+from magnetar.broker.compaction.compacted_ledger import CompactedLedger
+from magnetar.broker.compaction.compactor import CompactionTimeout, Compactor
+from magnetar.broker.compaction.figures import CompactionFigures
+from magnetar.broker.compaction.new_ledger import NewLedger
+from magnetar.errors import BrokerError, Conflict, ServiceNotReady
+from magnetar.io.waiting import finished
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
+from magnetar.managed_ledger.position import Position
+from magnetar.metadata.interface import MetadataError
+from magnetar.protocol.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+
+class Status(Enum):
+    NOT_RUN = "NOT_RUN"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+class TopicCompaction:
+    """:param open_cursor: makes the compaction's cursor where there is none, and answers it"""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        managed_ledger: ManagedLedger,
+        compactor: Compactor,
+        open_cursor: Callable[[], Awaitable[Cursor]],
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._managed_ledger = managed_ledger
+        self._compactor = compactor
+        self._open_cursor = open_cursor
+        self.current: CompactedLedger | None = None
+        """What the last compaction left; None: there was none."""
+        self._former: list[CompactedLedger] = []
+        """Those that what is stored may still name."""
+        self._running: Any = None
+        self._stopped = False
+        self.status = Status.NOT_RUN
+        self.last_error = ""
+        self.figures: CompactionFigures | None = None
+        """Of what was compacted since the topic was loaded; None: nothing was."""
+        cursor = managed_ledger.cursors.get(COMPACTION_CURSOR)
+        if cursor is not None:
+            ledger_id = cursor.describe_properties().get(COMPACTED_LEDGER)
+            if ledger_id is not None:
+                self.current = self._ledger(ledger_id, cursor.mark_delete)
+
+    def _ledger(self, ledger_id: int, horizon: Position) -> CompactedLedger:
+        compactor = self._compactor
+        return CompactedLedger(compactor.io.loop, compactor.store, compactor.deletions, ledger_id, horizon)
+
+    @property
+    def cursor(self) -> Cursor | None:
+        return self._managed_ledger.cursors.get(COMPACTION_CURSOR)
+
+    def backlog_bytes(self) -> int:
+        """About so many bytes were not compacted yet."""
+        cursor = self.cursor
+        return cursor.backlog_bytes() if cursor is not None else self._managed_ledger.ledgers.total_size()
+
+    # Running
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    def start(self) -> None:
+        """Compacts from now on; :attr:`status` tells when it is through.
+
+        :raises Conflict: it is being compacted
+        :raises ServiceNotReady: it is being closed, or its compaction is being taken away
+        """
+        if self._running is not None:
+            raise Conflict("Compaction already in progress")
+        if self._stopped:
+            raise ServiceNotReady("Topic is being closed: it is not compacted")
+        self.status, self.last_error = Status.RUNNING, ""
+        self._running = self._compactor.io.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        clock = self._compactor.io.clock
+        began = clock.monotonic()
+        if self.figures is None:
+            self.figures = CompactionFigures()
+        figures = self.figures
+        try:
+            await self._compact(figures)
+        except (
+            BrokerError,
+            LedgerError,
+            ManagedLedgerError,
+            MetadataError,
+            ProtocolError,
+            CompactionTimeout,
+            OSError,
+        ) as error:
+            log.warning("topic not compacted", extra={"topic": self._topic, "error": str(error)})
+            self.status, self.last_error = Status.ERROR, str(error) or type(error).__name__
+            figures.failed += 1
+            figures.failed_ms = clock.wall_ms()
+        except BaseException:
+            self.status, self.last_error = Status.ERROR, "it was interrupted"
+            raise
+        else:
+            self.status = Status.SUCCESS
+            figures.succeeded += 1
+            figures.succeeded_ms = clock.wall_ms()
+        finally:
+            self._running = None
+            took = clock.monotonic() - began
+            figures.duration_ms = int(took * 1000)
+            figures.busy_seconds += took
+
+    async def _compact(self, figures: CompactionFigures) -> None:
+        cursor = await self._open_cursor()
+        after, to = cursor.mark_delete, self._managed_ledger.max_read_position
+        if not cursor.backlog():
+            log.info("nothing to compact", extra={"topic": self._topic})
+            return
+        former = self.current
+        if former is not None:
+            former.use()
+        try:
+            ledger = await self._compactor.compact(
+                self._topic, self._partition, self._managed_ledger, former, after, to, figures
+            )
+        finally:
+            if former is not None:
+                former.release()
+        await self._install(cursor, ledger, to)
+        log.info(
+            "topic compacted",
+            extra={"topic": self._topic, "ledger": ledger.ledger_id, "entries": ledger.entries},
+        )
+
+    async def _install(self, cursor: Cursor, ledger: NewLedger, to: Position) -> None:
+        """From here on the new ledger stands for the topic up to a position.
+
+        Ledgers of the topic go only when the cursor was written: so a crash leaves either the old compacted
+        ledger and what came since, or the new one.
+        """
+        storage = cursor.storage
+        assert storage is not None
+        former, self.current = self.current, self._ledger(ledger.ledger_id, to)
+        if former is not None:
+            self._former.append(former)
+        storage.properties = {**storage.properties, COMPACTED_LEDGER: ledger.ledger_id}
+        cursor.mark_delete_to(to)
+        # If this fails nobody knows which of them is named: both stay.
+        await cursor.flush()
+        for old in self._former:
+            old.replaced()
+        self._former = []
+
+    async def stop(self) -> None:
+        """Nothing is compacted any more, and nothing runs when this returns."""
+        self._stopped = True
+        running = self._running
+        if running is not None:
+            running.cancel()
+            await finished(self._compactor.io.loop, running)
+        if self.current is not None:
+            self.current.close()
+
+    def forget(self) -> None:
+        """The cursor was deleted, and what it named with it: nothing is compacted."""
+        self.current = None
+        self._stopped = False
+        self.status, self.last_error = Status.NOT_RUN, ""

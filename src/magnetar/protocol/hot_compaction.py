@@ -1,0 +1,553 @@
+"""Compaction by key: which messages are the latest of their keys, and those copied out of their entries.
+
+A hot module: plain Python that also compiles, with the C types in ``hot_compaction.pxd``. Messages are
+numbered in the order of the topic, those inside batches too; a bit for each number tells whether it stays.
+"""
+
+from __future__ import annotations
+
+from array import array
+from binascii import crc32
+
+PARTS = 64
+"""Into how many parts keys are divided when they do not fit in memory."""
+
+COPIED_OUT = b"\x00\x00\x00\x04\x18\x00\x20\x01"
+"""Stands in a batch for a message that is gone: metadata with payload_size 0 and compacted_out."""
+
+PLAIN = 0
+BATCH = 1
+OPENED = 2
+"""A batch that must be decompressed, or a chunk: whoever calls looks at it."""
+WHOLE = 3
+"""Nobody can look into it, or its sizes lie: it stays as it is."""
+MARKER = 4
+"""Written by brokers for brokers: it goes."""
+
+
+class LatestKeys:
+    """Numbers messages and remembers which is the latest of each key; then copies those that are.
+
+    First all entries go through :meth:`number`, in order; then, after :meth:`begin_copy`, the same entries
+    through :meth:`copy`.
+    """
+
+    def __init__(self, retain_keyless: bool) -> None:
+        """:param retain_keyless: whether messages without a key stay"""
+        self.retain_keyless = retain_keyless
+        self.keys: dict[bytes, int] = {}
+        self.key_bytes = 0
+        """Of all keys that are in memory."""
+        self.bits = bytearray()
+        self.count = 0
+        """Messages numbered so far; when copying, the number of the next one."""
+        self.whole = array("q")
+        """Numbers of entries that count as one message, though their metadata says something else."""
+        self.whole_at = 0
+        self.parts: list[bytearray] | None = None
+        """Records of keys that are to be written to a disk, by part; None: all keys are in memory."""
+        self.part_bytes = 0
+        self.payload = 0
+        self.key = -1
+        self.key_end = -1
+        self.messages = 1
+        self.size = -1
+
+    # The first way through
+
+    def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
+        """Numbers the messages of entries [first, end); returns the first to be opened, or ``end``."""
+        index = first
+        while index < end:
+            kind = self.look(buffer, starts[index], ends[index])
+            if kind == PLAIN:
+                self._number_one(buffer, ends[index])
+            elif kind == BATCH:
+                if not self.number_batch(buffer, self.payload, ends[index], self.messages):
+                    self.number_whole()
+            elif kind == OPENED:
+                return index
+            elif kind == WHOLE:
+                self.number_whole()
+            else:
+                self._next(False)
+            index += 1
+        return index
+
+    def _number_one(self, buffer: bytes, end: int) -> None:
+        size = self.size if self.size >= 0 else end - self.payload
+        if self.key < 0:
+            self._next(self.retain_keyless)
+        else:
+            self._put(buffer[self.key : self.key_end], self.count, size > 0)
+            self._next(False)
+
+    def number_keyed(self, buffer: bytes, end: int) -> int:
+        """Numbers the entry that was looked at last as one message; returns the number."""
+        self._number_one(buffer, end)
+        return self.count - 1
+
+    def number_whole(self) -> None:
+        """Numbers an entry that nobody can look into: it stays."""
+        self.whole.append(self.count)
+        self._next(True)
+
+    def number_kept(self) -> int:
+        """Numbers one message that stays, whatever its key; returns the number."""
+        self._next(True)
+        return self.count - 1
+
+    def _next(self, stays: bool) -> None:
+        number = self.count
+        if (number >> 3) >= len(self.bits):
+            self.bits.extend(bytes(4096 + (len(self.bits) >> 1)))
+        if stays:
+            self.bits[number >> 3] |= 1 << (number & 7)
+        self.count = number + 1
+
+    def _put(self, key: bytes, number: int, stays: bool) -> None:
+        if (number >> 3) >= len(self.bits):
+            self.bits.extend(bytes(4096 + (len(self.bits) >> 1)))
+        if self.parts is not None:
+            self._note(key, number, stays)
+        else:
+            self._take(key, number, stays)
+
+    def _note(self, key: bytes, number: int, stays: bool) -> None:
+        parts = self.parts
+        assert parts is not None
+        part = parts[crc32(key) & (PARTS - 1)]
+        size = len(key)
+        part += ((number << 1) | stays).to_bytes(8, "little") + size.to_bytes(4, "little") + key
+        self.part_bytes += 12 + size
+
+    def spill(self) -> None:
+        """From now on keys are noted in :attr:`parts`, those in memory first."""
+        self.parts = [bytearray() for _ in range(PARTS)]
+        for key, number in self.keys.items():
+            former: int = number
+            self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
+            self._note(key, number, True)
+        self.keys = {}
+        self.key_bytes = 0
+
+    def take_noted(self, records: bytes, share: int, shares: int) -> int:
+        """Takes back records of one part, in the order in which they were noted; returns the bytes taken.
+
+        :param share: of keys in this part, the ``share``-th of ``shares`` equal divisions is taken
+        """
+        position = 0
+        end = len(records)
+        while end - position >= 12:
+            size = int.from_bytes(records[position + 8 : position + 12], "little")
+            if end - position - 12 < size:
+                break
+            key = records[position + 12 : position + 12 + size]
+            if shares == 1 or (crc32(key) >> 6) % shares == share:
+                number = int.from_bytes(records[position : position + 8], "little")
+                self._take(key, number >> 1, number & 1 == 1)
+            position += 12 + size
+        return position
+
+    def _take(self, key: bytes, number: int, stays: bool) -> None:
+        found = self.keys.get(key)
+        if found is not None:
+            former: int = found
+            self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
+        elif stays:
+            self.key_bytes += len(key)
+        if stays:
+            self.keys[key] = number
+            self.bits[number >> 3] |= 1 << (number & 7)
+        elif found is not None:
+            del self.keys[key]
+            self.key_bytes -= len(key)
+
+    def number_batch(self, payload: bytes, position: int, end: int, count: int) -> bool:
+        """Numbers the messages of a batch; False, and none is numbered, when its sizes lie.
+
+        :param position: where the batch begins in ``payload``
+        """
+        at = position
+        for _index in range(count):
+            at = self._single(payload, at, end)
+            if at < 0:
+                return False
+        for _index in range(count):
+            position = self._single(payload, position, end)
+            if self.messages:
+                # It went with an earlier compaction.
+                self._next(False)
+            elif self.key < 0:
+                self._next(self.retain_keyless)
+            else:
+                self._put(payload[self.key : self.key_end], self.count, self.size > 0)
+                self._next(False)
+        return True
+
+    def _single(self, payload: bytes, position: int, end: int) -> int:
+        """Looks at one message of a batch; returns where the next one begins, -1 when sizes lie.
+
+        ``messages`` is 1 then for one that went earlier.
+        """
+        self.key = self.key_end = -1
+        self.size = 0
+        self.messages = 0
+        if end - position < 4:
+            return -1
+        stop = _size_at(payload, position)
+        position += 4
+        if stop > end - position:
+            return -1
+        stop += position
+        while position < stop:
+            after = _varint_end(payload, position, stop)
+            if after < 0:
+                return -1
+            tag = _varint(payload, position, after)
+            position = after
+            if tag & 7 == 2:
+                after = _varint_end(payload, position, stop)
+                if after < 0:
+                    return -1
+                size = _varint(payload, position, after)
+                if size < 0 or size > stop - after:
+                    return -1
+                if tag == 0x12:
+                    self.key, self.key_end = after, after + size
+                position = after + size
+            elif tag & 7 == 0:
+                after = _varint_end(payload, position, stop)
+                if after < 0:
+                    return -1
+                if tag == 0x18:
+                    self.size = _varint(payload, position, after)
+                elif tag == 0x20:
+                    self.messages = 1 if _varint(payload, position, after) else 0
+                position = after
+            elif tag & 7 == 1:
+                position += 8
+            elif tag & 7 == 5:
+                position += 4
+            else:
+                return -1
+        if position != stop or self.size < 0 or self.size > end - stop:
+            return -1
+        return stop + self.size
+
+    def look(self, buffer: bytes, start: int, end: int) -> int:
+        """What kind of entry ``buffer[start:end]`` is; the fields say where its key and payload are."""
+        self.key = self.key_end = self.size = -1
+        self.messages = 1
+        position = _metadata_at(buffer, start, end)
+        if position < 0:
+            return WHOLE
+        stop = position + 4 + _size_at(buffer, position)
+        position += 4
+        self.payload = stop
+        batch = compressed = encrypted = marker = chunks = False
+        while position < stop:
+            tag = buffer[position]
+            after = position + 1
+            if tag > 127:
+                after = _varint_end(buffer, position, stop)
+                if after < 0:
+                    return WHOLE
+                tag = _varint(buffer, position, after)
+            position = after
+            if tag & 7 == 2:
+                after = _varint_end(buffer, position, stop)
+                if after < 0:
+                    return WHOLE
+                size = _varint(buffer, position, after)
+                if size < 0 or size > stop - after:
+                    return WHOLE
+                if tag == 0x32:
+                    self.key, self.key_end = after, after + size
+                elif tag == 0x6A:
+                    encrypted = True
+                position = after + size
+            elif tag & 7 == 0:
+                after = _varint_end(buffer, position, stop)
+                if after < 0:
+                    return WHOLE
+                value = _varint(buffer, position, after)
+                if tag == 0x40:
+                    compressed = value != 0
+                elif tag == 0x48:
+                    self.size = value & 0xFFFFFFFF
+                elif tag == 0x58:
+                    batch = True
+                    self.messages = value
+                elif tag == 0xA0:
+                    marker = True
+                elif tag == 0xD8:
+                    chunks = value > 1
+                position = after
+            elif tag & 7 == 1:
+                position += 8
+            elif tag & 7 == 5:
+                position += 4
+            else:
+                return WHOLE
+        if position != stop:
+            return WHOLE
+        if marker:
+            return MARKER
+        if batch:
+            if encrypted or self.messages < 1:
+                return WHOLE
+            return OPENED if compressed else BATCH
+        return OPENED if chunks else PLAIN
+
+    # The second way through
+
+    def begin_copy(self) -> int:
+        """All entries have been numbered; returns how many messages stay."""
+        self.count = self.whole_at = 0
+        self.keys = {}
+        return int.from_bytes(self.bits, "little").bit_count()
+
+    def stays(self, number: int) -> bool:
+        return self.bits[number >> 3] >> (number & 7) & 1 == 1
+
+    def drop(self, number: int) -> None:
+        """A message goes after all."""
+        self.bits[number >> 3] &= 255 ^ (1 << (number & 7))
+
+    def any_stay(self, first: int, end: int) -> bool:
+        """Whether any of the messages [first, end) stays."""
+        number = first
+        while number < end:
+            if number & 7 == 0 and end - number >= 8:
+                if self.bits[number >> 3]:
+                    return True
+                number += 8
+            else:
+                if self.bits[number >> 3] >> (number & 7) & 1:
+                    return True
+                number += 1
+        return False
+
+    def pass_by(self, end: int) -> None:
+        """The messages up to number ``end`` (exclusive) are not looked at: none of them stays."""
+        self.count = end
+        whole = self.whole
+        while self.whole_at < len(whole) and whole[self.whole_at] < end:
+            self.whole_at += 1
+
+    def copy(
+        self,
+        ledger_ids: array[int],
+        entry_ids: array[int],
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        first: int,
+        end: int,
+        partition: int,
+        out: bytearray,
+        out_ends: array[int],
+    ) -> int:
+        """Appends what stays of entries [first, end) to ``out``, each with its id, and where it ends there.
+
+        :return: the first entry of which only a part stays, or ``end``; see :meth:`left_of`
+        """
+        index = first
+        while index < end:
+            messages = self._messages(buffer, starts[index], ends[index])
+            kept = 0
+            number = self.count
+            while number < self.count + messages:
+                kept += self.bits[number >> 3] >> (number & 7) & 1
+                number += 1
+            if kept == messages:
+                put_raw(
+                    out,
+                    out_ends,
+                    ledger_ids[index],
+                    entry_ids[index],
+                    partition,
+                    buffer[starts[index] : ends[index]],
+                )
+            elif kept:
+                self.messages = messages
+                return index
+            self.count += messages
+            index += 1
+        return index
+
+    def _messages(self, buffer: bytes, start: int, end: int) -> int:
+        if self.whole_at < len(self.whole) and self.whole[self.whole_at] == self.count:
+            self.whole_at += 1
+            return 1
+        kind = self.look(buffer, start, end)
+        return self.messages if kind in (BATCH, OPENED) else 1
+
+    def left_of(self, payload: bytes) -> bytes:
+        """A batch's payload, uncompressed, with what stays of the entry at which :meth:`copy` stopped."""
+        count = self.messages
+        out = bytearray()
+        position = 0
+        number = self.count
+        for _index in range(count):
+            after = self._single(payload, position, len(payload))
+            if after < 0:
+                raise ValueError("a batch is another one than before")
+            if self.bits[number >> 3] >> (number & 7) & 1:
+                out += payload[position:after]
+            else:
+                out += COPIED_OUT
+            position = after
+            number += 1
+        self.count += count
+        return bytes(out)
+
+
+def put_raw(
+    out: bytearray, out_ends: array[int], ledger_id: int, entry_id: int, partition: int, entry: bytes
+) -> None:
+    """Appends an entry as compacted ledgers have it: sizes, the id it had in the topic, the entry."""
+    start = len(out)
+    out += b"\x00\x00\x00\x00\x08"
+    _append_varint(out, ledger_id)
+    out += b"\x10"
+    _append_varint(out, entry_id)
+    out += b"\x18"
+    _append_varint(out, partition)
+    size = len(out) - start - 4
+    out[start + 3] = size
+    out += len(entry).to_bytes(4, "big")
+    out += entry
+    out_ends.append(len(out))
+
+
+def open_raw(
+    buffer: bytes,
+    starts: array[int],
+    ends: array[int],
+    count: int,
+    ledger_ids: array[int],
+    entry_ids: array[int],
+    opened_starts: array[int],
+) -> int:
+    """Takes entries of a compacted ledger apart: ids, and where the entries of the topic begin in ``buffer``.
+
+    :return: how many were sound; ``count`` unless one is damaged
+    """
+    index = 0
+    while index < count:
+        position = starts[index]
+        end = ends[index]
+        if end - position < 8:
+            return index
+        stop = _size_at(buffer, position)
+        position += 4
+        if stop > end - position - 4:
+            return index
+        stop += position
+        ledger_id = entry_id = -1
+        while position < stop:
+            after = _varint_end(buffer, position, stop)
+            if after < 0:
+                return index
+            tag = _varint(buffer, position, after)
+            position = after
+            after = _varint_end(buffer, position, stop)
+            if after < 0:
+                return index
+            value = _varint(buffer, position, after)
+            position = after
+            if tag == 0x08:
+                ledger_id = value
+            elif tag == 0x10:
+                entry_id = value
+            elif tag & 7 == 2:
+                if value < 0 or value > stop - position:
+                    return index
+                position += value
+            elif tag & 7 != 0:
+                return index
+        if ledger_id < 0 or entry_id < 0 or _size_at(buffer, stop) != end - stop - 4:
+            return index
+        ledger_ids[index] = ledger_id
+        entry_ids[index] = entry_id
+        opened_starts[index] = stop + 4
+        index += 1
+    return index
+
+
+def consecutive(ledger_ids: array[int], entry_ids: array[int], first: int, count: int) -> int:
+    """How many from ``first`` on stand one after another in one ledger."""
+    index = first + 1
+    while (
+        index < count
+        and ledger_ids[index] == ledger_ids[first]
+        and entry_ids[index] == entry_ids[first] + index - first
+    ):
+        index += 1
+    return index - first
+
+
+def _append_varint(out: bytearray, value: int) -> None:
+    if value < 0:
+        # Ten bytes, as negative numbers have: the last one is the sign.
+        shift = 0
+        while shift < 63:
+            out.append((value >> shift & 127) | 128)
+            shift += 7
+        out.append(1)
+    else:
+        while value > 127:
+            out.append((value & 127) | 128)
+            value >>= 7
+        out.append(value)
+
+
+def _size_at(buffer: bytes, position: int) -> int:
+    size = buffer[position]
+    size = (size << 8) | buffer[position + 1]
+    size = (size << 8) | buffer[position + 2]
+    return (size << 8) | buffer[position + 3]
+
+
+def _varint_end(buffer: bytes, position: int, end: int) -> int:
+    """The position behind the varint at ``position``; -1 when it does not fit or exceeds 64 bits."""
+    index = position
+    while index < end and index < position + 10:
+        if buffer[index] < 128:
+            if index == position + 9 and buffer[index] > 1:
+                return -1
+            return index + 1
+        index += 1
+    return -1
+
+
+def _varint(buffer: bytes, position: int, end: int) -> int:
+    """The varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
+    value = 0
+    shift = 0
+    while position < end and shift < 63:
+        byte = buffer[position] & 127
+        value |= byte << shift
+        shift += 7
+        position += 1
+    if position < end and buffer[position] == 1:
+        # The 64th bit, taken in two halves so that no step leaves the signed range.
+        value = value - 0x4000000000000000 - 0x4000000000000000
+    return value
+
+
+def _metadata_at(buffer: bytes, start: int, end: int) -> int:
+    """Where the metadata size of an entry is, behind broker metadata and checksum; -1 when sizes lie."""
+    position = start
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
+        size = _size_at(buffer, position + 2)
+        if size > end - position - 6:
+            return -1
+        position += 6 + size
+    if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x01:
+        position += 6
+    if end - position < 4 or _size_at(buffer, position) > end - position - 4:
+        return -1
+    return position

@@ -1,0 +1,275 @@
+"""Compaction by key in a simulated broker: what is kept, in bounded memory, and what a crash leaves."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lived import NAME, Lived
+from world import World
+
+from magnetar.broker.compaction import new_ledger
+from magnetar.broker.compaction.compactor import CompactionSettings
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.topics.persistent import Topic
+from magnetar.ledger.interface import Quorums
+from magnetar.managed_ledger.position import EARLIEST
+from magnetar.protocol.batches import build_batch, split_batch
+from magnetar.protocol.compression import compress
+from magnetar.protocol.metadata import build_entry, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+
+Message = tuple[str | None, bytes]
+
+
+def single(key: str | None, value: bytes) -> bytes:
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=1, publish_time=1_700_000_000_000, uncompressed_size=len(value)
+    )
+    if key is not None:
+        metadata.partition_key = key
+    if not value:
+        metadata.null_value = True
+    return build_entry(metadata, value)
+
+
+def batch(messages: list[Message], codec: int = CompressionType.NONE) -> bytes:
+    made = []
+    for key, value in messages:
+        each = SingleMessageMetadata(payload_size=len(value))
+        if key is not None:
+            each.partition_key = key
+        made.append((each, value))
+    payload = build_batch(made)
+    metadata = MessageMetadata(
+        producer_name="p",
+        sequence_id=1,
+        publish_time=1_700_000_000_000,
+        num_messages_in_batch=len(messages),
+        uncompressed_size=len(payload),
+        compression=codec,
+    )
+    return build_entry(metadata, payload if codec == CompressionType.NONE else compress(codec, payload))
+
+
+def messages_of(data: bytes) -> list[Message]:
+    entry = parse_entry(data)
+    if entry.batch_size is None:
+        key = entry.metadata.partition_key if entry.metadata.HasField("partition_key") else None
+        return [(key, entry.payload)]
+    found: list[Message] = []
+    for each in split_batch(entry.uncompressed_payload(), entry.batch_size):
+        if not each.metadata.compacted_out:
+            key = each.metadata.partition_key if each.metadata.HasField("partition_key") else None
+            found.append((key, each.payload))
+    return found
+
+
+def append(lived: Lived, topic: Topic, entries: list[bytes]) -> None:
+    for entry in entries:
+        topic.managed_ledger.append(entry, array("q", [0]), array("q", [len(entry)]), 1, len(entry), None)
+    lived.world.wait(0.1)
+
+
+def compact(lived: Lived, topic: Topic) -> None:
+    topic.compaction.start()
+    for _ in range(1000):
+        if not topic.compaction.running:
+            break
+        lived.world.wait(0.05)
+    assert (topic.compaction.status.value, topic.compaction.last_error) == ("SUCCESS", "")
+    lived.world.wait(0.5)
+
+
+@dataclass
+class Reader:
+    """What a consumer that reads compacted gets, without the consumer."""
+
+    lived: Lived
+    topic: Topic
+    source: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        name = f"r{id(self)}"
+        made = self.lived.world.run(self.topic.subscribe(name, EARLIEST, {}, durable=False, create=True))
+        self.source = made.read_compacted()
+
+    def read(self, at_most: int = 1 << 30) -> list[bytes]:
+        found: list[bytes] = []
+        while self.source.has_more() and len(found) < at_most:
+            run = self.source.read_cached(3, 1 << 20) or self.lived.world.run(self.source.read(3, 1 << 20))
+            if run is None:
+                continue
+            for first, end in self.source.unconsumed_parts(run):
+                found += [run.entry(index) for index in range(first, end)]
+        return found
+
+    def messages(self) -> list[Message]:
+        return [message for entry in self.read() for message in messages_of(entry)]
+
+
+def newest(messages: list[Message]) -> dict[str, bytes]:
+    kept: dict[str, bytes] = {}
+    for key, value in messages:
+        if key is None:
+            continue
+        kept.pop(key, None)
+        if value:
+            kept[key] = value
+    return kept
+
+
+def lived(**options: Any) -> Lived:
+    return Lived(EffectivePolicies(), compaction=CompactionSettings(**options))
+
+
+KEYS = st.one_of(st.none(), st.integers(0, 6).map(str))
+MESSAGES = st.tuples(KEYS, st.sampled_from([b"", b"a", b"bb"]))
+ENTRIES = st.one_of(
+    MESSAGES.map(lambda m: ([m], single(*m))),
+    st.lists(MESSAGES, min_size=1, max_size=5).map(lambda ms: (ms, batch(ms))),
+    st.lists(MESSAGES, min_size=1, max_size=5).map(lambda ms: (ms, batch(ms, CompressionType.ZLIB))),
+)
+ROUNDS = st.lists(st.lists(ENTRIES, max_size=12), min_size=1, max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROUNDS, st.sampled_from([0, 2_000, 1 << 30]))
+def test_the_compacted_view_is_the_newest_of_each_key(
+    rounds: list[list[tuple[list[Message], bytes]]], memory: int
+) -> None:
+    life = lived(memory=memory)
+    topic = life.topic()
+    compact(life, topic)
+    known: list[Message] = []
+    for entries in rounds:
+        append(life, topic, [entry for _messages, entry in entries])
+        known += [message for messages, _entry in entries for message in messages]
+        before = newest(known)
+        assert newest(Reader(life, topic).messages()) == before
+        compact(life, topic)
+        assert Reader(life, topic).messages() == list(before.items())
+
+
+def test_messages_without_a_key_stay_where_they_are_to_be_retained() -> None:
+    life = lived(retain_keyless=True)
+    topic = life.topic()
+    compact(life, topic)
+    append(
+        life, topic, [single(None, b"1"), batch([("k", b"2"), (None, b"3"), ("k", b"4")]), single("k", b"5")]
+    )
+    compact(life, topic)
+    assert Reader(life, topic).messages() == [(None, b"1"), (None, b"3"), ("k", b"5")]
+
+
+def test_an_encrypted_batch_is_kept_whole() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=3)
+    metadata.encryption_keys.add(key="k", value=b"v")
+    sealed = build_entry(metadata, b"nobody reads this")
+    append(life, topic, [single("k", b"1"), sealed, single("k", b"2"), batch([("x", b"1")])[:-3]])
+    for _ in range(2):
+        compact(life, topic)
+        entries = Reader(life, topic).read()
+        assert entries[0] == sealed
+        assert len(entries) == 3
+        append(life, topic, [single("k", b"2")])
+
+
+def chunk(uuid: str, index: int, count: int, key: str) -> bytes:
+    metadata = MessageMetadata(
+        producer_name="p",
+        sequence_id=1,
+        publish_time=1,
+        partition_key=key,
+        uuid=uuid,
+        num_chunks_from_msg=count,
+        total_chunk_msg_size=10 * count,
+        chunk_id=index,
+    )
+    return build_entry(metadata, b"%d" % index)
+
+
+def test_a_message_in_chunks_stays_or_goes_with_all_of_them() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    first = [chunk("a", index, 3, "k") for index in range(3)]
+    second = [chunk("b", index, 3, "k") for index in range(3)]
+    append(life, topic, [*first, *second[:2]])
+    compact(life, topic)
+    assert Reader(life, topic).read() == [*first, *second[:2]]
+    append(life, topic, second[2:])
+    compact(life, topic)
+    assert Reader(life, topic).read() == second
+
+
+def test_who_reads_goes_on_when_another_compaction_replaces_what_is_read() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single(f"k{number}", b"1") for number in range(25)])
+    compact(life, topic)
+    reader = Reader(life, topic)
+    found = [message for entry in reader.read(7) for message in messages_of(entry)]
+    before = topic.compaction.current
+    assert before is not None
+    append(life, topic, [single("k1", b""), single("k20", b"2")])
+    compact(life, topic)
+    assert before.ledger_id in life.world.run(life.world.store.ledger_ids())
+    found += reader.messages()
+    assert newest(found) == newest(Reader(life, topic).messages())
+    life.world.wait(1)
+    assert before.ledger_id not in life.world.run(life.world.store.ledger_ids())
+
+
+def test_a_crash_leaves_what_the_cursor_names() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single(f"k{number % 3}", b"%d" % number) for number in range(40)])
+    compact(life, topic)
+    current = topic.compaction.current
+    assert current is not None
+    other = World(life.world.crash())
+    assert current.ledger_id in other.run(other.store.ledger_ids())
+    ledger, _listener = other.open(NAME.path)
+    assert ledger.cursors["__compaction"].describe_properties() == {"CompactedTopicLedger": current.ledger_id}
+
+
+def test_a_ledger_that_was_not_named_yet_goes_after_a_crash() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single("k", b"1")])
+    made = life.world.run(
+        new_ledger.begin(life.world.store, Quorums(), life.world.simulation.io.loop, str(NAME), (0, 0))
+    )
+    other = World(life.world.crash())
+    assert other.orphans
+    assert made.ledger_id not in other.run(other.store.ledger_ids())
+
+
+@pytest.mark.parametrize("ending", ["delete", "unsubscribe"])
+def test_the_compacted_ledger_goes_with_its_cursor(ending: str) -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single("k", b"1")])
+    compact(life, topic)
+    current = topic.compaction.current
+    assert current is not None
+    if ending == "delete":
+        life.world.run(life.broker.delete_topic(topic))
+    else:
+        life.world.run(topic.unsubscribe("__compaction"))
+        assert topic.compaction.status.value == "NOT_RUN"
+        assert topic.compaction.current is None
+    life.world.wait(1)
+    assert current.ledger_id not in life.world.run(life.world.store.ledger_ids())
