@@ -69,11 +69,6 @@ class Limits:
         return self.ledgers.retention == FOREVER
 
     @property
-    def writes_all_ranges(self) -> bool:
-        """Whether a cursor's state is written whole, however many holes it has."""
-        return self.ledgers.max_unacked_ranges_to_persist > 1000
-
-    @property
     def cursor_interval(self) -> float:
         """Seconds within which an acknowledgement is on its way to the disk."""
         return self.store.cursor_write_interval
@@ -101,6 +96,43 @@ def deduplicating(limits: Limits, random: Random) -> Limits:
     store = replace(limits.store, cursor_write_interval=random.choice((0.001, 0.02, 0.1)))
     seconds = random.choice((limits.disk_seconds, 0.02, 0.1))
     return replace(limits, settings=settings, store=store, disk_seconds=seconds)
+
+
+def rated(limits: Limits, random: Random) -> Limits:
+    """The same with rates of dispatch, marks in front of entries, and pauses; half of the seeds have none.
+
+    The rates are so high that all is delivered in the time there is, and so low that most runs wait for them.
+    """
+    if random.random() < 0.5:
+        return limits
+    marks = random.choice(((), ("Index",), ("BrokerTimestamp",), ("Index", "BrokerTimestamp")))
+    settings = replace(
+        limits.settings,
+        dispatch_throttling_rate_in_msg=random.choice((0, 0, 200)),
+        dispatch_throttling_rate_per_topic_in_msg=random.choice((0, 50, 500)),
+        dispatch_throttling_rate_per_topic_in_byte=random.choice((0, 0, 50_000)),
+        dispatch_throttling_rate_per_subscription_in_msg=random.choice((0, 30, 300)),
+        dispatch_throttling_rate_per_subscription_in_byte=random.choice((0, 0, 20_000)),
+        dispatch_throttling_rate_relative_to_publish_rate=random.random() < 0.3,
+        dispatch_throttling_on_batch_message_enabled=random.random() < 0.3,
+        dispatch_throttling_on_non_backlog_consumer_enabled=random.random() < 0.7,
+        dispatcher_pause_on_ack_state_persistent_enabled=random.random() < 0.3,
+        broker_entry_metadata_interceptors=tuple(
+            f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor" for name in marks
+        ),
+    )
+    return replace(limits, settings=settings)
+
+
+def delaying(limits: Limits, random: Random) -> Limits:
+    """The same with a broker that keeps few delivery times in memory."""
+    settings = replace(
+        limits.settings,
+        delayed_delivery_tick_time_millis=random.choice((1, 100, 1000)),
+        delayed_delivery_fixed_delay_detection_lookahead=random.choice((0, 3, 50_000)),
+        magnetar_delayed_messages_in_memory=random.choice((1, 4, 20, 100_000)),
+    )
+    return replace(limits, settings=settings)
 
 
 def _draw(random: Random) -> Limits:

@@ -32,6 +32,11 @@ class Scenario:
         # Drawn beside the rest, so that the stories of the other seeds stay what they are.
         self._once = Random(f"once {seed}")
         self.limits = limits.deduplicating(limits.draw(random), self._once)
+        self.limits = limits.rated(self.limits, Random(f"rates {seed}"))
+        delays = Random(f"delays {seed}")
+        self._delays = delays if delays.random() < 0.35 else None
+        if self._delays is not None:
+            self.limits = limits.delaying(self.limits, self._delays)
         guarding = Random(f"guard {seed}")
         guard = Guard(guarding) if guarding.random() < 0.3 else None
         self.world = World(random, self.limits, guard, printing=printing)
@@ -182,6 +187,7 @@ class Scenario:
             batches=random.random() < 0.5,
             mischief=random.choice((0.0, 0.05)),
             waits=waits,
+            delays=None if self._delays is None else Random(self._delays.getrandbits(64)),
         )
         self.producers.append(Producer(self._client(), topic, plan, Random(random.getrandbits(64))))
 
@@ -212,6 +218,9 @@ class Scenario:
         world = self.world
         world.quiet = True
         world.broker.disk.mend()
+        if self._delays is not None and world.broker.simulation is not None:
+            # Else what waits might wait for a day.
+            world.broker.simulation.clock.offset_ms = 0
         world.network.conditions = Conditions()
         world.trace.note("all faults are over")
         end = world.loop.time() + _PATIENCE

@@ -132,6 +132,10 @@ class Settings:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_entry_filter_rescheduled_message_delay: int
     entry_filter_names: tuple[str, ...]
+    broker_entry_metadata_interceptors: tuple[str, ...]
+    exposing_broker_entry_metadata_to_client_enabled: bool
+    allow_override_entry_filters: bool
+    dispatcher_pause_on_ack_state_persistent_enabled: bool
     subscription_expiration_time_minutes: int
     subscription_expiry_check_interval_in_minutes: int
     dispatch_throttling_rate_in_msg: int
@@ -206,6 +210,7 @@ class Settings:
     managed_ledger_cursor_rollover_time_in_seconds: int
     managed_ledger_max_unacked_ranges_to_persist: int
     managed_ledger_max_batch_deleted_index_to_persist: int
+    managed_ledger_persist_individual_ack_as_long_array: bool
     managed_ledger_max_unacked_ranges_to_persist_in_metadata_store: int
     default_retention_time_in_minutes: int
     default_retention_size_in_mb: int

@@ -54,6 +54,7 @@ class SingleConsumerDispatcher:
     def use(self, settings: DispatchSettings) -> None:
         """Goes by other settings from now on."""
         self._settings = settings
+        self._filters = self._subscription.filters
 
     @property
     def active(self) -> AnyConsumer | None:

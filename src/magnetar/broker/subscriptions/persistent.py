@@ -72,8 +72,8 @@ class Subscription(BaseSubscription):
         self.topic = topic
         self.cursor = cursor
         self._starts_at(start)
-        filters = topic.dispatch_settings.filters
-        self.filters = EntryFilters(filters) if filters else None
+        self.filters: EntryFilters | None = None
+        self._use_filters()
         self.last_mark_delete_ms = 0
         self.last_active_ms = topic.clock.wall_ms()
         """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
@@ -87,6 +87,7 @@ class Subscription(BaseSubscription):
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
         self.throttle = topic.throttle_of(self, None)
+        self.awaits_acks = False
 
     @property
     def durable(self) -> bool:
@@ -178,6 +179,17 @@ class Subscription(BaseSubscription):
         if self.throttle is not None:
             self.throttle.take(entries, messages, size)
         return super().sent(entries, messages, size)
+
+    def _use_filters(self) -> None:
+        wanted = self.topic.dispatch_settings.filters
+        if (self.filters.filters if self.filters is not None else ()) != wanted:
+            self.filters = EntryFilters(wanted) if wanted else None
+
+    def policies_changed(self) -> None:
+        self._use_filters()
+        super().policies_changed()
+        if self.awaits_acks:
+            self.read_more()
 
     def rates_changed(self) -> None:
         """Other bounds on what is sent count now."""
@@ -310,6 +322,9 @@ class Subscription(BaseSubscription):
             self._starts_at((position[0], position[1] + 1))
 
     def _after_ack(self, before: Position) -> None:
+        if self.awaits_acks:
+            self.awaits_acks = False
+            self.read_more()
         if self.cursor.mark_delete != before:
             self.last_mark_delete_ms = self.last_acked_ms
             if self.topic.terminated:
