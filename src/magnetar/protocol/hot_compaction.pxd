@@ -39,12 +39,13 @@ cdef class LatestKeys:
     cdef int _note(self, bytes key, long long number, bint stays) except -1
 
     @cython.locals(former='long long', shelf=dict)
-    cpdef spill(self)
+    cpdef spill(self, Py_ssize_t number)
 
-    cpdef forget_keys(self)
+    @cython.locals(shelf=dict)
+    cpdef forget(self, Py_ssize_t number)
 
     @cython.locals(former='long long', shelf=dict)
-    cpdef drop_keys(self)
+    cpdef drop_keys(self, Py_ssize_t number)
 
     @cython.locals(position='Py_ssize_t', end='Py_ssize_t', size='Py_ssize_t', key=bytes, number='long long')
     cpdef Py_ssize_t take_noted(self, bytes records, long long share, long long shares) except -1

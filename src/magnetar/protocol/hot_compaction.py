@@ -130,29 +130,30 @@ class LatestKeys:
         part += ((number << 1) | stays).to_bytes(8, "little") + size.to_bytes(4, "little") + key
         self.part_bytes += 12 + size
 
-    def spill(self) -> None:
-        """From now on keys are noted in :attr:`parts`, those in memory first."""
-        self.parts = [bytearray() for _ in range(PARTS)]
-        for shelf in self.shelves:
-            for key, number in shelf.items():
-                former: int = number
-                self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
-                self._note(key, number, True)
-        self.forget_keys()
+    def spill(self, number: int) -> None:
+        """Notes the keys of one shelf in :attr:`parts`; all shelves, before anything else is numbered."""
+        shelf = self.shelves[number]
+        for key, latest in shelf.items():
+            former: int = latest
+            self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
+            self._note(key, former, True)
+        self.forget(number)
 
-    def forget_keys(self) -> None:
-        """Those in memory."""
-        for number in range(SHELVES):
-            self.shelves[number] = {}
-        self.key_count = self.key_bytes = 0
+    def forget(self, number: int) -> None:
+        """The keys of one shelf."""
+        shelf = self.shelves[number]
+        self.key_count -= len(shelf)
+        self.shelves[number] = {}
+        if not self.key_count:
+            self.key_bytes = 0
 
-    def drop_keys(self) -> None:
-        """The messages of the keys in memory go, and the keys are forgotten."""
-        for shelf in self.shelves:
-            for number in shelf.values():
-                former: int = number
-                self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
-        self.forget_keys()
+    def drop_keys(self, number: int) -> None:
+        """The messages of the keys on one shelf go, and the keys are forgotten."""
+        shelf = self.shelves[number]
+        for latest in shelf.values():
+            former: int = latest
+            self.bits[former >> 3] &= 255 ^ (1 << (former & 7))
+        self.forget(number)
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
         """Takes back records of one part, in the order in which they were noted; returns the bytes taken.

@@ -13,7 +13,7 @@ from magnetar.broker.compaction.spilled_keys import SpilledKeys
 from magnetar.io.interfaces import Disk
 from magnetar.protocol.compression import compress
 from magnetar.protocol.errors import EntryError, ProtocolError
-from magnetar.protocol.hot_compaction import PARTS, LatestKeys, put_raw
+from magnetar.protocol.hot_compaction import PARTS, SHELVES, LatestKeys, put_raw
 from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
@@ -134,7 +134,8 @@ class LatestMessages:
                     self._latest.drop(number)
         self._chunked, self._chunks = [], {}
         latest = self._latest
-        latest.forget_keys()
+        for shelf in range(SHELVES):
+            latest.forget(shelf)
         latest.begin_copy()
         size = len(latest.bits)
         self.kept = sum(latest.staying(at, at + _BITS_AT_ONCE) for at in range(0, size, _BITS_AT_ONCE))

@@ -6,7 +6,7 @@ What is compared are the keys themselves; their hashes only say to which part th
 from __future__ import annotations
 
 from magnetar.io.interfaces import Disk, File
-from magnetar.protocol.hot_compaction import PARTS, LatestKeys
+from magnetar.protocol.hot_compaction import PARTS, SHELVES, LatestKeys
 
 DIRECTORY = "compaction"
 """Below the data directory; what a crash leaves there is removed by the next compaction."""
@@ -54,7 +54,9 @@ class SpilledKeys:
                 file = self._disk.open(_path(part), create=True)
                 file.truncate(0)
                 self._files.append(file)
-            self._latest.spill()
+            self._latest.parts = [bytearray() for _ in range(PARTS)]
+            for shelf in range(SHELVES):
+                self._latest.spill(shelf)
         if self._latest.part_bytes > _NOTED_BYTES:
             self._write()
 
@@ -96,9 +98,11 @@ class SpilledKeys:
             position += len(block) - len(rest)
             rest = block[latest.take_noted(block, share, shares) :]
             if self.full() and shares < _MOST_SHARES:
-                latest.drop_keys()
+                for shelf in range(SHELVES):
+                    latest.drop_keys(shelf)
                 return False
-        latest.forget_keys()
+        for shelf in range(SHELVES):
+            latest.forget(shelf)
         return True
 
     def remove(self) -> None:
