@@ -230,3 +230,28 @@ def test_a_topic_beyond_its_threshold_is_compacted_by_itself(start_server: Calla
     server.restart(kill=True)
     assert server.ask("GET", policies) == (200, b"19")
     client.close()
+
+
+def test_a_killed_broker_has_compacted_or_has_not(start_server: Callable[..., Server]) -> None:
+    server = start_server(managedLedgerMaxEntriesPerLedger=50, managedLedgerMinLedgerRolloverTimeMinutes=0)
+    topic = "persistent://public/default/killed"
+    client = pulsar.Client(server.url)
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=10, block_if_queue_full=True
+    )
+    compact(server, topic)
+    newest: dict[str, bytes] = {}
+    for turn in range(3):
+        for number in range(2_000):
+            key, value = f"k{number * 31 % 97}", b"%d-%d" % (turn, number)
+            producer.send_async(value, None, partition_key=key)
+            newest.pop(key, None)
+            newest[key] = value
+        producer.flush()
+        server.ask("PUT", path(topic) + "/compaction")
+        time.sleep(0.004 * turn)
+        server.restart(kill=True)
+        assert dict(read(client, topic)) == newest
+    compact(server, topic)
+    assert read(client, topic) == list(newest.items())
+    client.close()

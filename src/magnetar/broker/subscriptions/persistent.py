@@ -320,6 +320,8 @@ class Subscription(BaseSubscription):
         """What only compaction still has is no matter of the cursor: where it was read up to is kept here."""
         if position[0] < self.topic.managed_ledger.ledgers.first_id() and position >= self.first_wanted():
             self._starts_at((position[0], position[1] + 1))
+            if self.topic.terminated:
+                self.check_end_of_topic()
 
     def _after_ack(self, before: Position) -> None:
         if self.awaits_acks:

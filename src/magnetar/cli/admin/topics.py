@@ -100,7 +100,7 @@ def _terminate_partitions(call: Call) -> Any:
 
 def _compact(call: Call) -> Any:
     call.send("PUT", f"{call.topic}/compaction")
-    return f"Topic compaction requested for {TopicName.parse(call.named)}."
+    return f"Topic compaction requested for {TopicName.parse(call.named)}"
 
 
 def _compaction_status(call: Call) -> Any:
@@ -109,6 +109,7 @@ def _compaction_status(call: Call) -> Any:
         time.sleep(1)
         told = call.ask("GET", f"{call.topic}/compaction")
     if told["status"] == "ERROR":
+        print("Error in compaction")
         raise AdminError(f"Error compacting: {told['lastError']}")
     texts = {
         "NOT_RUN": f"Compaction has not been run for {TopicName.parse(call.named)} since broker startup",
