@@ -31,9 +31,6 @@ from magnetar.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-COMPACTION = "__compaction"
-"""The subscription that keeps all records, until compaction moves it on."""
-
 _READ_ENTRIES = 100
 _READ_BYTES = 1 << 20
 _MAX_KNOWN = 100_000
@@ -129,7 +126,6 @@ class SystemTopicPolicies:
 
     async def _open(self, state: _Namespace, topic: Topic) -> None:
         if state.topic is not topic:
-            await topic.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)
             state.topic = topic
             state.writer = TopicWriter(topic, state.producer)
             topic.follow(lambda: self._follow(state))
