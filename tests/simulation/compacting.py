@@ -59,7 +59,10 @@ class Compacting:
 
     async def publish(self) -> None:
         """Until everything is stored, one entry after another."""
-        await self._compact()
+        while self._backlog() < 0:
+            # Before anything was compacted nothing holds back what nobody has subscribed to.
+            await self._compact()
+            await self._world.sleep(self._random.random())
         while self._stored < self._wanted:
             if self._stored == len(self._sent):
                 self._sent.append(self._entry())
