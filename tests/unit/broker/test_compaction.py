@@ -322,3 +322,18 @@ def test_a_cap_of_subscriptions_does_not_count_for_it() -> None:
     life.subscribe(topic)
     compact(life, topic)
     assert topic.compaction.cursor is not None
+
+
+def test_what_was_trimmed_before_it_was_read_comes_from_compaction() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single(f"k{number}", b"1") for number in range(30)])
+    reader = Reader(life, topic)
+    found = [message for entry in reader.read(5) for message in messages_of(entry)]
+    compact(life, topic)
+    assert len(topic.managed_ledger.ledgers) < 3
+    append(life, topic, [single("k1", b"2")])
+    found += reader.messages()
+    assert newest(found) == newest(Reader(life, topic).messages())
+    assert len(found) == 31

@@ -12,7 +12,7 @@ from magnetar.ledger.interface import NoSuchLedger
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_reader import bound_run, slice_run
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.position import Position
+from magnetar.managed_ledger.position import LATEST, Position
 
 _READ_BYTES = 256 * 1024
 _READ_ENTRIES = 256
@@ -32,7 +32,7 @@ class CompactedReading:
 
     Whoever has begun to read goes on with what it began with: when another compaction replaces the ledger it
     reads, it reads that one to its end, and goes on with the topic itself. So it sees what was deleted since,
-    too. Only where the topic was trimmed meanwhile it takes the newer compacted ledger instead.
+    too. Only what was trimmed before it was read it takes from the newer compacted ledger instead.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class CompactedReading:
         """The one that is read; None: the topic itself is read."""
         self._next: Position = (-1, -1)
         """The first position that was not read yet."""
+        self._until: Position = (-1, -1)
+        """The last position that is taken from the compacted ledger."""
         self._index: int | None = None
         """The next entry of the compacted ledger; None: it is to be looked for."""
         self._opened: deque[EntryRun] = deque()
@@ -62,12 +64,14 @@ class CompactedReading:
         self._leave_ledger()
         self._begin_at(self._start.first_wanted())
 
-    def _begin_at(self, position: Position) -> None:
+    def _begin_at(self, position: Position, until: Position = LATEST) -> None:
+        """:param until: what lies behind it is read from the topic in any case"""
         self._next = position
         current = self._compaction.current
         if current is not None and position <= current.horizon:
             current.use()
             self._ledger = current
+            self._until = min(until, current.horizon)
             self._index = None
 
     def _leave_ledger(self) -> None:
@@ -84,12 +88,10 @@ class CompactedReading:
     def _look_for_gap(self) -> None:
         """The topic may have been trimmed where it is read next: then what was there is compacted."""
         if self._ledger is None and self._next[0] < self._ledgers.first_id():
-            self._begin_at(self._next)
+            self._begin_at(self._next, (self._ledgers.first_id(), -1))
 
     def _end_of_ledger(self) -> None:
-        ledger = self._ledger
-        assert ledger is not None
-        self._next = max(self._next, (ledger.horizon[0], ledger.horizon[1] + 1))
+        self._next = max(self._next, (self._until[0], self._until[1] + 1))
         self._leave_ledger()
         self._cursor.read_position = max(self._cursor.read_position, self._next)
 
@@ -116,8 +118,11 @@ class CompactedReading:
     def _went_on(self, run: EntryRun | None) -> EntryRun | None:
         if run is not None:
             last = run.ledger_id, run.first_entry_id + run.count - 1
-            # In the topic what follows may be in another ledger, and this one go: that is no gap.
-            self._next = self._ledgers.after(last) if self._ledger is None else (last[0], last[1] + 1)
+            self._next = last[0], last[1] + 1
+            if self._ledger is None and last[0] in self._ledgers:
+                # What follows may be in another ledger, and this one go: that is no gap. Where it has gone
+                # already, others may have gone with it.
+                self._next = self._ledgers.after(last)
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
@@ -159,7 +164,7 @@ class CompactedReading:
         run = await ledger.read(index, min(last, index + _READ_ENTRIES - 1), min(max_bytes, _READ_BYTES))
         if self._rewinds == rewinds:
             self._index = run.first + run.count
-        return run.runs()
+        return [each for each in run.runs() if (each.ledger_id, each.first_entry_id) <= self._until]
 
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
         """Index ranges [first, end) of a run that are not consumed."""
