@@ -46,7 +46,7 @@ class DelaySettings:
     """Nothing goes before its time; else up to a tick before it."""
     look_ahead: int = 50_000
     """When so many wait, all with the same delay, nothing more is read before the first is due; 0: it is."""
-    in_memory: int = 100_000
+    in_memory: int = 30_000
     """Of so many that wait the times are kept in memory, the others' in ledgers."""
 
 
