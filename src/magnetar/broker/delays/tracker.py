@@ -229,8 +229,7 @@ class DelayTracker:
             self._latest = 0
             self._heap.clear()
             self._unsaved.clear()
-            if self._index is not None and self._index.runs:
-                self._forget()
+            self._forget_if_empty()
         elif self._changed and self._clock.monotonic() >= self._next_save:
             self._work()
         self._arm()
@@ -256,7 +255,13 @@ class DelayTracker:
         if waiting is not None:
             self.waiting = waiting
             self._same_delay = False
+            self._forget_if_empty()
         self._arm()
+
+    def _forget_if_empty(self) -> None:
+        """Lets ledgers go when nothing waits that they know of."""
+        if not self.waiting.count and self._index is not None and self._index.runs and not self._closed:
+            self._forget()
 
     def _told(self, lost: bool) -> None:
         if lost:
@@ -305,6 +310,7 @@ class DelayTracker:
             self._next_save = self._clock.monotonic() + _SAVE_SECONDS
         if self._is_too_much:
             self._work()
+        self._forget_if_empty()
         if self.is_due():
             self._due()
         self._arm()
