@@ -12,11 +12,13 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from threading import Thread
 from typing import Any
 
-from bench.scale_client import ScaleClient
+from bench.scale_client import Refused, ScaleClient
 from bench.scale_server import ScaleServer
 from magnetar.protocol.frames import encode_command, encode_with_payload, split
 from magnetar.protocol.metadata import build_entry
@@ -127,6 +129,16 @@ def subscribe(server: ScaleServer, topic: str, permits: int) -> ScaleClient:
     return client
 
 
+def stays(client: ScaleClient) -> None:
+    """Answers what the broker asks, in a thread, until the connection is closed."""
+
+    def answer() -> None:
+        with suppress(Refused, OSError):
+            client.take("CLOSE_CONSUMER")
+
+    Thread(target=answer, daemon=True).start()
+
+
 def delayed(server: ScaleServer, topic: str) -> Figures:
     path = f"/admin/v2/persistent/public/default/{topic.rsplit('/')[-1]}/stats"
     found: Figures = json.loads(server.get(path))["subscriptions"]["s"]
@@ -145,6 +157,7 @@ def waiting(server: ScaleServer, messages: int) -> Figures:
     """Memory for so many that wait, spread over a month; then a kill, and what is due when it is back."""
     topic = "persistent://public/default/month"
     consumer = subscribe(server, topic, 1000)
+    stays(consumer)
     publisher = Publisher(server.port, topic)
     before = server.resident_bytes()
     spread = (3_600_000, _DAYS * 86_400_000)
