@@ -305,6 +305,19 @@ def test_another_type_in_between_changes_nothing_of_what_waits() -> None:
     assert len(messages(third)) == len(set(messages(third))) == 150
 
 
+def test_times_that_never_come_are_kept() -> None:
+    brokers = Delays(ledgers=SMALL, in_memory=3, look_ahead=0)
+    consumer = brokers.consumer(SHARED, permits=10_000)
+    brokers.send(*[(1 << 63) - 1 - brokers.now] * 8, *[5 * SECOND] * 8)
+    brokers.until(lambda: named(brokers) != {})
+    later = again(brokers)
+    second = later.consumer(SHARED, permits=10_000)
+    later.run_for(10 * SECOND)
+    assert messages(consumer) == []
+    assert len(messages(second)) == 8
+    assert later.delayed() == 8
+
+
 def test_users_cannot_name_ledgers() -> None:
     brokers = Delays(ledgers=SMALL)
     kept = brokers.topic.managed_ledger.current_ledger.ledger_id
