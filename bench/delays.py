@@ -32,7 +32,7 @@ _IN_FLIGHT = 20
 _DAYS = 30
 _DUE = 100
 """Messages that become due while the broker is away."""
-_AWAY_SECONDS = 60
+_AWAY_SECONDS = 10
 _SHARED = 1
 
 Figures = dict[str, Any]

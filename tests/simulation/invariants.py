@@ -64,6 +64,7 @@ class Invariants:
     def _memory(self, service: Any) -> None:
         for counted in (service.publish_buffer, service.partial_frames, service.unsent, service.connections):
             counted.check()
+        service.shared_limits.dispatch.check()
         if service.unacked_limit is not None:
             service.unacked_limit.check()
         buffer = service.publish_buffer
@@ -91,6 +92,7 @@ class Invariants:
         if not isinstance(topic, Topic):
             return
         topic.managed_ledger.check()
+        topic.dispatch_rates.check()
         last = topic.managed_ledger.last_confirmed
         before = self._confirmed.get(topic.full_name, (-1, -1))
         if last < before:

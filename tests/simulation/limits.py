@@ -98,6 +98,32 @@ def deduplicating(limits: Limits, random: Random) -> Limits:
     return replace(limits, settings=settings, store=store, disk_seconds=seconds)
 
 
+def rated(limits: Limits, random: Random) -> Limits:
+    """The same with rates of dispatch, marks in front of entries, and pauses; half of the seeds have none.
+
+    The rates are so high that all is delivered in the time there is, and so low that most runs wait for them.
+    """
+    if random.random() < 0.5:
+        return limits
+    marks = random.choice(((), ("Index",), ("BrokerTimestamp",), ("Index", "BrokerTimestamp")))
+    settings = replace(
+        limits.settings,
+        dispatch_throttling_rate_in_msg=random.choice((0, 0, 200)),
+        dispatch_throttling_rate_per_topic_in_msg=random.choice((0, 50, 500)),
+        dispatch_throttling_rate_per_topic_in_byte=random.choice((0, 0, 50_000)),
+        dispatch_throttling_rate_per_subscription_in_msg=random.choice((0, 30, 300)),
+        dispatch_throttling_rate_per_subscription_in_byte=random.choice((0, 0, 20_000)),
+        dispatch_throttling_rate_relative_to_publish_rate=random.random() < 0.3,
+        dispatch_throttling_on_batch_message_enabled=random.random() < 0.3,
+        dispatch_throttling_on_non_backlog_consumer_enabled=random.random() < 0.7,
+        dispatcher_pause_on_ack_state_persistent_enabled=random.random() < 0.3,
+        broker_entry_metadata_interceptors=tuple(
+            f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor" for name in marks
+        ),
+    )
+    return replace(limits, settings=settings)
+
+
 def delaying(limits: Limits, random: Random) -> Limits:
     """The same with a broker that keeps few delivery times in memory."""
     settings = replace(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.delays.index import DelayIndex
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.shared import SharedDispatcher
@@ -217,6 +218,16 @@ def run_one_short() -> AbstractContextManager[None]:
     return _replaced(DelayIndex, "write_run", short)
 
 
+def horizon_too_far() -> AbstractContextManager[None]:
+    """What is published while a topic is compacted is taken for compacted, too."""
+    install = TopicCompaction._install
+
+    async def too_far(self: TopicCompaction, cursor: Any, ledger: Any, _to: Any) -> None:
+        await install(self, cursor, ledger, self._managed_ledger.max_read_position)
+
+    return _replaced(TopicCompaction, "_install", too_far)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -231,4 +242,5 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "who is banned stays": banned_stays,
     "delivered early": delivered_early,
     "a run of delivery times is one short": run_one_short,
+    "a horizon too far": horizon_too_far,
 }

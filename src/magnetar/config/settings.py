@@ -132,6 +132,10 @@ class Settings:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_entry_filter_rescheduled_message_delay: int
     entry_filter_names: tuple[str, ...]
+    broker_entry_metadata_interceptors: tuple[str, ...]
+    exposing_broker_entry_metadata_to_client_enabled: bool
+    allow_override_entry_filters: bool
+    dispatcher_pause_on_ack_state_persistent_enabled: bool
     subscription_expiration_time_minutes: int
     subscription_expiry_check_interval_in_minutes: int
     dispatch_throttling_rate_in_msg: int

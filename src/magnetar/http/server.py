@@ -212,7 +212,12 @@ async def _carry_out(application: Application, endpoint: Endpoint, request: Requ
     answer = await endpoint.handler(application, request)
     if not endpoint.changes:
         return answer
-    sentences = without_effect(endpoint, request, authorization=application.access.authorizer.asks)
+    sentences = without_effect(
+        endpoint,
+        request,
+        authorization=application.access.authorizer.asks,
+        filters=application.process.settings.get("allowOverrideEntryFilters") == "true",
+    )
     for sentence in sentences:
         log.warning(sentence, extra=_named(request))
     return warned(answer, sentences)

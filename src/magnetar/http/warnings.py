@@ -11,18 +11,22 @@ from magnetar.http.routing import Endpoint
 from magnetar.security.operations import NamespaceOperation, Resource
 
 
-def without_effect(endpoint: Endpoint, request: Request, *, authorization: bool) -> list[str]:
+def without_effect(endpoint: Endpoint, request: Request, *, authorization: bool, filters: bool) -> list[str]:
     """A sentence for everything that a request set, and that has no effect in this release.
 
     :param authorization: the broker asks who may do what
+    :param filters: what namespaces and topics name as filters of entries counts
     """
     if endpoint.operation is NamespaceOperation.CREATE_NAMESPACE:
         given = request.json() if request.has_value else None
         return warnings(
-            NAMESPACE, _set(given) if isinstance(given, dict) else (), authorization=authorization
+            NAMESPACE,
+            _set(given) if isinstance(given, dict) else (),
+            authorization=authorization,
+            filters=filters,
         )
     table = NAMESPACE if endpoint.resource is Resource.NAMESPACE else TOPIC
-    return warnings(table, (endpoint.sets,), authorization=authorization)
+    return warnings(table, (endpoint.sets,), authorization=authorization, filters=filters)
 
 
 def _set(policies: dict[str, object]) -> Iterable[str]:

@@ -107,6 +107,15 @@ class CursorStorage:
         self._interval = self._pause = min(interval, self._settings.cursor_flush_seconds)
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether a write of the state leaves out nothing that was acknowledged."""
+        settings, state = self._settings, self._state
+        return (
+            len(state.batches) <= settings.max_batch_indexes_to_persist
+            and state.range_count() <= settings.max_unacked_ranges_to_persist
+        )
+
+    @property
     def ledger_id(self) -> int:
         """The ledger the state is in; -1 when it is in the metadata record."""
         return self._ledger_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from magnetar.invariants import must
@@ -85,6 +85,8 @@ class ManagedLedger:
         self.read_position_moved = self.cursors.read_position_moved
         self.mark_delete_moved = self.cursors.mark_delete_moved
         self.listener: AppendListener | None = None
+        self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
+        """What is merged into the properties whenever another ledger is begun."""
         self._writer: LedgerWriter | None = None
         self._current: LedgerSummary | None = None
         self._appended_entries = 0
@@ -296,6 +298,8 @@ class ManagedLedger:
             gone = current
             self.ledgers.remove(current.ledger_id)
         self.ledgers.add(summary)
+        if self.properties_with_ledgers is not None:
+            self._record.merge(self.properties_with_ledgers())
         try:
             await self._record.put()
         except (ManagedLedgerError, MetadataError) as error:

@@ -17,18 +17,23 @@ from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryEr
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType, MessageMetadata
 
 __all__ = [
+    "BROKER_MAGIC",
     "ChecksumMismatch",
     "CompressionError",
     "Entry",
     "EntryError",
+    "broker_metadata_of",
+    "broker_metadata_size",
     "build_entry",
     "chunks_follow",
     "parse_entry",
     "parse_message",
+    "with_broker_metadata",
 ]
 
 _MAGIC = b"\x0e\x01"
-_BROKER_MAGIC = b"\x0e\x02"
+BROKER_MAGIC = b"\x0e\x02"
+"""In front of what a broker says of an entry."""
 _SIZE = Struct(">I")
 
 _Parsed = TypeVar("_Parsed", bound=Message)
@@ -69,7 +74,7 @@ def parse_entry(data: bytes, *, verify_checksum: bool = True) -> Entry:
     """
     position = 0
     broker_metadata = None
-    if data[:2] == _BROKER_MAGIC:
+    if data[:2] == BROKER_MAGIC:
         raw, position = _sized(data, 2, "broker metadata")
         broker_metadata = parse_message(BrokerEntryMetadata(), raw, "broker metadata")
     if data[position : position + 2] == _MAGIC:
@@ -80,6 +85,30 @@ def parse_entry(data: bytes, *, verify_checksum: bool = True) -> Entry:
         position += 6
     raw, position = _sized(data, position, "metadata")
     return Entry(broker_metadata, parse_message(MessageMetadata(), raw, "metadata"), data[position:])
+
+
+def with_broker_metadata(metadata: BrokerEntryMetadata, entry: bytes) -> bytes:
+    """An entry with what a broker says of it in front."""
+    raw = metadata.SerializeToString()
+    return b"".join((BROKER_MAGIC, _SIZE.pack(len(raw)), raw, entry))
+
+
+def broker_metadata_size(buffer: bytes, start: int) -> int:
+    """Bytes in front of the entry that begins at ``start``: of what a broker says of it; 0 without that."""
+    if buffer[start : start + 2] != BROKER_MAGIC or len(buffer) - start < 6:
+        return 0
+    return 6 + int(_SIZE.unpack_from(buffer, start + 2)[0])
+
+
+def broker_metadata_of(entry: bytes) -> BrokerEntryMetadata | None:
+    """What a broker says of an entry; None when it says nothing.
+
+    :raises EntryError: it cannot be read
+    """
+    if entry[:2] != BROKER_MAGIC:
+        return None
+    raw, _position = _sized(entry, 2, "broker metadata")
+    return parse_message(BrokerEntryMetadata(), raw, "broker metadata")
 
 
 def build_entry(metadata: MessageMetadata, payload: bytes) -> bytes:

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from magnetar.broker.dispatch.filters import EntryFilter
+from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter
 from magnetar.config.settings import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 GROUP = "magnetar.entry_filters"
 """Entry points of installed packages in this group are filters that can be named."""
+
+
+def find_filters(named: tuple[str, ...]) -> FindFilters:
+    """What finds the filters that policies name.
+
+    Those are entry points of the group, and what the broker's settings name: else whoever may set a policy
+    could have the broker load any module.
+
+    :param named: ``entryFilterNames``
+    """
+
+    def find(names: Sequence[str]) -> Sequence[EntryFilter]:
+        for name in names:
+            if name not in named and (":" in name or not entry_points(group=GROUP, name=name)):
+                raise UnknownFilter(name)
+        try:
+            return load_entry_filters(tuple(names))
+        except ConfigurationError as error:
+            log.error("an entry filter cannot be loaded", extra={"error": str(error)})
+            raise UnknownFilter(names[0]) from error
+
+    return find
 
 
 @cache

@@ -20,17 +20,22 @@ from magnetar.broker.policies.values import (
     SubscribeRate,
 )
 from magnetar.broker.publishing.deduplication import DeduplicationSettings
+from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
-from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
 from magnetar.server.doors import Advertised
-from magnetar.server.entry_filters import load_entry_filters
+from magnetar.server.entry_filters import find_filters, load_entry_filters
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
+_INTERCEPTORS = {
+    "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor": "timestamp",
+    "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor": "index",
+}
 _NO_LIMIT = 1 << 62
 
 
@@ -145,6 +150,7 @@ def broker_settings(
         key_shared_enabled=settings.subscription_key_shared_enable,
         max_publish_messages=settings.broker_publisher_throttling_max_message_rate,
         max_publish_bytes=settings.broker_publisher_throttling_max_byte_rate,
+        show_entry_marks=settings.exposing_broker_entry_metadata_to_client_enabled,
         dispatch_rate=DispatchRate(
             settings.dispatch_throttling_rate_in_msg, settings.dispatch_throttling_rate_in_byte
         ),
@@ -189,6 +195,18 @@ def broker_settings(
     )
 
 
+def entry_mark_settings(settings: Settings) -> EntryMarkSettings:
+    """:raises ConfigurationError: there is no interceptor of a name"""
+    names = settings.broker_entry_metadata_interceptors
+    strange = [name for name in names if name not in _INTERCEPTORS]
+    if strange:
+        known = ", ".join(_INTERCEPTORS)
+        raise ConfigurationError(
+            f"brokerEntryMetadataInterceptors: {name} is not known; there are {known}" for name in strange
+        )
+    return EntryMarkSettings(**{_INTERCEPTORS[name]: True for name in names})
+
+
 def topic_settings(settings: Settings) -> TopicSettings:
     dispatch = DispatchSettings(
         max_read_entries=settings.dispatcher_max_read_batch_size,
@@ -216,6 +234,9 @@ def topic_settings(settings: Settings) -> TopicSettings:
     return TopicSettings(
         dispatch=dispatch,
         max_non_persistent=settings.max_concurrent_non_persistent_message_per_connection,
+        marks=entry_mark_settings(settings),
+        override_filters=settings.allow_override_entry_filters,
+        find_filters=find_filters(settings.entry_filter_names),
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
         deduplication=DeduplicationSettings(
             snapshot_entries=settings.broker_deduplication_entries_interval,
@@ -281,6 +302,7 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
             settings.broker_delete_inactive_topics_mode,
         ),
         subscription_expiration_minutes=settings.subscription_expiration_time_minutes,
+        pause_on_ack_state=settings.dispatcher_pause_on_ack_state_persistent_enabled,
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0

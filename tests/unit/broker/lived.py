@@ -16,6 +16,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic, TopicSettings
+from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
@@ -35,9 +36,10 @@ class Lived:
         policies: EffectivePolicies,
         ledgers: ManagedLedgerSettings = ROLLING,
         ownership: Ownership | None = None,
+        disk: SimulatedDisk | None = None,
         **settings: Any,
     ) -> None:
-        self.world = World(settings=ledgers)
+        self.world = World(disk, settings=ledgers)
         io = self.world.simulation.io
         self.clock = io.clock
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")

@@ -122,6 +122,14 @@ def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -
     assert len(warned(served.ask("POST", f"{TOPIC}/permissions/r", '["produce"]'))) == 1
 
 
+def test_filters_of_policies_have_no_effect_where_only_the_broker_s_count() -> None:
+    given = honoured.warnings(honoured.TOPIC, ["entryFilters"])
+    assert given == [
+        "an entry filter has no effect: allowOverrideEntryFilters is false, so the broker's filters count"
+    ]
+    assert honoured.warnings(honoured.TOPIC, ["entryFilters"], filters=True) == []
+
+
 def test_a_new_namespace_is_told_of_all_it_is_given() -> None:
     served = Served()
     body = '{"allowed_clusters":["standalone"],"message_ttl_in_seconds":1,"subscription_auth_mode":"None"}'

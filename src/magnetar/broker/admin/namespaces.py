@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
@@ -151,6 +152,7 @@ class NamespaceAdmin:
         :raises PreconditionFailed: other policies forbid it, or it cannot be honoured
         :raises InvalidRequest: the policy contradicts itself
         """
+        check_filters(self._broker, field, value)
         cluster = self._broker.settings.cluster
         inner = cluster if per_cluster else key
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.policies.applied import APPLIED
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
@@ -72,6 +73,7 @@ class TopicPolicyAdmin:
         :raises InvalidRequest: it contradicts itself
         """
         name, topics = await self._named(topic)
+        check_filters(self._broker, field, changes.get(field))
         policies = self._broker.policies
         above = await policies.of_namespace(name.namespace_name)
 

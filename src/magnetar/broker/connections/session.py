@@ -53,6 +53,7 @@ class Session:
         "protocol_version",
         "proving",
         "state",
+        "supports_entry_metadata",
         "supports_partial_producer",
         "topic_watchers",
     )
@@ -70,6 +71,8 @@ class Session:
         self.client_version = ""
         self.protocol_version = 0
         self.supports_partial_producer = False
+        self.supports_entry_metadata = False
+        """It takes what a broker wrote in front of entries."""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[BaseSubscription]] = {}
         self.opening_producers: dict[int, Opening] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
@@ -14,6 +14,7 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
+from magnetar.protocol.metadata import BROKER_MAGIC, broker_metadata_size
 from magnetar.security.principal import BROKER, Principal
 
 
@@ -81,6 +82,25 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
     return sum(run.ends[first:end]) - sum(run.starts[first:end])
 
 
+def is_marked(run: EntryRun, first: int, last: int) -> bool:
+    """Whether a broker wrote something in front of the entries from ``first`` to ``last``.
+
+    All entries of a ledger are alike in that; of a compacted one those stored in one life of a broker.
+    """
+    start, end = run.starts[first], run.starts[last]
+    return run.buffer[start : start + 2] == BROKER_MAGIC or (
+        end != start and run.buffer[end : end + 2] == BROKER_MAGIC
+    )
+
+
+def without_marks(run: EntryRun, indexes: Iterable[int]) -> EntryRun:
+    """The same run, with the entries at ``indexes`` as their producers sent them."""
+    starts = run.starts[:]
+    for index in indexes:
+        starts[index] += broker_metadata_size(run.buffer, starts[index])
+    return EntryRun(run.ledger_id, run.first_entry_id, run.count, run.buffer, starts, run.ends)
+
+
 class Consumer(Generic[S]):
     """Gets MESSAGE frames for permits. ``pending`` (Shared) is what it has not acknowledged: ledger → entry
     → messages."""
@@ -110,6 +130,7 @@ class Consumer(Generic[S]):
         "rate_out",
         "read_compacted",
         "redelivered",
+        "shows_marks",
         "subscription",
         "takes_any_schema",
         "unacked",
@@ -142,6 +163,8 @@ class Consumer(Generic[S]):
         self.client_version = connection.client_version
         self.partition = partition
         self.principal = principal
+        self.shows_marks = False
+        """It gets what the broker wrote in front of entries."""
         self.takes_any_schema = False
         """Whether it declared AUTO_CONSUME."""
         self.read_compacted = False
@@ -187,6 +210,8 @@ class Consumer(Generic[S]):
 
     def send_first(self, run: EntryRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) of a run for the first time; they cost ``messages`` permits."""
+        if not self.shows_marks and is_marked(run, first, end - 1):
+            run = without_marks(run, range(first, end))
         # Whoever asks for everything again drops what does not carry the number it gave then.
         epoch = -1 if self.epoch is None else self.epoch
         if epoch < -1:
@@ -254,6 +279,8 @@ class Consumer(Generic[S]):
         self, run: EntryRun, index: int, messages: int, redelivery_count: int, remaining: int | None
     ) -> None:
         """Sends one entry with a redelivery count, or with the messages of a batch that remain."""
+        if not self.shows_marks and is_marked(run, index, index):
+            run = without_marks(run, (index,))
         words: Sequence[int] | None = None if remaining is None else words_from_bits(remaining)
         self.connection.queue(self._frame(run, index, redelivery_count, words))
         self._sent(1, messages, run.ends[index] - run.starts[index])

@@ -8,7 +8,7 @@ from itertools import repeat
 from operator import rshift
 from typing import Any
 
-from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S
+from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S, is_marked, without_marks
 from magnetar.broker.consumers.draining import DrainingSlots
 from magnetar.broker.consumers.key_ranges import KeySharedPolicy
 from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
@@ -94,6 +94,8 @@ class KeyedConsumer(Consumer[S]):
 
     def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
         """Sends the first ``count`` entries of a share for the first time, and holds them; their messages."""
+        if not self.shows_marks and is_marked(run, share.chosen[0], share.chosen[count - 1]):
+            run = without_marks(run, share.chosen[:count])
         everything = count == len(share)
         sizes = share.sizes if everything else share.sizes[:count]
         messages = sum(sizes)

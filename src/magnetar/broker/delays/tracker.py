@@ -156,7 +156,10 @@ class DelayTracker:
 
     @property
     def pauses_reading(self) -> bool:
-        """Whether whatever is read next would wait longer than all that waits."""
+        """Whether whatever is read next would wait longer than all that waits, or has no room in memory
+        before what is there was written."""
+        if self._working is not None and self._is_too_much and not self.is_due():
+            return True
         most = self._settings.look_ahead
         return 0 < most <= self.waiting.count and self._same_delay and not self.is_due()
 
@@ -331,7 +334,8 @@ class DelayTracker:
         if self._is_too_much:
             self._work()
         self._forget_if_empty()
-        if self.is_due():
+        if not self._closed:
+            # Reading may have waited for this.
             self._due()
         self._arm()
 

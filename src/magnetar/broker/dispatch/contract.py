@@ -46,6 +46,8 @@ class DispatchSettings:
     """The same for all of its consumers together; 0: any number."""
     throttle_by_message: bool = False
     """A batch counts as its messages where dispatch has a rate; else as one."""
+    pause_on_ack_state: bool = False
+    """Nothing new is sent while the cursor cannot be written with all that was acknowledged."""
     throttle_caught_up: bool = True
     """Rates of dispatch bound subscriptions that are near the end of their topic, too."""
     delays: DelaySettings = field(default_factory=DelaySettings)
@@ -150,6 +152,8 @@ class DispatchedSubscription(Protocol):
     filters: EntryFilters | None
     throttle: Throttle | None
     """What bounds how fast it is sent; usually nothing does."""
+    awaits_acks: bool
+    """Nothing new is sent until enough was acknowledged; its dispatcher says so."""
 
     @property
     def topic(self) -> StoredTopic: ...

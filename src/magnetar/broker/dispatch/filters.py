@@ -7,13 +7,13 @@ them nothing is asked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import broker_metadata_size, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 log = logging.getLogger(__name__)
@@ -59,11 +59,32 @@ class EntryFilter(Protocol):
     def filter_entry(self, entry: FilteredEntry, context: FilterContext) -> FilterResult: ...
 
 
+class UnknownFilter(LookupError):
+    """There is no filter of that name, or none that policies may name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Entry filter '{name}' not found")
+
+
+FindFilters = Callable[[Sequence[str]], Sequence[EntryFilter]]
+"""The filters of these names.
+
+:raises UnknownFilter: there is none of one of them
+"""
+
+
+def no_filters(names: Sequence[str]) -> Sequence[EntryFilter]:
+    """Where policies may name none."""
+    for name in names:
+        raise UnknownFilter(name)
+    return ()
+
+
 class EntryFilters:
     """All filters of one subscription, and how many messages went through them."""
 
     def __init__(self, filters: Sequence[EntryFilter]) -> None:
-        self._filters = filters
+        self.filters = filters
         self.processed = 0
         self.accepted = 0
         self.rejected = 0
@@ -95,9 +116,9 @@ class EntryFilters:
         except EntryError:
             # Its sizes were checked when it was published; what its producer wrote between them was not.
             return FilterResult.ACCEPT
-        entry = FilteredEntry(position, data, metadata)
+        entry = FilteredEntry(position, data[broker_metadata_size(data, 0) :], metadata)
         found = FilterResult.ACCEPT
-        for each in self._filters:
+        for each in self.filters:
             try:
                 result = each.filter_entry(entry, context)
             except Exception:

@@ -177,6 +177,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def _send_new(self) -> bool:
         """Sends or sets aside the next entries; False when there are none at hand, or nobody takes any."""
         left = self._left
+        if self._must_wait_for_acks():
+            return False
         if left is None:
             if self._looks_far_enough() or not self._leap_over_waiting():
                 return False

@@ -87,6 +87,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
     def use(self, settings: DispatchSettings) -> None:
         """Goes by other settings from now on; what blocks only by the former ones goes on."""
         self._settings = settings
+        self._filters = self._subscription.filters
         cap = settings.max_unacked_per_consumer
         for consumer in self.consumers:
             if consumer.blocked and (not cap or consumer.unacked < cap):
@@ -300,6 +301,14 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
     def _has_more(self) -> bool:
         """Whether there is anything to send, new or again."""
         return len(self.replay) > 0 or self._left is not None or self._cursor.has_more()
+
+    def _must_wait_for_acks(self) -> bool:
+        """Whether more is acknowledged out of order than can be kept, and nothing new is to be sent."""
+        storage = self._cursor.storage
+        if not self._settings.pause_on_ack_state or storage is None or storage.keeps_all:
+            return False
+        self._subscription.awaits_acks = True
+        return True
 
     def _entries_at_once(self) -> int:
         """How many new entries are read."""

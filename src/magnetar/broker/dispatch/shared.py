@@ -88,6 +88,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     def _send_new(self, consumer: AnyConsumer, limit: int) -> bool:
         """Sends up to ``limit`` entries; False when there are none at hand."""
         left = self._left
+        if self._must_wait_for_acks():
+            return False
         if left is None:
             if not self._leap_over_waiting():
                 return False

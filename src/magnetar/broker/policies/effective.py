@@ -89,7 +89,8 @@ def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value == nothing else read(value)
 
 
-def _filters(value: Any) -> tuple[str, ...]:
+def filter_names(value: Any) -> tuple[str, ...]:
+    """Those of an ``EntryFilters``."""
     names = text(fields(value).get("entryFilterNames", ""))
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
@@ -160,7 +161,7 @@ _SOURCES: dict[str, _Source] = {
     "compaction_threshold": _Source("compaction_threshold", "compactionThreshold", whole),
     "persistence": _Source("persistence", "persistence", Persistence.read),
     "offload": _Source("offload_policies", "offloadPolicies", fields),
-    "entry_filters": _Source("entryFilters", "entryFilters", _filters),
+    "entry_filters": _Source("entryFilters", "entryFilters", filter_names),
     "pause_on_ack_state": _Source(
         "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth
     ),

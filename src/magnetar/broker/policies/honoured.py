@@ -24,6 +24,10 @@ _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
 """Without effect where nobody is asked who may do what."""
 
+_FILTERS = NotYet("an entry filter", "allowOverrideEntryFilters is false, so the broker's filters count")
+BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
+"""Without effect as this broker is set."""
+
 NAMESPACE: Mapping[str, NotYet | None] = {
     "allowed_clusters": NotYet("a list of allowed clusters", "nothing is replicated"),
     "auth_policies": _PERMISSIONS,
@@ -36,7 +40,9 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayed_delivery_policies": None,
+    "dispatcherPauseOnAckStatePersistentEnabled": None,
     "encryption_required": None,
+    "entryFilters": None,
     "inactive_topic_policies": None,
     "is_allow_auto_update_schema": None,
     "max_consumers_per_subscription": None,
@@ -74,6 +80,8 @@ TOPIC: Mapping[str, NotYet | None] = {
     "deduplicationSnapshotIntervalSeconds": None,
     "delayedDeliveryEnabled": None,
     "dispatchRate": None,
+    "dispatcherPauseOnAckStatePersistentEnabled": None,
+    "entryFilters": None,
     "inactiveTopicPolicies": None,
     "maxConsumerPerTopic": None,
     "maxConsumersPerSubscription": None,
@@ -102,8 +110,6 @@ TOPIC: Mapping[str, NotYet | None] = {
 REFUSED = frozenset(
     (
         "bookieAffinityGroup",
-        "dispatcherPauseOnAckStatePersistentEnabled",
-        "entryFilters",
         "offloadPolicies",
         "offload_deletion_lag_ms",
         "offload_policies",
@@ -201,16 +207,22 @@ CONSUMER: Mapping[str, NotYet | None] = {
 
 
 def warnings(
-    table: Mapping[str, NotYet | None], fields: Iterable[str], *, authorization: bool = False
+    table: Mapping[str, NotYet | None],
+    fields: Iterable[str],
+    *,
+    authorization: bool = False,
+    filters: bool = False,
 ) -> list[str]:
     """A sentence for each of these fields that is set and has no effect.
 
     :param authorization: the broker asks who may do what
+    :param filters: what namespaces and topics name as filters of entries counts
     """
-    found = dict.fromkeys(entry for field in fields if (entry := table.get(field)) is not None)
+    given = {**table} if filters else {**table, "entryFilters": _FILTERS}
+    found = dict.fromkeys(entry for field in fields if (entry := given.get(field)) is not None)
     if authorization:
         found = {entry: None for entry in found if entry not in BY_AUTHORIZATION}
     return [
-        f"{entry.what} has no effect{'' if entry in BY_AUTHORIZATION else ' yet'}: {entry.instead}"
+        f"{entry.what} has no effect{'' if entry in BY_SETTINGS else ' yet'}: {entry.instead}"
         for entry in found
     ]

@@ -23,6 +23,7 @@ from magnetar.broker.subscriptions.base import (
     BatchAck,
     SubscriptionType,
 )
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.managed_ledger.cursor import Cursor
@@ -71,8 +72,8 @@ class Subscription(BaseSubscription):
         self.topic = topic
         self.cursor = cursor
         self._starts_at(start)
-        filters = topic.dispatch_settings.filters
-        self.filters = EntryFilters(filters) if filters else None
+        self.filters: EntryFilters | None = None
+        self._use_filters()
         self.last_mark_delete_ms = 0
         self.last_active_ms = topic.clock.wall_ms()
         """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
@@ -86,6 +87,7 @@ class Subscription(BaseSubscription):
         """Timer of a reader's subscription that waits for its consumer to come back from a seek."""
         self.read_errors = 0
         self.throttle = topic.throttle_of(self, None)
+        self.awaits_acks = False
 
     @property
     def durable(self) -> bool:
@@ -100,10 +102,12 @@ class Subscription(BaseSubscription):
     def first_wanted(self) -> Position:
         """The first position that is not consumed, among those that only compaction still has, too."""
         mark = self.cursor.mark_delete
-        if mark == self._start_mark and self._start not in (None, LATEST):
+        nothing = mark == (self.topic.managed_ledger.ledgers.first_id(), -1)
+        # It moves by itself when the topic is trimmed.
+        untouched = mark == self._start_mark or (nothing and not self.durable)
+        if untouched and self._start not in (None, LATEST):
             return self._start
-        first = self.topic.managed_ledger.ledgers.first_id()
-        if self._start is None and self.durable and mark == (first, -1):
+        if self._start is None and self.durable and nothing:
             # Nothing tells that it has ever consumed anything.
             return EARLIEST
         return mark[0], mark[1] + 1
@@ -175,6 +179,17 @@ class Subscription(BaseSubscription):
         if self.throttle is not None:
             self.throttle.take(entries, messages, size)
         return super().sent(entries, messages, size)
+
+    def _use_filters(self) -> None:
+        wanted = self.topic.dispatch_settings.filters
+        if (self.filters.filters if self.filters is not None else ()) != wanted:
+            self.filters = EntryFilters(wanted) if wanted else None
+
+    def policies_changed(self) -> None:
+        self._use_filters()
+        super().policies_changed()
+        if self.awaits_acks:
+            self.read_more()
 
     def rates_changed(self) -> None:
         """Other bounds on what is sent count now."""
@@ -307,6 +322,9 @@ class Subscription(BaseSubscription):
             self._starts_at((position[0], position[1] + 1))
 
     def _after_ack(self, before: Position) -> None:
+        if self.awaits_acks:
+            self.awaits_acks = False
+            self.read_more()
         if self.cursor.mark_delete != before:
             self.last_mark_delete_ms = self.last_acked_ms
             if self.topic.terminated:
@@ -314,6 +332,9 @@ class Subscription(BaseSubscription):
 
     def skip_to(self, position: Position) -> int:
         """Consumes everything up to ``position``, whoever holds it; returns how many entries that were."""
+        if self.name == COMPACTION:
+            # What lies before its cursor is taken for compacted: skipping it would lose keys.
+            return 0
         before = self.cursor.mark_delete
         count = self.cursor.mark_delete_to(position)
         if self.cursor.mark_delete != before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -19,6 +21,7 @@ from magnetar.broker.flow.subscribe_rates import subscribe_limiter
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
+from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
@@ -33,6 +36,8 @@ from magnetar.naming.name_rules import check_subscription_name
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
 
+log = logging.getLogger(__name__)
+
 S = TypeVar("S", bound=BaseSubscription)
 
 
@@ -46,6 +51,12 @@ class TopicSettings:
     """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
     connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
+    marks: EntryMarkSettings = field(default_factory=EntryMarkSettings)
+    """What is written in front of entries of persistent topics."""
+    override_filters: bool = False
+    """What namespaces and topics name as filters counts, and not the broker's own."""
+    find_filters: FindFilters = no_filters
+    """Finds those."""
 
 
 class BaseTopic(ABC, Generic[S]):
@@ -139,12 +150,28 @@ class BaseTopic(ABC, Generic[S]):
             self.settings.dispatch,
             max_unacked_per_consumer=self.policies.max_unacked_per_consumer,
             max_unacked_per_subscription=self.policies.max_unacked_per_subscription,
+            pause_on_ack_state=self.policies.pause_on_ack_state,
+            filters=self._filters(),
             delays=replace(
                 self.settings.dispatch.delays,
                 active=self.policies.delayed_delivery.active,
                 tick_ms=self.policies.delayed_delivery.tick_ms,
             ),
         )
+
+    def _filters(self) -> Sequence[EntryFilter]:
+        own, names = self.settings.dispatch.filters, self.policies.entry_filters
+        if not names or not self.settings.override_filters:
+            return own
+        try:
+            return self.settings.find_filters(names)
+        except UnknownFilter as error:
+            # It was there when it was named.
+            log.error(
+                "entry filters are not those that were named",
+                extra={"topic": self.full_name, "error": str(error)},
+            )
+            return own
 
     @abstractmethod
     async def prepare(self) -> None:

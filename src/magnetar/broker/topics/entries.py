@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from magnetar.broker.consumers.consumer import is_marked
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import publish_time
-from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.metadata import broker_metadata_of, parse_entry
 
 
 def iso_time(wall_ms: int) -> str:
@@ -29,11 +30,19 @@ def batch_size_or_zero(entry: bytes) -> int:
 
 
 async def published_at(ledger: ManagedLedger, position: Position) -> int:
-    """When an entry was published, in ms since 1970, as its producer says.
+    """When an entry was published, in ms since 1970, as a broker wrote in front of it, or its producer says.
 
     :raises LedgerError: it cannot be read
     """
     run = await ledger.reader.read_one(position)
+    if is_marked(run, 0, 0):
+        try:
+            mark = broker_metadata_of(run.entry(0))
+        except EntryError:
+            # No broker wrote that; its producer's time counts.
+            mark = None
+        if mark is not None and mark.HasField("broker_timestamp"):
+            return mark.broker_timestamp
     return publish_time(run.buffer, run.starts[0], run.ends[0])
 
 

@@ -19,6 +19,7 @@ from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
 from magnetar.broker.publishing.deduplication import Deduplication
+from magnetar.broker.publishing.entry_marks import EntryMarks, bytes_in_front, recovered_marks
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
@@ -93,6 +94,7 @@ class Topic(BaseTopic[Subscription]):
         self.reads = Rate()
         self.misses = Rate()
         self.mark_deletes = Rate()
+        self._marks: EntryMarks | None = None
         self._followers: list[Callable[[], None]] = []
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -134,7 +136,11 @@ class Topic(BaseTopic[Subscription]):
         return self.rate_in.messages, self.rate_in.bytes
 
     async def _compaction_cursor(self) -> Cursor:
-        return (await self.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)).cursor
+        known = self.subscriptions.get(COMPACTION)
+        if known is None:
+            # Whatever the cap of subscriptions: it is no consumer's.
+            known = await self._make_subscription(COMPACTION, EARLIEST, {}, durable=True)
+        return known.cursor
 
     @property
     def compacts_itself(self) -> bool:
@@ -143,7 +149,7 @@ class Topic(BaseTopic[Subscription]):
 
     def compact_if_due(self) -> None:
         """Compacts it if more than its threshold came since it was compacted last."""
-        due = self.compacts_itself and not self.closing and not self.fenced and not self.compaction.running
+        due = self.compacts_itself and not self.closing and not self.fenced and self.compaction.may_start
         if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
             self.compaction.start()
 
@@ -153,6 +159,8 @@ class Topic(BaseTopic[Subscription]):
         :raises LedgerError: what was published last cannot be read
         """
         async with self._preparing:
+            if self._marks is None and self.settings.marks.wanted and not self.name.reserved:
+                self._marks = await recovered_marks(self.managed_ledger, self.settings.marks)
             wanted = self.policies.deduplication and not self.terminated
             if wanted and self.deduplication is None:
                 await self._deduplicate()
@@ -210,8 +218,12 @@ class Topic(BaseTopic[Subscription]):
         """
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
+        stored = size
+        if self._marks is not None:
+            buffer, starts, ends = self._marks.mark(buffer, starts, ends, self.clock.wall_ms())
+            stored = len(buffer)
         try:
-            self.managed_ledger.append(buffer, starts, ends, len(starts), size, publish)
+            self.managed_ledger.append(buffer, starts, ends, len(starts), stored, publish)
         except ManagedLedgerTerminated as error:
             raise TopicTerminated("Topic was already terminated") from error
         except ManagedLedgerClosed as error:
@@ -234,7 +246,7 @@ class Topic(BaseTopic[Subscription]):
                 operation.first_entry_id,
                 operation.first,
                 operation.count,
-                operation.size,
+                self._sent_size(operation),
             )
             if self.deduplication is not None:
                 self._stored(self.deduplication, publish, operation)
@@ -253,6 +265,13 @@ class Topic(BaseTopic[Subscription]):
             follower()
         if self._drain_waiters:
             self._wake_drained()
+
+    def _sent_size(self, operation: Append) -> int:
+        """Bytes of entries as their producer sent them."""
+        if self._marks is None:
+            return operation.size
+        marks = bytes_in_front(operation.buffer, operation.starts, operation.first, operation.count)
+        return operation.size - marks
 
     def _stored(self, known: Deduplication, publish: Publish, operation: Append) -> None:
         last = operation.first + operation.count - 1
@@ -279,7 +298,12 @@ class Topic(BaseTopic[Subscription]):
             publish = operation.context
             if publish is not None:
                 publish.producer.connection.on_failed(
-                    publish.producer, publish, operation.first, operation.count, operation.size, reason
+                    publish.producer,
+                    publish,
+                    operation.first,
+                    operation.count,
+                    self._sent_size(operation),
+                    reason,
                 )
         if self.deduplication is not None:
             self.deduplication.failed(self._on_their_way())

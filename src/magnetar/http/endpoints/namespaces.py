@@ -170,7 +170,7 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
-        shapes.refused("Pausing dispatch until acknowledgements are persistent"),
+        always(True),
         unset=False,
     ),
     Policy("entryFilters", "entryFilters", shapes.entry_filters),

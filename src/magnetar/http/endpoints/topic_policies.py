@@ -12,7 +12,7 @@ from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, QUOTA_TYPE, r
 from magnetar.http.engine.message import Request, Response, json_response, nothing
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes
-from magnetar.http.shapes.fields import Shape, at_least, body, cap, choice, texts, truth, whole
+from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, texts, truth, whole
 from magnetar.http.shapes.names import topic_of
 from magnetar.security.operations import PolicyName as P
 
@@ -58,7 +58,6 @@ def _object(path: str, field: str, check: Any, **options: Any) -> TopicPolicy:
 
 
 _OFFLOAD = shapes.refused("Tiered storage")
-_PAUSE = shapes.refused("Pausing dispatch until acknowledgements are persistent")
 
 POLICIES: Sequence[TopicPolicy] = (
     TopicPolicy(
@@ -135,7 +134,7 @@ POLICIES: Sequence[TopicPolicy] = (
     TopicPolicy(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
-        _PAUSE,
+        always(True),
         unset=False,
     ),
     TopicPolicy("replication", "replicationClusters", body(texts, "clusterIds")),

@@ -183,14 +183,14 @@ def only(allowed: Any, check: Check, name: str, what: str) -> Shape:
 
 
 def entry_filters(request: Request) -> Any:
-    """:raises InvalidRequest: none is named, or one that this broker does not have (it has none)"""
-    names = body(_FILTERS, "entryFilters")(request).get("entryFilterNames", "")
-    first = next((name.strip() for name in names.split(",") if name.strip()), None)
-    if first is None:
+    """:raises InvalidRequest: none is named"""
+    value = body(_FILTERS, "entryFilters")(request)
+    names = value.get("entryFilterNames", "")
+    if not any(name.strip() for name in names.split(",")):
         raise InvalidRequest(
             "entryFilterNames can't be empty. To remove entry filters use the remove method."
         )
-    raise InvalidRequest(f"Entry filter '{first}' not found")
+    return value
 
 
 def anti_affinity(request: Request) -> Any:

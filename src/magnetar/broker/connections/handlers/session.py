@@ -33,6 +33,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     session.client_version = request.client_version
     session.protocol_version = min(request.protocol_version, MAX_PROTOCOL_VERSION)
     session.supports_partial_producer = request.feature_flags.supports_partial_producer
+    session.supports_entry_metadata = request.feature_flags.supports_broker_entry_metadata
     connection.pause_reading()
     session.handshake = connection.broker.io.loop.create_task(_authenticate(connection, request))
 

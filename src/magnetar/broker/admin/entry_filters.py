@@ -1,0 +1,25 @@
+"""What policies of namespaces and topics may name as filters of entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.dispatch.filters import UnknownFilter
+from magnetar.broker.policies.effective import filter_names
+from magnetar.broker.service import BrokerService
+from magnetar.errors import InvalidRequest
+
+
+def check_filters(broker: BrokerService, field: str, value: Any) -> None:
+    """Looks at a policy that is about to be set, if it is one of filters.
+
+    :param field: of the policies of a namespace or a topic
+    :param value: None removes it
+    :raises InvalidRequest: a filter is named that this broker does not have
+    """
+    if field != "entryFilters" or value is None:
+        return
+    try:
+        broker.settings.topic.find_filters(filter_names(value))
+    except UnknownFilter as error:
+        raise InvalidRequest(str(error)) from error

@@ -1,0 +1,106 @@
+"""What the broker writes in front of each entry, where its settings ask for it: a time, and a running number.
+
+As Apache Pulsar stores it: ``0x0e02``, the size of a ``BrokerEntryMetadata``, that, and the entry as it came.
+Consumers get it only if they ask for it and the broker shows it; everybody else skips it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.hot_codec import batch_sizes
+from magnetar.protocol.metadata import broker_metadata_of, broker_metadata_size, with_broker_metadata
+from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata
+
+INDEX = "index"
+"""Property of a managed ledger: the last number that was given when its ledgers were written last, as Apache
+Pulsar has it."""
+
+
+@dataclass(frozen=True)
+class EntryMarkSettings:
+    timestamp: bool = False
+    """When the broker took an entry."""
+    index: bool = False
+    """The number of an entry's last message, of all messages of the topic."""
+
+    @property
+    def wanted(self) -> bool:
+        return self.timestamp or self.index
+
+
+class EntryMarks:
+    """Of one topic."""
+
+    def __init__(self, settings: EntryMarkSettings, last: int) -> None:
+        """:param last: the number that was given last; -1 when none was"""
+        self._settings = settings
+        self.last = last
+        self._sizes = array("i", bytes(4 * 256))
+
+    def mark(
+        self, buffer: bytes, starts: array[int], ends: array[int], now_ms: int
+    ) -> tuple[bytes, array[int], array[int]]:
+        """The entries ``buffer[starts[i]:ends[i]]`` with what is written in front of each.
+
+        :return: a buffer of their own, and where they are in it
+        """
+        count = len(starts)
+        if len(self._sizes) < count:
+            self._sizes = array("i", bytes(4 * count))
+        batch_sizes(buffer, starts, ends, 0, count, self._sizes)
+        pieces, marked_starts, marked_ends, place = [], array("q"), array("q"), 0
+        for index in range(count):
+            mark = BrokerEntryMetadata()
+            if self._settings.timestamp:
+                mark.broker_timestamp = now_ms
+            if self._settings.index:
+                self.last += self._sizes[index]
+                mark.index = self.last
+            entry = with_broker_metadata(mark, buffer[starts[index] : ends[index]])
+            pieces.append(entry)
+            marked_starts.append(place)
+            place += len(entry)
+            marked_ends.append(place)
+        return b"".join(pieces), marked_starts, marked_ends
+
+    def properties(self) -> Mapping[str, str]:
+        """What is written with the list of ledgers."""
+        return {INDEX: str(self.last)} if self._settings.index and self.last >= 0 else {}
+
+
+async def recovered_marks(ledger: ManagedLedger, settings: EntryMarkSettings) -> EntryMarks:
+    """Goes on where what is stored ends; durable when this returns.
+
+    :raises LedgerError: the last entry cannot be read
+    """
+    text = ledger.properties.get(INDEX, "")
+    last = int(text) if text.isdigit() else -1
+    marks = EntryMarks(settings, last)
+    if settings.index:
+        position = ledger.last_confirmed
+        if ledger.ledgers.exists(position):
+            marks.last = max(last, _index_of((await ledger.reader.read_one(position)).entry(0)))
+        if marks.last != last:
+            # The last entry may be trimmed before anything else is written.
+            await ledger.set_properties(dict(marks.properties()))
+        ledger.properties_with_ledgers = marks.properties
+    return marks
+
+
+def _index_of(entry: bytes) -> int:
+    try:
+        found = broker_metadata_of(entry)
+    except EntryError:
+        # Stored as it came: nothing was written in front of it.
+        return -1
+    return found.index if found is not None and found.HasField("index") else -1
+
+
+def bytes_in_front(buffer: bytes, starts: array[int], first: int, count: int) -> int:
+    """How many bytes are written in front of so many entries."""
+    return sum(broker_metadata_size(buffer, starts[index]) for index in range(first, first + count))
