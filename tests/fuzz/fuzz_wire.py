@@ -197,6 +197,8 @@ def entry(random: Random, sequence_id: int) -> bytes:
         metadata.publish_time = random.choice(EDGES)
     elif kind < 0.43:
         metadata.marker_type = random.choice((1, 10, 20, 21, 22, 23, 2**31 - 1))
+    elif kind < 0.5:
+        metadata.deliver_at_time = random.choice((1, 1_700_000_001_000, 4_000_000_000_000, 2**63 - 1, -1))
     data = build_entry(metadata, random.randbytes(random.choice((0, 1, 20, 20, 200))))
     kind = random.random()
     if kind < 0.85:

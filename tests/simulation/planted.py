@@ -6,11 +6,13 @@ Each is a context manager that changes the product's classes while it lasts; no 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
+from magnetar.broker.delays.index import DelayIndex
+from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
@@ -200,6 +202,22 @@ def banned_stays() -> AbstractContextManager[None]:
     return _replaced(Revocation, "_permissions_changed", unheard)
 
 
+def delivered_early() -> AbstractContextManager[None]:
+    """What is due within two seconds is taken for due."""
+    cutoff = DelayTracker._cutoff_ms
+    return _replaced(DelayTracker, "_cutoff_ms", lambda self: cutoff(self) + 2000)
+
+
+def run_one_short() -> AbstractContextManager[None]:
+    """The last of the delivery times that go to a ledger is not written."""
+    write_run = DelayIndex.write_run
+
+    async def short(self: DelayIndex, records: Sequence[int]) -> Any:
+        return await write_run(self, records[:-1] or records)
+
+    return _replaced(DelayIndex, "write_run", short)
+
+
 def horizon_too_far() -> AbstractContextManager[None]:
     """What is published while a topic is compacted is taken for compacted, too."""
     install = TopicCompaction._install
@@ -222,5 +240,7 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "closed one short": closed_one_short,
     "a full segment is not sealed": full_segment_forgotten,
     "who is banned stays": banned_stays,
+    "delivered early": delivered_early,
+    "a run of delivery times is one short": run_one_short,
     "a horizon too far": horizon_too_far,
 }

@@ -72,6 +72,8 @@ def tiny_limits(seed: int) -> limits.Limits:
             keep_alive_interval_seconds=600,
             broker_deduplication_enabled=random.random() < 0.5,
             broker_deduplication_entries_interval=random.choice((2, 1000)),
+            delayed_delivery_tick_time_millis=random.choice((1, 1000)),
+            magnetar_delayed_messages_in_memory=random.choice((1, 5, 30_000)),
         ),
         EmbeddedSettings(segment_bytes=256 << 10, first_segment_bytes=64 << 10, reserve_bytes=0),
         ManagedLedgerSettings(
@@ -117,10 +119,10 @@ class Producer:
         """None when it has none that is open."""
         return None if self._connection is None or self._connection.closed else self._connection
 
-    def publish(self, key: str, messages: int) -> None:
+    def publish(self, key: str, messages: int, due: int = 0) -> None:
         first = self.sequence + 1
         self.sequence += messages
-        stored = Stored(key, b"%d" % first, messages, first)
+        stored = Stored(key, b"%d" % first, messages, first, due)
         self._sent[stored.payload] = stored
         self.send(stored)
 
@@ -132,6 +134,8 @@ class Producer:
         metadata = MessageMetadata(
             producer_name="p", sequence_id=first, publish_time=stored.time, partition_key=stored.key
         )
+        if stored.due:
+            metadata.deliver_at_time = stored.due
         fields = {}
         if stored.messages > 1:
             metadata.num_messages_in_batch = fields["num_messages"] = stored.messages

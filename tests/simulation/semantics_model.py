@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simulation.trace import Violation
@@ -18,6 +19,8 @@ class Stored:
     messages: int
     time: int
     """When it was published; later entries have later times."""
+    due: int = 0
+    """When it is to be delivered, in ms of the wall clock; 0: at once."""
 
 
 @dataclass
@@ -26,6 +29,8 @@ class Topic:
 
     entries: dict[Position, Stored] = field(default_factory=dict)
     _places: dict[bytes, Position] = field(default_factory=dict)
+    now: Callable[[], int] = lambda: 0
+    """The wall clock, in ms."""
 
     def found(self, position: Position, stored: Stored) -> None:
         """An entry is there: its producer, or a consumer, was told so.
@@ -90,6 +95,8 @@ class SubscriptionState:
         if position in self.acked or stored.time < self.begins:
             raise Violation(f"{self.kind}: {position} was acknowledged")
         self._check_parts(position, remaining)
+        if self.shared and stored.due > self.topic.now():
+            raise Violation(f"{self.kind}: {position} comes before its time")
         if self.shared:
             self._check_shared(name, position, count)
         elif count:
@@ -124,6 +131,9 @@ class SubscriptionState:
         entries = self.topic.entries
         key = entries[position].key
         for other in self.owed():
+            if entries[other].due:
+                # What waited for its time comes behind what did not.
+                continue
             if other < position and entries[other].key == key and self.holders.get(other) != name:
                 holder = self.holders.get(other)
                 raise Violation(f"{position} of key {key} goes to {name} before {other}, held by {holder}")

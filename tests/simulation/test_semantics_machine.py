@@ -42,6 +42,7 @@ DELAYS = st.sampled_from((0.0, 0.001, 0.005))
 INTERRUPTIONS = ("cut", "unload", "stop", "kill")
 STEPS = int(os.environ.get("MAGNETAR_MODEL_STEPS", "10000"))
 STEPS_EACH = 50
+LONGEST_WAIT_MS = 3000
 SETTLED = 0.1
 """Virtual seconds after which nothing is under way."""
 FIRM = 1.0
@@ -73,6 +74,7 @@ class SemanticsMachine(RuleBasedStateMachine):
         self._closing.enter_context(limits.in_effect(tiny))
         self.world = World(Random(seed), tiny)
         self._closing.callback(self.world.close)
+        self.topic.now = self.world.clock.wall_ms
         self._run(self._start)
         for kind in KINDS:
             # From now on everything is kept for it.
@@ -144,6 +146,19 @@ class SemanticsMachine(RuleBasedStateMachine):
             await self._attach()
             for key in keys:
                 self.producer.publish(key, batch)
+            await self._receipted()
+
+        self._run(work)
+
+    @rule(keys=KEYS, batch=BATCHES, after=st.sampled_from((50, 300, 1000, LONGEST_WAIT_MS)))
+    def publish_for_later(self, keys: list[str], batch: int, after: int) -> None:
+        """Entries that are to be delivered so many ms from now, and one behind them that is not."""
+
+        async def work() -> None:
+            await self._attach()
+            for key in keys:
+                self.producer.publish(key, batch, self.topic.now() + after)
+            self.producer.publish(keys[0], batch)
             await self._receipted()
 
         self._run(work)
@@ -415,6 +430,7 @@ class SemanticsMachine(RuleBasedStateMachine):
             self._closing.close()
 
     def _consume_everything(self) -> None:
+        self._run(lambda: self.world.sleep(LONGEST_WAIT_MS / 1000))
         for kind in KINDS:
             if not self.consumers[kind]:
                 self._subscribe(kind, 0)
@@ -422,6 +438,10 @@ class SemanticsMachine(RuleBasedStateMachine):
                 self._run(lambda consumer=consumer: self._granting(consumer, 100_000))
             for _ in range(len(self.topic.entries) + 10):
                 holding = [consumer for consumer in self.consumers[kind] if consumer.inbox]
+                if not holding:
+                    # What became due may have to be read from disk first.
+                    self._run(lambda: self.world.sleep(1.0))
+                    holding = [consumer for consumer in self.consumers[kind] if consumer.inbox]
                 if not holding:
                     break
                 for consumer in holding:

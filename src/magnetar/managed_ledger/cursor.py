@@ -130,14 +130,9 @@ class Cursor:
         again = self.read_again_from
         return self.read_position if again is None or again > self.read_position else again
 
-    def first_wanted(self) -> Position:
-        """The first position at or behind the read position that is not consumed, as far as it is known
-        without looking at ledgers; the read position moves there."""
-        position = self._normalised()
-        ranges = self.state.ranges.get(position[0])
-        if ranges is not None:
-            self.leap_to((position[0], ranges.end_of_range_at(position[1])))
-        return self.read_position
+    def next_position(self) -> Position:
+        """What is read next; the read position moves over ledgers that are gone."""
+        return self._normalised()
 
     def leap_to(self, position: Position) -> None:
         """Reads on from a position behind the read position: what lies between is not wanted now."""

@@ -13,6 +13,8 @@ from sys import byteorder
 
 _SHIFT = 10
 _SIZE = 1024
+BLOCK_ENTRIES = 1024
+"""Entries of a block."""
 _LAST = 1023
 
 _ONES = bytes([1]) * _SIZE
@@ -312,6 +314,13 @@ class EntryRanges:
                 block.count = count
                 self._blocks[number] = block
                 self._numbers.append(number)
+
+    def marks_of(self, number: int) -> bytes | bytearray:
+        """A byte for each entry of a block, 1 for those that are in it; nothing when none is."""
+        block = self._blocks.get(number)
+        if block is not None:
+            return block.marks
+        return b"" if self._full.end_at(number) == number else _ONES
 
     def clear_in(self, marks: bytearray) -> None:
         """Sets the bytes of all its entries to 0, as far as there are so many."""

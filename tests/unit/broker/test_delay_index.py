@@ -10,7 +10,7 @@ from delaying import EXCLUSIVE, KEY_SHARED, SECOND, SHARED, Delays, got
 from peers import Peer
 
 from magnetar.broker.delays import runs
-from magnetar.broker.delays.index import PROPERTY
+from magnetar.broker.delays.index import PROPERTY, DelayIndex
 from magnetar.ledger.interface import StoreFull
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -303,6 +303,41 @@ def test_another_type_in_between_changes_nothing_of_what_waits() -> None:
     assert messages(third) == []
     brokers.run_for(80 * SECOND)
     assert len(messages(third)) == len(set(messages(third))) == 150
+
+
+def test_reading_waits_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Delays(ledgers=SMALL, in_memory=20, look_ahead=0)
+    consumer = brokers.consumer(SHARED, permits=10_000)
+    brokers.send(*[10 * SECOND] * 20)
+    brokers.until(lambda: brokers.delayed() == 20)
+    written = brokers.loop.create_future()
+
+    async def slowly(_index: DelayIndex, _records: Any) -> Any:
+        await written
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(DelayIndex, "write_run", slowly)
+    for _ in range(20):
+        brokers.send(*[10 * SECOND] * 10)
+    brokers.run_for(SECOND)
+    assert brokers.delayed() < 100
+    monkeypatch.undo()
+    written.set_result(None)
+    brokers.run_for(80 * SECOND)
+    assert len(messages(consumer)) == len(set(messages(consumer))) == 220
+
+
+def test_times_that_never_come_are_kept() -> None:
+    brokers = Delays(ledgers=SMALL, in_memory=3, look_ahead=0)
+    consumer = brokers.consumer(SHARED, permits=10_000)
+    brokers.send(*[(1 << 63) - 1 - brokers.now] * 8, *[5 * SECOND] * 8)
+    brokers.until(lambda: named(brokers) != {})
+    later = again(brokers)
+    second = later.consumer(SHARED, permits=10_000)
+    later.run_for(10 * SECOND)
+    assert messages(consumer) == []
+    assert len(messages(second)) == 8
+    assert later.delayed() == 8
 
 
 def test_users_cannot_name_ledgers() -> None:

@@ -221,6 +221,19 @@ def test_nothing_more_is_read_while_as_many_as_allowed_wait_equally_long() -> No
     assert got(consumer) == list(range(20))
 
 
+def test_a_pause_does_not_keep_back_what_comes_again() -> None:
+    brokers = Delays(look_ahead=10)
+    first = brokers.consumer(SHARED)
+    brokers.send(None)
+    brokers.until(lambda: got(first) == [0])
+    brokers.send(*[60 * SECOND] * 20)
+    brokers.until(lambda: brokers.delayed() >= 10)
+    brokers.subscription().disconnect_all()
+    second = brokers.consumer(SHARED, number=2)
+    brokers.run_for(SECOND)
+    assert got(second) == [0]
+
+
 def test_all_is_read_while_they_wait_for_different_times() -> None:
     brokers = Delays(look_ahead=10)
     consumer = brokers.consumer(SHARED)

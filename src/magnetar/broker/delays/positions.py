@@ -10,7 +10,7 @@ _ROOM = 4096
 
 
 class WaitingPositions:
-    """A set of positions; :meth:`behind` leaps over those that follow each other."""
+    """A set of positions."""
 
     __slots__ = ("_counts", "_marks", "count")
 
@@ -61,14 +61,10 @@ class WaitingPositions:
         base = run.first_entry_id
         return marks is not None and marks.find(1, base + first, base + end) >= 0
 
-    def behind(self, position: Position) -> Position:
-        """The first position at or behind ``position`` in its ledger that is not in it."""
-        ledger_id, entry_id = position
+    def marks_of(self, ledger_id: int, first: int, end: int) -> bytes | bytearray:
+        """The marks of entries [first, end) of a ledger, as far as there are any."""
         marks = self._marks.get(ledger_id)
-        if marks is None or entry_id < 0 or entry_id >= len(marks) or not marks[entry_id]:
-            return position
-        found = marks.find(0, entry_id)
-        return ledger_id, found if found >= 0 else len(marks)
+        return b"" if marks is None else marks[first:end]
 
     def drop_through(self, last: Position) -> None:
         """Takes out everything at or below a position."""

@@ -20,12 +20,18 @@ RECORD_BYTES = 56
 """What one takes in memory, with its place in a list."""
 
 
+LATEST_MS = (1 << 48) - 1
+"""In the year 10889: what is to be delivered later is delivered then."""
+
+
 def pack(deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> int:
     """:param deliver_at: ms since 1970, at least 0
 
     :param key_hash: 31 bits
     """
-    return ((deliver_at << _LEDGER_BITS | ledger_id) << _ENTRY_BITS | entry_id) << _HASH_BITS | key_hash
+    return (
+        (min(deliver_at, LATEST_MS) << _LEDGER_BITS | ledger_id) << _ENTRY_BITS | entry_id
+    ) << _HASH_BITS | key_hash
 
 
 def time_of(record: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from magnetar.broker.delays.records import time_of
 
-BLOCK_RECORDS = 1024
+BLOCK_RECORDS = 512
 _RECORD_SIZE = 24
 
 

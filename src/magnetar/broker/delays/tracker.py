@@ -20,6 +20,7 @@ from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.hot_ranges import BLOCK_ENTRIES, EntryRanges
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.metadata.interface import MetadataError
@@ -32,6 +33,8 @@ _SAVE_SECONDS = 60.0
 """Between two times that is written what has become of what lies in ledgers."""
 _RETRY_SECONDS = 10.0
 """After which it is tried again to write something."""
+_BLOCKS_AT_ONCE = 500
+"""Blocks of entries over which reading leaps at a time."""
 _WORTH_SAVING = 10_000
 """So many that wait are written when the topic is closed; fewer are read again as quickly."""
 
@@ -46,7 +49,7 @@ class DelaySettings:
     """Nothing goes before its time; else up to a tick before it."""
     look_ahead: int = 50_000
     """When so many wait, all with the same delay, nothing more is read before the first is due; 0: it is."""
-    in_memory: int = 100_000
+    in_memory: int = 30_000
     """Of so many that wait the times are kept in memory, the others' in ledgers."""
 
 
@@ -153,7 +156,10 @@ class DelayTracker:
 
     @property
     def pauses_reading(self) -> bool:
-        """Whether whatever is read next would wait longer than all that waits."""
+        """Whether whatever is read next would wait longer than all that waits, or has no room in memory
+        before what is there was written."""
+        if self._working is not None and self._is_too_much and not self.is_due():
+            return True
         most = self._settings.look_ahead
         return 0 < most <= self.waiting.count and self._same_delay and not self.is_due()
 
@@ -166,18 +172,32 @@ class DelayTracker:
         """Whether an entry that is read is not to be delivered for that: it waits, or has gone its way."""
         return position in self.waiting or position in self._handed_out
 
-    def behind(self, position: Position) -> Position:
-        """The first position at or behind ``position``, in its ledger, that is to be read.
+    def behind(self, position: Position, consumed: EntryRanges | None) -> Position:
+        """The first position at or behind ``position``, in its ledger, that is to be read; or, where that is
+        far, one on the way there.
 
         What lies before ``position`` has been read.
+
+        :param consumed: entries of the ledger that are
         """
+        ledger_id, entry_id = position
         if self._handed_out.count:
-            self._handed_out.drop_through((position[0], position[1] - 1))
-        while True:
-            found = self._handed_out.behind(self.waiting.behind(position))
-            if found == position:
-                return found
-            position = found
+            self._handed_out.drop_through((ledger_id, entry_id - 1))
+        if not self.knows(position) and (consumed is None or not consumed.contains(entry_id)):
+            return position
+        number = entry_id // BLOCK_ENTRIES
+        for block in range(number, number + _BLOCKS_AT_ONCE):
+            first = block * BLOCK_ENTRIES
+            end = first + BLOCK_ENTRIES
+            # Bytes of 0 and 1, the first lowest: they do not carry over into each other.
+            known = int.from_bytes(self.waiting.marks_of(ledger_id, first, end), "little")
+            known |= int.from_bytes(self._handed_out.marks_of(ledger_id, first, end), "little")
+            if consumed is not None:
+                known |= int.from_bytes(consumed.marks_of(block), "little")
+            place = known.to_bytes(BLOCK_ENTRIES, "little").find(0, max(0, entry_id - first))
+            if place >= 0:
+                return ledger_id, first + place
+        return ledger_id, (number + _BLOCKS_AT_ONCE) * BLOCK_ENTRIES
 
     def hand_out(self, position: Position) -> None:
         """It is held by somebody, or waits for delivery: it is not to be delivered when it is read."""
@@ -186,6 +206,8 @@ class DelayTracker:
     def rewound(self) -> None:
         """Everything is read anew, but what waits: nobody holds any of it."""
         self._handed_out.clear()
+        # What is read again may not wait at all.
+        self.passed_by()
 
     # What is due, or consumed
 
@@ -201,10 +223,11 @@ class DelayTracker:
             return near[0]
         return self._heap[0] if self._heap else None
 
-    def take_due(self, limit: int, unread: Position) -> list[tuple[Position, int]]:
+    def take_due(self, limit: int, unread: Position, *, ahead: bool) -> list[tuple[Position, int]]:
         """Takes out up to ``limit`` entries whose time has come, with the hashes of their keys.
 
         :param unread: from here on entries are still to be read
+        :param ahead: whether those are taken out, too; else they are delivered when they are read
         """
         found: list[tuple[Position, int]] = []
         last = behind(self._cutoff_ms())
@@ -216,7 +239,7 @@ class DelayTracker:
             elif self._index is not None:
                 heapq.heappop(self._index.near)
                 self._changed = True
-            if self.waiting.discard(*position):
+            if self.waiting.discard(*position) and (ahead or position < unread):
                 found.append((position, hash_of(record)))
                 if position >= unread:
                     self._handed_out.add(*position)
@@ -229,8 +252,7 @@ class DelayTracker:
             self._latest = 0
             self._heap.clear()
             self._unsaved.clear()
-            if self._index is not None and self._index.runs:
-                self._forget()
+            self._forget_if_empty()
         elif self._changed and self._clock.monotonic() >= self._next_save:
             self._work()
         self._arm()
@@ -256,7 +278,13 @@ class DelayTracker:
         if waiting is not None:
             self.waiting = waiting
             self._same_delay = False
+            self._forget_if_empty()
         self._arm()
+
+    def _forget_if_empty(self) -> None:
+        """Lets ledgers go when nothing waits that they know of."""
+        if not self.waiting.count and self._index is not None and self._index.runs and not self._closed:
+            self._forget()
 
     def _told(self, lost: bool) -> None:
         if lost:
@@ -305,7 +333,9 @@ class DelayTracker:
             self._next_save = self._clock.monotonic() + _SAVE_SECONDS
         if self._is_too_much:
             self._work()
-        if self.is_due():
+        self._forget_if_empty()
+        if not self._closed:
+            # Reading may have waited for this.
             self._due()
         self._arm()
 

@@ -26,6 +26,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     """The first consumer says how slots are divided; all others must ask for the same."""
 
     replay: KeyedReplay
+    _delivers_ahead = False
+    """Else it might overtake what is read later and has the same key."""
 
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription, KeyedReplay())

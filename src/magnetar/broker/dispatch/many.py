@@ -29,6 +29,8 @@ from magnetar.protocol.hot_codec import deliver_at, key_hash
 C = TypeVar("C", bound=AnyConsumer)
 
 
+_LEAPS_AT_ONCE = 100
+"""Ledgers, or large parts of them, that are left out at a time because all in them waits or is consumed."""
 _DUE_AT_ONCE = 1000
 """Entries whose time has come that wait for delivery at a time: the others stay where they are."""
 
@@ -46,6 +48,9 @@ class Replay(Protocol):
 
 class ManyConsumersDispatcher(ABC, Generic[C]):
     """Each consumer holds what it has not acknowledged; ``unacked`` messages are held by all together."""
+
+    _delivers_ahead = True
+    """Whether what has become due may be delivered before what lies in front of it was read."""
 
     def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
         self._subscription = subscription
@@ -262,11 +267,13 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if delays.pauses_reading:
             return False
         cursor = self._cursor
-        while True:
-            position = delays.behind(cursor.first_wanted())
-            if position == cursor.read_position:
-                return True
-            cursor.leap_to(position)
+        for _ in range(_LEAPS_AT_ONCE):
+            position = cursor.next_position()
+            found = delays.behind(position, cursor.state.ranges.get(position[0]))
+            if found == position:
+                break
+            cursor.leap_to(found)
+        return True
 
     def _take_due(self) -> None:
         """Lets what has become due wait for delivery, as long as not much waits for it."""
@@ -277,7 +284,8 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         if self._left is not None:
             run, first, _end = self._left
             unread = (run.ledger_id, run.first_entry_id + first)
-        for position, hashed in delays.take_due(_DUE_AT_ONCE - len(self.replay), unread):
+        most = _DUE_AT_ONCE - len(self.replay)
+        for position, hashed in delays.take_due(most, unread, ahead=self._delivers_ahead):
             if not self._cursor.is_consumed(*position):
                 self._wait_as_due(position, hashed)
 
