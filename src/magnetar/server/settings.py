@@ -274,7 +274,11 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         ),
         deduplication=settings.broker_deduplication_enabled,
         compaction_threshold=settings.broker_service_compaction_threshold_in_bytes,
-        deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,
+        deduplication_snapshot_seconds=(
+            120
+            if settings.broker_deduplication_snapshot_interval_seconds is None
+            else settings.broker_deduplication_snapshot_interval_seconds
+        ),
         max_producers=settings.max_producers_per_topic,
         max_consumers=settings.max_consumers_per_topic,
         max_consumers_per_subscription=settings.max_consumers_per_subscription,
