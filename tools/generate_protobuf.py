@@ -16,6 +16,7 @@ PROTOS = (
     "magnetar/protocol/pulsar_api.proto",
     "magnetar/managed_ledger/records.proto",
     "magnetar/broker/schemas/records.proto",
+    "magnetar/ledger/bookkeeper/records.proto",
 )
 WANTED = "6.30"
 

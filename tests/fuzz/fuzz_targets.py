@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import hmac
 import re
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
 from fuzz_broker import FuzzedBroker, framed
 from fuzz_cases import CASE_SECONDS, alarm
 
+from magnetar.broker.compaction.latest_messages import Entries, LatestMessages
 from magnetar.config.properties import PropertyError, parse_properties
 from magnetar.errors import AuthenticationFailure
 from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.message import Request
+from magnetar.io.simulated import SimulatedDisk
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -90,6 +93,15 @@ class Handshakes:
 
 
 def entries(data: bytes) -> None:
+    """Taken apart, and compacted."""
+    messages = LatestMessages(SimulatedDisk(1), retain_keyless=True, memory=1 << 20, max_size=1 << 20)
+    found = Entries(data, array("q", (0,)), array("q", (len(data),)), 1)
+    messages.number(found)
+    messages.settle()
+    place = array("q", (0,))
+    copied = messages.copy(found, place, place, -1)
+    if len(copied.ends) != (messages.kept > 0):
+        raise AssertionError(f"{messages.kept} messages stay, and {len(copied.ends)} entries")
     try:
         parse_entry(data)
     except EntryError:

@@ -88,6 +88,8 @@ class ProducerPlan:
     """Share of bursts before which something odd is done."""
     waits: bool
     """Whether it wants the topic for itself, and waits for its turn."""
+    delays: Random | None = None
+    """Draws when entries are to be delivered; None: all at once."""
 
 
 class Producer:
@@ -215,6 +217,9 @@ class Producer:
         if self._plan.batches and random.random() < 0.5:
             messages = random.randrange(1, 9)
             metadata.num_messages_in_batch = messages
+        delays = self._plan.delays
+        if delays is not None and delays.random() < 0.4:
+            metadata.deliver_at_time = metadata.publish_time + delays.randrange(-500, 8000)
         return build_entry(
             metadata, random.randbytes(int(self._plan.largest * random.random() ** 3))
         ), messages

@@ -287,6 +287,9 @@ class Consumer:
             return
         if self._granted <= self._got:
             raise Violation(f"{self._plan.name}: {position} without a permit")
+        due = parsed.metadata.deliver_at_time
+        if self._shared and due > self._world.clock.wall_ms() + self._world.ahead_ms:
+            raise Violation(f"{self._plan.name}: {position} before its time, {due}")
         self._got += sent.messages if remaining is None else remaining.bit_count()
         if not self._shared:
             if position <= self._last:

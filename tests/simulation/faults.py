@@ -111,6 +111,7 @@ async def jump_clock(fate: Fate) -> None:
     if simulation is not None:
         far = fate.random.choice((500, 5_000, 600_000, 86_400_000))
         simulation.clock.offset_ms += fate.random.choice((-1, 1)) * fate.random.randrange(far)
+        fate.world.ahead_ms = max(fate.world.ahead_ms, simulation.clock.offset_ms)
 
 
 async def unload(fate: Fate) -> None:
@@ -119,11 +120,7 @@ async def unload(fate: Fate) -> None:
     service, simulation = world.broker.service, world.broker.simulation
     if service is not None and simulation is not None and service.topics:
         topic = fate.random.choice(list(service.topics.values()))
-        unloading = simulation.loop.create_task(service.unload_topic(topic))
-        known = world.model.topics.get(topic.full_name)
-        if known is not None and not world.limits.writes_all_ranges:
-            known.doubt_all()
-            unloading.add_done_callback(lambda _done: known.doubt_all())
+        simulation.loop.create_task(service.unload_topic(topic))
 
 
 async def lose_metadata_answers(fate: Fate) -> None:

@@ -69,11 +69,6 @@ class Limits:
         return self.ledgers.retention == FOREVER
 
     @property
-    def writes_all_ranges(self) -> bool:
-        """Whether a cursor's state is written whole, however many holes it has."""
-        return self.ledgers.max_unacked_ranges_to_persist > 1000
-
-    @property
     def cursor_interval(self) -> float:
         """Seconds within which an acknowledgement is on its way to the disk."""
         return self.store.cursor_write_interval
@@ -125,6 +120,17 @@ def rated(limits: Limits, random: Random) -> Limits:
         broker_entry_metadata_interceptors=tuple(
             f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor" for name in marks
         ),
+    )
+    return replace(limits, settings=settings)
+
+
+def delaying(limits: Limits, random: Random) -> Limits:
+    """The same with a broker that keeps few delivery times in memory."""
+    settings = replace(
+        limits.settings,
+        delayed_delivery_tick_time_millis=random.choice((1, 100, 1000)),
+        delayed_delivery_fixed_delay_detection_lookahead=random.choice((0, 3, 50_000)),
+        magnetar_delayed_messages_in_memory=random.choice((1, 4, 20, 100_000)),
     )
     return replace(limits, settings=settings)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
@@ -199,6 +200,16 @@ def banned_stays() -> AbstractContextManager[None]:
     return _replaced(Revocation, "_permissions_changed", unheard)
 
 
+def horizon_too_far() -> AbstractContextManager[None]:
+    """What is published while a topic is compacted is taken for compacted, too."""
+    install = TopicCompaction._install
+
+    async def too_far(self: TopicCompaction, cursor: Any, ledger: Any, _to: Any) -> None:
+        await install(self, cursor, ledger, self._managed_ledger.max_read_position)
+
+    return _replaced(TopicCompaction, "_install", too_far)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -211,4 +222,5 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "closed one short": closed_one_short,
     "a full segment is not sealed": full_segment_forgotten,
     "who is banned stays": banned_stays,
+    "a horizon too far": horizon_too_far,
 }

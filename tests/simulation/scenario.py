@@ -8,6 +8,7 @@ from typing import Any
 from magnetar.io.simulated import Conditions
 from simulation import limits
 from simulation.client import Client, Producer, ProducerPlan
+from simulation.compacting import Compacting
 from simulation.consumer import Consumer, ConsumerPlan
 from simulation.core import CoreClient, CoreConsumer, CoreProducer, CoreTopic
 from simulation.damage import flip_and_read
@@ -32,6 +33,10 @@ class Scenario:
         self._once = Random(f"once {seed}")
         self.limits = limits.deduplicating(limits.draw(random), self._once)
         self.limits = limits.rated(self.limits, Random(f"rates {seed}"))
+        delays = Random(f"delays {seed}")
+        self._delays = delays if delays.random() < 0.35 else None
+        if self._delays is not None:
+            self.limits = limits.delaying(self.limits, self._delays)
         guarding = Random(f"guard {seed}")
         guard = Guard(guarding) if guarding.random() < 0.3 else None
         self.world = World(random, self.limits, guard, printing=printing)
@@ -42,6 +47,11 @@ class Scenario:
         self.core_consumers: list[CoreConsumer] = []
         self._core_clients: list[CoreClient] = []
         self._clients: list[Client] = []
+        # Beside the rest, too.
+        compacting = Random(f"compacting {seed}")
+        self._compacting: Compacting | None = None
+        if compacting.random() < 0.25:
+            self._compacting = Compacting(Client(self.world, "keyed"), compacting)
 
     def run(self) -> World:
         """Runs the story; returns its world, which is closed.
@@ -71,6 +81,9 @@ class Scenario:
         core: list[CoreProducer | CoreConsumer] = [*self.core_producers, *self.core_consumers]
         for each in core:
             each.client.spawn(each.run())
+        if self._compacting is not None:
+            for work in (self._compacting.publish(), self._compacting.compact(), self._compacting.read()):
+                world.spawn(work)
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
         if world.guard is not None:
@@ -174,6 +187,7 @@ class Scenario:
             batches=random.random() < 0.5,
             mischief=random.choice((0.0, 0.05)),
             waits=waits,
+            delays=None if self._delays is None else Random(self._delays.getrandbits(64)),
         )
         self.producers.append(Producer(self._client(), topic, plan, Random(random.getrandbits(64))))
 
@@ -204,6 +218,9 @@ class Scenario:
         world = self.world
         world.quiet = True
         world.broker.disk.mend()
+        if self._delays is not None and world.broker.simulation is not None:
+            # Else what waits might wait for a day.
+            world.broker.simulation.clock.offset_ms = 0
         world.network.conditions = Conditions()
         world.trace.note("all faults are over")
         end = world.loop.time() + _PATIENCE
@@ -221,6 +238,8 @@ class Scenario:
             return ["no broker"]
         left = [str(producer) for producer in self.producers if not producer.done]
         left += [str(producer) for producer in self.core_producers if not producer.done]
+        if self._compacting is not None and not self._compacting.done:
+            left.append(str(self._compacting))
         readers: list[Consumer | Reader | CoreConsumer] = [
             *self.consumers,
             *self.readers,

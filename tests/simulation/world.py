@@ -36,6 +36,8 @@ class World:
         self.trace = Trace(self.loop.time, printing=printing)
         self.network = SimulatedNetwork(self.loop, random.getrandbits(64), Conditions())
         self.network.watch = lambda number, what, size: self.trace.note("link", number, what, size)
+        self.ahead_ms = 0
+        """By how much the broker's wall clock was ever ahead, at most: so much earlier is not too early."""
         self.model = Model(once=limits.settings.broker_deduplication_enabled)
         self.quiet = False
         """Faults and mischief are over."""
@@ -69,9 +71,7 @@ class World:
         slow, self.writes_late = self.writes_late, False
         usual = _WINDOW + 30 * self.limits.disk_seconds
         window = self.limits.cursor_interval + (_SLOW_WINDOW if slow else usual)
-        if not self.limits.writes_all_ranges:
-            window = end.at + 1
-        elif end.clean:
+        if end.clean:
             window = 0.0
         self.model.life_ended(self.steps(), end.at, window)
 

@@ -130,6 +130,17 @@ class AdminClient:
         """Closes it; its clients come back."""
         self._http.ask("PUT", topic_path(topic) + "/unload")
 
+    def compact_topic(self, topic: str) -> None:
+        """Begins to compact it by key.
+
+        :raises Conflict: it is being compacted
+        """
+        self._http.ask("PUT", topic_path(topic) + "/compaction")
+
+    def compaction_status(self, topic: str) -> dict[str, Any]:
+        """``status`` (NOT_RUN, RUNNING, SUCCESS, ERROR) and ``lastError``."""
+        return dict(self._http.ask("GET", topic_path(topic) + "/compaction"))
+
     def terminate_topic(self, topic: str) -> tuple[int, int]:
         """Ends it for ever; (ledger id, entry id) of its last message."""
         last = self._http.ask("POST", topic_path(topic) + "/terminate")

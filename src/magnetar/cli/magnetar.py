@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from magnetar import __version__
+from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
 
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.storage import run_report
 
         return run_report(parsed)
+    if parsed.command == "compact-topic":
+        return run_compact_topic(parsed)
     if parsed.command == "tokens":
         from magnetar.cli.tokens import run_tokens
 
@@ -86,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_pipeline(commands)
     _add_storage(commands)
+    add_compact_topic(commands)
     add_tokens(commands)
     standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
     standalone.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")

@@ -216,6 +216,7 @@ class Settings:
     managed_ledger_cursor_rollover_time_in_seconds: int
     managed_ledger_max_unacked_ranges_to_persist: int
     managed_ledger_max_batch_deleted_index_to_persist: int
+    managed_ledger_persist_individual_ack_as_long_array: bool
     managed_ledger_max_unacked_ranges_to_persist_in_metadata_store: int
     default_retention_time_in_minutes: int
     default_retention_size_in_mb: int

@@ -110,6 +110,21 @@ class AcknowledgedState:
         for found in [p for p in self.batches if p[0] < ledger_id]:
             del self.batches[found]
 
+    def block_count(self) -> int:
+        """How costly it is to look at all ranges."""
+        return sum(ranges.block_count() for ranges in self.ranges.values())
+
+    def add_words(self, ledger_id: int, words: array[int]) -> None:
+        """Marks the entries of a ledger as consumed whose bits are set; none of it may be marked yet."""
+        if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
+            return
+        ranges = EntryRanges()
+        ranges.add_words(words)
+        if ledger_id == self.mark_delete[0]:
+            ranges.forget_below(self.mark_delete[1] + 1)
+        if not ranges.is_empty():
+            self.ranges[ledger_id] = ranges
+
     def range_count(self) -> int:
         return sum(ranges.range_count() for ranges in self.ranges.values())
 

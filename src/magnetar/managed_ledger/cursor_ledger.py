@@ -27,16 +27,16 @@ class CursorLedger:
     def entries(self) -> int:
         return self._states.count
 
-    def append(self, state: bytes) -> int:
-        """Appends a state; returns its entry id at once.
+    def append(self, *state: bytes) -> int:
+        """Appends a state, in one part or more; returns the entry id of the last at once.
 
         :raises LedgerClosed: the ledger has failed
         """
-        return self._states.append(state)
+        return self._states.append(*state)
 
-    async def append_durably(self, state: bytes) -> None:
+    async def append_durably(self, *state: bytes) -> None:
         """:raises LedgerError: the ledger failed before the state was durable"""
-        await self._states.append_durably(state)
+        await self._states.append_durably(*state)
 
     async def close(self) -> None:
         """:raises LedgerError: it had failed"""

@@ -18,6 +18,7 @@ from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
+from magnetar.managed_ledger.large_states import decode_newest, encode_large, is_large
 from magnetar.managed_ledger.owned_ledgers import owned_ledgers
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.records import (
@@ -84,6 +85,8 @@ class CursorStorage:
         """A write came due while the ledger was being switched."""
         self._told = False
         """That the state cannot be written now is in the log."""
+        self._went_back = False
+        """The cursor was set elsewhere, perhaps while its state was being encoded."""
         self._closed = False
         self._abandoned = False
         self._interval = self._pause = 0.0
@@ -156,11 +159,14 @@ class CursorStorage:
             )
             return
         last = await reader.last_add_confirmed()
+
+        async def read(entry_id: int) -> bytes:
+            runs = await reader.read(entry_id, entry_id, 1)
+            return runs[0].entry(0)
+
         if last >= 0:
-            runs = await reader.read(last, last, 1)
-            self._state, self.properties = decode_position(
-                runs[0].entry(0), f"{self._path} ledger {ledger_id}:{last}"
-            )
+            path = f"{self._path} ledger {ledger_id}"
+            self._state, self.properties = await decode_newest(self._io, read, last, path)
         reader.close()
 
     def changed(self) -> None:
@@ -185,10 +191,49 @@ class CursorStorage:
         if ledger is None or self._is_full(ledger):
             self._switch = self._io.loop.create_task(self._switch_ledger())
             return
+        if self._is_large():
+            self._switch = self._io.loop.create_task(self._write_large(ledger))
+            return
         try:
             ledger.append(self._encode())
         except LedgerClosed:
             self._ledger_failed(ledger)
+
+    async def _write_large(self, ledger: CursorLedger) -> None:
+        try:
+            state = await self._encode_all()
+            if not self._abandoned:
+                ledger.append(*state)
+        except LedgerClosed:
+            self._ledger_failed(ledger)
+        finally:
+            self._switched()
+
+    def _switched(self) -> None:
+        self._switch = None
+        if self._changed_meanwhile:
+            self._changed_meanwhile = False
+            self.changed()
+
+    def _is_large(self) -> bool:
+        """Whether the state is written bit by bit: all of it, where the store or a setting allows that."""
+        settings = self._settings
+        if settings.holes_as_bits:
+            return is_large(self._state, 0)
+        own = self._store.cursor_write_interval is not None
+        return own and is_large(self._state, settings.max_unacked_ranges_to_persist)
+
+    async def _encode_all(self) -> list[bytes]:
+        """The state as entries that belong together."""
+        while self._is_large():
+            self._went_back = False
+            entries, cost = await encode_large(
+                self._io, self._state, lambda: self.properties, self._settings.max_batch_indexes_to_persist
+            )
+            if not self._went_back:
+                self._took(cost)
+                return entries
+        return [self._encode()]
 
     def _is_full(self, ledger: CursorLedger) -> bool:
         age = self._io.clock.wall_ms() - ledger.made_ms
@@ -215,9 +260,11 @@ class CursorStorage:
             self._settings.max_unacked_ranges_to_persist,
             self._settings.max_batch_indexes_to_persist,
         )
-        cost = self._io.clock.monotonic() - began
-        self._pause = min(max(self._interval, cost * _COST_TO_PAUSE), self._settings.cursor_flush_seconds)
+        self._took(self._io.clock.monotonic() - began)
         return entry
+
+    def _took(self, cost: float) -> None:
+        self._pause = min(max(self._interval, cost * _COST_TO_PAUSE), self._settings.cursor_flush_seconds)
 
     async def _switch_ledger(self) -> None:
         """Goes on in a new ledger: made, written, then named by the record; only then the old one goes."""
@@ -238,16 +285,13 @@ class CursorStorage:
                 if self._timer is None:
                     self._timer = self._wheel.schedule(_RETRY_SECONDS, self._write)
         finally:
-            self._switch = None
-            if self._changed_meanwhile:
-                self._changed_meanwhile = False
-                self.changed()
+            self._switched()
 
     async def _begin_ledger(self) -> None:
         writer = await self._store.create(self._settings.quorums, self._custom, high_priority=True)
         ledger = CursorLedger(self._io.loop, writer, self._io.clock.wall_ms(), self._ledger_failed)
         try:
-            await ledger.append_durably(self._encode())
+            await ledger.append_durably(*await self._encode_all())
             self._perhaps_named |= {self._ledger_id, ledger.ledger_id}
             await self._put(ledger.ledger_id)
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
@@ -328,7 +372,8 @@ class CursorStorage:
             if self._ledger is None:
                 raise ManagedLedgerError(f"{self._path}: the cursor cannot be written now")
             return
-        await self._ledger.append_durably(self._encode())
+        ledger = self._ledger
+        await ledger.append_durably(*await self._encode_all())
 
     async def _settle(self) -> None:
         while self._switch is not None:
@@ -357,7 +402,7 @@ class CursorStorage:
         """Leaves the state as the last entry of a closed ledger."""
         if ledger is not None:
             try:
-                ledger.append(self._encode())
+                ledger.append(*await self._encode_all())
                 await ledger.close()
                 return
             except LedgerError as error:
@@ -395,6 +440,7 @@ class CursorStorage:
 
     def moved(self) -> None:
         """The cursor is set elsewhere: written with its state, so that what was cached before is void."""
+        self._went_back = True
         if self.side.properties:
             self.properties = {**self.properties, _MOVES: self.moves + 1}
 

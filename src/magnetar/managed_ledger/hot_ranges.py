@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from sys import byteorder
 
 _SHIFT = 10
 _SIZE = 1024
 _LAST = 1023
 
 _ONES = bytes([1]) * _SIZE
+_TO_TEXT = bytes.maketrans(b"\x00\x01", b"01")
+_TO_MARKS = bytes.maketrans(b"01", b"\x00\x01")
 _START = bytes([0, 1])
 
 
@@ -266,6 +269,49 @@ class EntryRanges:
             end = self.end_of_range_at(start)
             yield start, end
             start = self.start_of_next_range(end)
+
+    def block_count(self) -> int:
+        """Blocks with holes in them: how costly it is to look at all ranges."""
+        return len(self._numbers)
+
+    def words(self) -> array[int]:
+        """A bit for each entry, in signed 64-bit words, the lowest first: set for those that are in it."""
+        marks = bytearray((self.end() + 63) & ~63)
+        for start, end in zip(self._full.starts, self._full.ends, strict=True):
+            marks[start << _SHIFT : end << _SHIFT] = _ONES * (end - start)
+        for number, block in self._blocks.items():
+            base = number << _SHIFT
+            stop = min(base + _SIZE, len(marks))
+            marks[base:stop] = block.marks[: stop - base]
+        found = array("q")
+        if marks:
+            marks.reverse()
+            bits = int(marks.translate(_TO_TEXT), 2)
+            found.frombytes(bits.to_bytes(len(marks) >> 3, byteorder))
+            if byteorder == "big":
+                found.reverse()
+        return found
+
+    def add_words(self, words: array[int]) -> None:
+        """Adds the entries whose bits are set in signed 64-bit words, the lowest first; nothing of the blocks
+        they are in may be in it yet."""
+        if not words:
+            return
+        data = words.tobytes() if byteorder == "little" else array("q", reversed(words)).tobytes()
+        bits = int.from_bytes(data, byteorder)
+        marks = bytearray(format(bits, f"0{len(data) << 3}b").encode().translate(_TO_MARKS))
+        marks.reverse()
+        for number in range((len(marks) + _LAST) >> _SHIFT):
+            part = marks[number << _SHIFT : (number + 1) << _SHIFT]
+            count = part.count(1)
+            if count == _SIZE:
+                self._full.add(number, number + 1)
+            elif count:
+                block = _Block()
+                block.marks[: len(part)] = part
+                block.count = count
+                self._blocks[number] = block
+                self._numbers.append(number)
 
     def clear_in(self, marks: bytearray) -> None:
         """Sets the bytes of all its entries to 0, as far as there are so many."""

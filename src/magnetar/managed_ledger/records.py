@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -197,11 +198,21 @@ def encode_position(
     return info.SerializeToString()
 
 
-def decode_position(value: bytes, path: str) -> tuple[AcknowledgedState, dict[str, int]]:
-    """:raises MetadataDamaged: the value is no PositionInfo"""
+def decode_position(
+    value: bytes, path: str, *, ranges: bool = True
+) -> tuple[AcknowledgedState, dict[str, int]]:
+    """A cursor's state, and its properties.
+
+    :param ranges: whether it is to have what is consumed above the mark-delete position
+    :raises MetadataDamaged: the value is no PositionInfo
+    """
     info = _decode(pb.PositionInfo, value, path, None)
     state = AcknowledgedState((info.ledgerId, info.entryId))
+    if not ranges:
+        return state, {p.name: p.value for p in info.properties}
     _ranges_from(info.individualDeletedMessages, state)
+    for bits in info.individualDeletedMessageRanges:
+        state.add_words(bits.key, array("q", bits.values))
     for batch in info.batchedEntryDeletionIndexInfo:
         state.batches[(batch.position.ledgerId, batch.position.entryId)] = bits_from_words(batch.deleteSet)
     return state, {p.name: p.value for p in info.properties}

@@ -34,6 +34,9 @@ class ManagedLedgerSettings:
     """(managedLedgerCursorRolloverTimeInSeconds)"""
     max_unacked_ranges_to_persist: int = 10_000
     """(managedLedgerMaxUnackedRangesToPersist)"""
+    holes_as_bits: bool = False
+    """Holes are always written as a bit for each entry (managedLedgerPersistIndividualAckAsLongArray); else
+    only more than ``max_unacked_ranges_to_persist`` of them, where the ledger store is the embedded one."""
     max_batch_indexes_to_persist: int = 10_000
     """(managedLedgerMaxBatchDeletedIndexToPersist)"""
     max_unacked_ranges_in_metadata: int = 1_000

@@ -33,34 +33,61 @@ class SingleEntries:
         self._newest_only = newest_only
         self.count = 0
         """Entries appended, durable or not."""
+        self._parted: deque[tuple[int, int]] = deque()
+        """First and last of those that belong together, as far as they may not be durable."""
+        self._kept = 0
+        """Where the newest begins of which it was seen that it is durable as a whole."""
         self._waiting: deque[tuple[int, Any]] = deque()
         writer.set_listener(self)
 
-    def append(self, entry: bytes) -> int:
-        """Appends an entry; returns its id at once.
+    def append(self, *parts: bytes) -> int:
+        """Appends an entry, or several that belong together; returns the id of the last at once.
 
         :raises LedgerClosed: the ledger has failed
         """
-        entry_id = self._writer.append(entry, array("q", (0,)), array("q", (len(entry),)), 0, 1)
-        self.count = entry_id + 1
-        return entry_id
+        starts, ends = array("q"), array("q")
+        at = 0
+        for part in parts:
+            starts.append(at)
+            at += len(part)
+            ends.append(at)
+        first = self._writer.append(b"".join(parts), starts, ends, 0, len(parts))
+        last = first + len(parts) - 1
+        self.count = last + 1
+        if self._newest_only and len(parts) > 1:
+            self._parted.append((first, last))
+        return last
 
-    async def append_durably(self, entry: bytes) -> int:
-        """Appends an entry; returns its id when it is durable.
+    async def append_durably(self, *parts: bytes) -> int:
+        """Appends an entry, or several that belong together; returns the id of the last when it is durable.
 
         :raises LedgerError: the ledger failed before
         """
         durable = self._loop.create_future()
-        entry_id = self.append(entry)
+        entry_id = self.append(*parts)
         self._waiting.append((entry_id, durable))
         await durable
         return entry_id
 
     def on_durable(self, _ledger_id: int, last_entry_id: int) -> None:
         if self._newest_only:
-            self._writer.forget_before(last_entry_id)
+            self._writer.forget_before(self._newest_whole(last_entry_id))
         while self._waiting and self._waiting[0][0] <= last_entry_id:
             settle(self._waiting.popleft()[1])
+
+    def _newest_whole(self, durable: int) -> int:
+        """Where what was appended last and is durable as a whole begins."""
+        while self._parted and self._parted[0][0] <= durable:
+            first, last = self._parted[0]
+            if durable < last:
+                # As long as its end is missing, what came before counts.
+                return self._kept
+            self._kept = first
+            if durable == last:
+                return first
+            self._parted.popleft()
+        self._kept = durable
+        return durable
 
     def on_failed(self, _ledger_id: int, _first_entry_id: int, reason: LedgerError) -> None:
         waiting, self._waiting = self._waiting, deque()

@@ -94,6 +94,7 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
         cursor_rollover_ms=settings.managed_ledger_cursor_rollover_time_in_seconds * 1000,
         max_unacked_ranges_to_persist=settings.managed_ledger_max_unacked_ranges_to_persist,
         max_batch_indexes_to_persist=settings.managed_ledger_max_batch_deleted_index_to_persist,
+        holes_as_bits=settings.managed_ledger_persist_individual_ack_as_long_array,
         max_unacked_ranges_in_metadata=(
             settings.managed_ledger_max_unacked_ranges_to_persist_in_metadata_store
         ),

@@ -44,10 +44,10 @@ from magnetar.server.taken_port import taken_port
 
 log = logging.getLogger(__name__)
 
-_LEDGERS = "ledgers"
+LEDGERS = "ledgers"
 _METADATA = "metadata"
 _RETRY_SECONDS = 5.0
-_METADATA_FILE = f"{_METADATA}/metadata.sqlite"
+METADATA_FILE = f"{_METADATA}/metadata.sqlite"
 
 
 def run_standalone(options: ProcessOptions) -> int:
@@ -97,7 +97,7 @@ class StandaloneBroker:
         io, settings = self._place.io, self._place.settings
         bounds = disk_guard_settings(settings)
         self._guard = DiskGuard(io, io.start_worker("disk-guard"), bounds)
-        store = await EmbeddedLedgerStore.open_store(io, _LEDGERS, embedded_settings(settings))
+        store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
         metadata = self._metadata = ResolvingStore(await self.open_metadata(), io.loop)
@@ -118,7 +118,7 @@ class StandaloneBroker:
     async def open_metadata(self) -> MetadataStore:
         """The store that the metadata is in."""
         reserve = self._place.settings.min_usable_size_for_high_priority_writes // 4
-        return await EmbeddedMetadataStore.open_store(self._place.io, _METADATA_FILE, reserve_bytes=reserve)
+        return await EmbeddedMetadataStore.open_store(self._place.io, METADATA_FILE, reserve_bytes=reserve)
 
     def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
         """Ends publishing before the device is full, and fetches space back when it is short."""
@@ -196,7 +196,7 @@ class StandaloneBroker:
         http_port = next(iter(place.http_ports.values()), 0)
         broker_id = f"{place.advertised_host}:{http_port}"
         known = broker_settings(place.settings, told, broker_id, place.runtime_settings)
-        return replace(known, metadata_url=f"sqlite:{_METADATA_FILE}")
+        return replace(known, metadata_url=f"sqlite:{METADATA_FILE}")
 
     async def _listen(self, broker: BrokerService, door: Door) -> None:
         tls = self._place.tls

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pulsar
 import pytest
@@ -36,6 +38,11 @@ def path(topic: str) -> str:
 def compact(server: Server, topic: str) -> None:
     status, body = server.ask("PUT", path(topic) + "/compaction")
     assert status == 204, body
+    compacted(server, topic)
+
+
+def compacted(server: Server, topic: str) -> None:
+    """Returns when no compaction of the topic runs."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         _status, body = server.ask("GET", path(topic) + "/compaction")
@@ -82,3 +89,144 @@ def test_the_newest_of_each_key_is_read(
     compact(one, topic)
     newest.pop("k1", None)
     assert read(client, topic) == [*newest.items(), ("k1", b"later")]
+
+
+def test_a_subscription_goes_on_where_it_was(one: Server, client: pulsar.Client, topic: str) -> None:
+    producer = client.create_producer(topic)
+    compact(one, topic)
+    for number in range(120):
+        producer.send(b"%d" % number, partition_key=f"k{number % 10}")
+    compact(one, topic)
+
+    def subscribe() -> pulsar.Consumer:
+        return client.subscribe(
+            topic,
+            "s",
+            initial_position=pulsar.InitialPosition.Earliest,
+            is_read_compacted=True,
+        )
+
+    consumer = subscribe()
+    messages = [consumer.receive(5000) for _ in range(10)]
+    assert [message.data() for message in messages] == [b"%d" % number for number in range(110, 120)]
+    consumer.acknowledge_cumulative(messages[3])
+    consumer.close()
+    producer.send(b"later", partition_key="k0")
+    consumer = subscribe()
+    messages = [consumer.receive(5000) for _ in range(7)]
+    assert [message.data() for message in messages] == [*(b"%d" % n for n in range(114, 120)), b"later"]
+    consumer.close()
+
+
+def test_a_reader_goes_back_to_what_only_compaction_has(
+    one: Server, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    compact(one, topic)
+    ids = [producer.send(b"%d" % number, partition_key=f"k{number}") for number in range(60)]
+    middle = int(time.time() * 1000) + 1
+    time.sleep(0.01)
+    ids += [producer.send(b"%d" % number, partition_key=f"k{number}") for number in range(60, 120)]
+    producer.send(b"", partition_key="k119")
+    compact(one, topic)
+    reader = client.create_reader(topic, ids[30], is_read_compacted=True, start_message_id_inclusive=True)
+    assert reader.read_next(5000).data() == b"30"
+    reader.seek(ids[90])
+    assert reader.read_next(5000).data() in (b"90", b"91")
+    reader.seek(middle)
+    assert reader.read_next(5000).data() == b"60"
+    reader.seek(pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(5000).data())
+    assert found == [b"%d" % number for number in range(119)]
+    reader.close()
+
+
+def test_a_table_view_is_the_newest_of_each_key(one: Server, client: pulsar.Client, topic: str) -> None:
+    producer = client.create_producer(topic)
+    compact(one, topic)
+    for number in range(100):
+        producer.send(b"%d" % number, partition_key=f"k{number % 7}")
+    producer.send(b"", partition_key="k3")
+    compact(one, topic)
+    producer.send(b"new", partition_key="k0")
+    view = client.create_table_view(topic)
+    found: dict[str, bytes] = {}
+    view.for_each(lambda key, value: found.__setitem__(key, value))
+    newest = {f"k{number % 7}": b"%d" % number for number in range(93, 100)}
+    del newest["k3"]
+    newest["k0"] = b"new"
+    assert found == newest
+    view.close()
+
+
+def test_whom_a_broker_keeps_away_from_its_data_asks_it(
+    one: Server, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    for number in range(20):
+        producer.send(b"%d" % number, partition_key=f"k{number % 3}")
+    command = [sys.executable, "-m", "magnetar", "compact-topic", "-t", topic]
+    run = subprocess.run(
+        [*command, "--data-dir", str(one.folder / "data"), "--admin-url", one.http_url],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, f"{topic} is compacted\n"), run.stderr
+    assert [value for _key, value in read(client, topic)] == [b"17", b"18", b"19"]
+
+
+def test_the_data_of_a_stopped_broker_is_compacted(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    topic = "persistent://public/default/stopped"
+    client = pulsar.Client(server.url)
+    producer = client.create_producer(topic)
+    # Else nothing holds back what nobody has subscribed to.
+    compact(server, topic)
+    for number in range(20):
+        producer.send(b"%d" % number, partition_key=f"k{number % 3}")
+    client.close()
+    command = [sys.executable, "-m", "magnetar", "compact-topic"]
+    server.stop()
+    for name, code in ((topic, 0), (topic + "-missing", 1)):
+        run = subprocess.run(
+            [*command, "-t", name, "--data-dir", str(server.folder / "data")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == code, run.stderr
+    server.start()
+    client = pulsar.Client(server.url)
+    assert [value for _key, value in read(client, topic)] == [b"17", b"18", b"19"]
+    client.close()
+
+
+def test_a_topic_beyond_its_threshold_is_compacted_by_itself(start_server: Callable[..., Server]) -> None:
+    server = start_server(
+        brokerServiceCompactionThresholdInBytes=1000, brokerServiceCompactionMonitorIntervalInSeconds=1
+    )
+    topic = "persistent://public/default/threshold"
+    client = pulsar.Client(server.url)
+    producer = client.create_producer(topic)
+    for number in range(100):
+        producer.send(b"%d" % number, partition_key=f"k{number % 3}")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        _status, body = server.ask("GET", path(topic) + "/internalStats")
+        if json.loads(body)["compactedLedger"]["ledgerId"] >= 0:
+            break
+        time.sleep(0.1)
+    assert [value for _key, value in read(client, topic)][-3:] == [b"97", b"98", b"99"]
+    policies = "/admin/v2/persistent/public/default/threshold/maxProducers"
+    for number in range(20):
+        assert server.ask("POST", policies, str(number))[0] == 204
+    events = "persistent://public/default/__change_events"
+    # It may be compacting itself just now.
+    server.ask("PUT", path(events) + "/compaction")
+    compacted(server, events)
+    server.restart(kill=True)
+    assert server.ask("GET", policies) == (200, b"19")
+    client.close()

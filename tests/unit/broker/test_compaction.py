@@ -16,8 +16,9 @@ from magnetar.broker.compaction import new_ledger
 from magnetar.broker.compaction.compactor import CompactionSettings
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import Conflict, ServiceNotReady
 from magnetar.ledger.interface import Quorums
-from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.protocol.batches import build_batch, split_batch
 from magnetar.protocol.compression import compress
 from magnetar.protocol.metadata import build_entry, parse_entry
@@ -273,3 +274,51 @@ def test_the_compacted_ledger_goes_with_its_cursor(ending: str) -> None:
         assert topic.compaction.current is None
     life.world.wait(1)
     assert current.ledger_id not in life.world.run(life.world.store.ledger_ids())
+
+
+def test_nobody_moves_its_cursor_but_compaction() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single("k", b"1")])
+    subscription = topic.subscriptions["__compaction"]
+    assert subscription.skip_to(LATEST) == 0
+    assert subscription.backlog() == 1
+
+
+def test_a_threshold_is_looked_at_now_and_then() -> None:
+    life = Lived(EffectivePolicies(compaction_threshold=500), compaction_check_seconds=60)
+    topic = life.topic()
+    assert "__compaction" in topic.subscriptions
+    append(life, topic, [single("k", b"1")])
+    life.world.wait(70)
+    assert topic.compaction.status.value == "NOT_RUN"
+    append(life, topic, [single("k", b"%d" % number) for number in range(20)])
+    life.world.wait(130)
+    assert topic.compaction.status.value == "SUCCESS"
+    assert Reader(life, topic).messages() == [("k", b"19")]
+
+
+def test_one_at_a_time_and_none_while_the_topic_closes() -> None:
+    life = lived()
+    topic = life.topic()
+    compact(life, topic)
+    append(life, topic, [single("k", b"1")])
+    topic.compaction.start()
+    with pytest.raises(Conflict):
+        topic.compaction.start()
+    life.world.run(life.broker.unload_topic(topic))
+    assert topic.compaction.status.value == "ERROR"
+    with pytest.raises(ServiceNotReady):
+        topic.compaction.start()
+    again = life.topic()
+    compact(life, again)
+    assert Reader(life, again).messages() == [("k", b"1")]
+
+
+def test_a_cap_of_subscriptions_does_not_count_for_it() -> None:
+    life = Lived(EffectivePolicies(max_subscriptions=1))
+    topic = life.topic()
+    life.subscribe(topic)
+    compact(life, topic)
+    assert topic.compaction.cursor is not None

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.broker.stats.figures import (
+    CompactionMetrics,
     ConsumerMetrics,
     GroupMetrics,
     Histogram,
@@ -47,6 +48,9 @@ def topic(
         ledger_write_latency_ms=Histogram([0, 1, 2, 0, 0, 0, 0, 0, 0, 0], 4000),
         entry_size_bytes=Histogram([3, 0, 0, 0, 0, 0, 0, 0, 0], 300),
         producers=[ProducerMetrics("p", 0, rate_in=40.0)],
+        compaction=CompactionMetrics(
+            removed=9, succeeded=1, entries=4, write_latency_ms=Histogram([4, 0, 0, 0, 0, 0, 0, 0, 0, 0], 80)
+        ),
     )
 
 
@@ -159,6 +163,8 @@ def test_figures_of_a_topic() -> None:
     assert found["pulsar_storage_write_latency_count", of_topic] == "3"
     assert found["pulsar_storage_write_latency_sum", of_topic] == "4321"
     assert found["pulsar_entry_size_le_overflow", of_topic] == "0"
+    assert found["pulsar_compaction_removed_event_count", of_topic] == "9"
+    assert found["pulsar_compaction_latency_le_0_5", of_topic] == "4"
     assert found["pulsar_subscription_back_log", of_subscription] == "5"
     assert found["pulsar_out_bytes_total", of_subscription] == "70"
     assert found["pulsar_out_bytes_total", of_consumer] == "70"

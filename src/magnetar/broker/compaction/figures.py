@@ -17,6 +17,9 @@ class CompactionFigures:
         self.duration_ms = 0
         self.succeeded = 0
         self.failed = 0
+        self.entries = 0
+        """In the ledger that the last one made; so are the bytes."""
+        self.size = 0
         self.read_bytes = 0
         self.written_bytes = 0
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)

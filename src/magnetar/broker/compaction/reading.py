@@ -113,7 +113,9 @@ class CompactedReading:
 
     def _went_on(self, run: EntryRun | None) -> EntryRun | None:
         if run is not None:
-            self._next = (run.ledger_id, run.first_entry_id + run.count)
+            last = run.ledger_id, run.first_entry_id + run.count - 1
+            # In the topic what follows may be in another ledger, and this one go: that is no gap.
+            self._next = self._ledgers.after(last) if self._ledger is None else (last[0], last[1] + 1)
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:

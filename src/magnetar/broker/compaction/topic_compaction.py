@@ -83,6 +83,10 @@ class TopicCompaction:
     def running(self) -> bool:
         return self._running is not None
 
+    @property
+    def may_start(self) -> bool:
+        return self._running is None and not self._stopped
+
     def start(self) -> None:
         """Compacts from now on; :attr:`status` tells when it is through.
 
@@ -147,6 +151,7 @@ class TopicCompaction:
             if former is not None:
                 former.release()
         await self._install(cursor, ledger, to)
+        figures.entries, figures.size = ledger.entries, ledger.size
         log.info(
             "topic compacted",
             extra={"topic": self._topic, "ledger": ledger.ledger_id, "entries": ledger.entries},

@@ -85,7 +85,7 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
 def is_marked(run: EntryRun, first: int, last: int) -> bool:
     """Whether a broker wrote something in front of the entries from ``first`` to ``last``.
 
-    All entries of a ledger are alike in that; of a compacted one those that one life of a broker stored.
+    All entries of a ledger are alike in that; of a compacted one those stored in one life of a broker.
     """
     start, end = run.starts[first], run.starts[last]
     return run.buffer[start : start + 2] == BROKER_MAGIC or (

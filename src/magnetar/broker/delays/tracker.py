@@ -361,20 +361,27 @@ class DelayTracker:
             first = min(first, wanted)
         if index is not None and index.runs:
             index.read_due(self._cutoff_ms())
-        if self._timer is not None:
-            if first is not None and first >= self._timer_for:
-                return
-            self._timer.cancel()
-            self._timer = None
         if first is None:
+            self._sleep()
+            return
+        if self._timer is not None and first >= self._timer_for:
             return
         now_ms = self._clock.wall_ms()
-        if first <= now_ms:
-            return
+        # What is due is asked for; it is not due any more when the clock goes back.
+        seconds = (first - now_ms + 1) / 1000 if first > now_ms else _LONGEST_SLEEP
         next_look = self._last_look + self._settings.tick_ms / 1000 - self._clock.monotonic()
-        seconds = max((first - now_ms + 1) / 1000, next_look)
-        self._timer_for = first
-        self._timer = self._wheel.schedule(min(seconds, _LONGEST_SLEEP), self._look)
+        seconds = min(max(seconds, next_look), _LONGEST_SLEEP)
+        until = now_ms + int(seconds * 1000)
+        if self._timer is None or until < self._timer_for - 1:
+            self._sleep()
+            self._timer_for = until
+            self._timer = self._wheel.schedule(seconds, self._look)
+
+    def _sleep(self) -> None:
+        """Nobody is told for now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _look(self) -> None:
         self._timer = None
@@ -393,9 +400,7 @@ class DelayTracker:
             self._index.closed = True
             if forget:
                 self._loop.create_task(self._index.forget())
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._sleep()
 
     def check(self) -> None:
         """:raises BrokenInvariant: something waits that never becomes due"""
@@ -403,5 +408,5 @@ class DelayTracker:
         if self._index is None:
             known = {position_of(record) for record in self._heap}
             must(len(known) >= self.waiting.count, self.waiting.count, "wait, and", len(known), "become due")
-        if self._heap and time_of(self._heap[0]) > self._clock.wall_ms() and not self._closed:
+        if self._heap and not self._closed:
             must(self._timer is not None, "nobody is told when the first one is due")

@@ -123,7 +123,7 @@ class SingleConsumerDispatcher:
                 return
             entries, throttle = consumer.permits, self._subscription.throttle
             if throttle is not None:
-                if not self._has_more() or not throttle.admits():
+                if not self.has_unread() or not throttle.admits():
                     return
                 entries = min(entries, throttle.messages)
             if not self._budget.admits(self._subscription):
@@ -137,9 +137,6 @@ class SingleConsumerDispatcher:
                     self._start_read(consumer)
                 return
             self._send(consumer, run)
-
-    def _has_more(self) -> bool:
-        return self._left is not None or self._source.has_more()
 
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:

@@ -89,6 +89,25 @@ class SubscriptionMetrics:
 
 
 @dataclass(slots=True)
+class CompactionMetrics:
+    """Compactions of one topic since it was loaded."""
+
+    removed: int = 0
+    """Messages left out."""
+    succeeded: int = 0
+    failed: int = 0
+    duration_ms: int = 0
+    """Of the last one."""
+    read_throughput: float = 0.0
+    """Bytes a second while it was compacted; so is the next."""
+    write_throughput: float = 0.0
+    entries: int = 0
+    """In the ledger that the last one made; so are the bytes."""
+    size: int = 0
+    write_latency_ms: Histogram | None = None
+
+
+@dataclass(slots=True)
 class TopicMetrics:
     """One topic (each partition is one); rates are per second, in entries for storage, else in messages."""
 
@@ -128,6 +147,8 @@ class TopicMetrics:
     """Queueing included."""
     ledger_write_latency_ms: Histogram | None = None
     entry_size_bytes: Histogram | None = None
+    compaction: CompactionMetrics | None = None
+    """None: it was not compacted."""
     producers: Sequence[ProducerMetrics] = ()
     """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import (
+    CompactionMetrics,
     ConsumerMetrics,
     Histogram,
     ProducerMetrics,
@@ -139,7 +141,24 @@ def of_topic(topic: Topic) -> TopicMetrics:
     now.read_cache_misses_rate = topic.misses.per_second
     now.write_latency_ms = now.ledger_write_latency_ms = _histogram(topic.write_latency, 1000)
     now.entry_size_bytes = _histogram(topic.entry_sizes, 1)
+    if topic.compaction.figures is not None:
+        now.compaction = _of_compaction(topic.compaction.figures)
     return now
+
+
+def _of_compaction(figures: CompactionFigures) -> CompactionMetrics:
+    seconds = figures.busy_seconds
+    return CompactionMetrics(
+        removed=figures.removed_total,
+        succeeded=figures.succeeded,
+        failed=figures.failed,
+        duration_ms=figures.duration_ms,
+        read_throughput=figures.read_bytes / seconds if seconds else 0.0,
+        write_throughput=figures.written_bytes / seconds if seconds else 0.0,
+        entries=figures.entries,
+        size=figures.size,
+        write_latency_ms=_histogram(figures.write_latency, 1000),
+    )
 
 
 def _histogram(distribution: Distribution, scale: float) -> Histogram:

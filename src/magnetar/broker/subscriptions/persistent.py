@@ -23,6 +23,7 @@ from magnetar.broker.subscriptions.base import (
     BatchAck,
     SubscriptionType,
 )
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.managed_ledger.cursor import Cursor
@@ -101,10 +102,12 @@ class Subscription(BaseSubscription):
     def first_wanted(self) -> Position:
         """The first position that is not consumed, among those that only compaction still has, too."""
         mark = self.cursor.mark_delete
-        if mark == self._start_mark and self._start not in (None, LATEST):
+        nothing = mark == (self.topic.managed_ledger.ledgers.first_id(), -1)
+        # It moves by itself when the topic is trimmed.
+        untouched = mark == self._start_mark or (nothing and not self.durable)
+        if untouched and self._start not in (None, LATEST):
             return self._start
-        first = self.topic.managed_ledger.ledgers.first_id()
-        if self._start is None and self.durable and mark == (first, -1):
+        if self._start is None and self.durable and nothing:
             # Nothing tells that it has ever consumed anything.
             return EARLIEST
         return mark[0], mark[1] + 1
@@ -329,6 +332,9 @@ class Subscription(BaseSubscription):
 
     def skip_to(self, position: Position) -> int:
         """Consumes everything up to ``position``, whoever holds it; returns how many entries that were."""
+        if self.name == COMPACTION:
+            # What lies before its cursor is taken for compacted: skipping it would lose keys.
+            return 0
         before = self.cursor.mark_delete
         count = self.cursor.mark_delete_to(position)
         if self.cursor.mark_delete != before:

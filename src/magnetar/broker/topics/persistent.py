@@ -136,7 +136,11 @@ class Topic(BaseTopic[Subscription]):
         return self.rate_in.messages, self.rate_in.bytes
 
     async def _compaction_cursor(self) -> Cursor:
-        return (await self.subscribe(COMPACTION, EARLIEST, {}, durable=True, create=True)).cursor
+        known = self.subscriptions.get(COMPACTION)
+        if known is None:
+            # Whatever the cap of subscriptions: it is no consumer's.
+            known = await self._make_subscription(COMPACTION, EARLIEST, {}, durable=True)
+        return known.cursor
 
     @property
     def compacts_itself(self) -> bool:
@@ -145,7 +149,7 @@ class Topic(BaseTopic[Subscription]):
 
     def compact_if_due(self) -> None:
         """Compacts it if more than its threshold came since it was compacted last."""
-        due = self.compacts_itself and not self.closing and not self.fenced and not self.compaction.running
+        due = self.compacts_itself and not self.closing and not self.fenced and self.compaction.may_start
         if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
             self.compaction.start()
 

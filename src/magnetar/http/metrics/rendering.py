@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TypeVar
 
 from magnetar.broker.stats.figures import (
+    CompactionMetrics,
     ConsumerMetrics,
     Histogram,
     ManagedLedgerMetrics,
@@ -162,7 +163,24 @@ HistogramTable = Sequence[tuple[str, tuple[str, ...], Callable[[TopicMetrics], H
 HISTOGRAMS: HistogramTable = (
     ("pulsar_storage_write_latency", _LATENCY_SUFFIXES, lambda t: t.write_latency_ms),
     ("pulsar_storage_ledger_write_latency", _LATENCY_SUFFIXES, lambda t: t.ledger_write_latency_ms),
+    (
+        "pulsar_compaction_latency",
+        _LATENCY_SUFFIXES,
+        lambda t: t.compaction.write_latency_ms if t.compaction is not None else None,
+    ),
     ("pulsar_entry_size", _SIZE_SUFFIXES, lambda t: t.entry_size_bytes),
+)
+
+
+COMPACTION: Sequence[tuple[str, Callable[[CompactionMetrics], Number]]] = (
+    ("pulsar_compaction_removed_event_count", lambda c: c.removed),
+    ("pulsar_compaction_succeed_count", lambda c: c.succeeded),
+    ("pulsar_compaction_failed_count", lambda c: c.failed),
+    ("pulsar_compaction_duration_time_in_mills", lambda c: c.duration_ms),
+    ("pulsar_compaction_read_throughput", lambda c: float(c.read_throughput)),
+    ("pulsar_compaction_write_throughput", lambda c: float(c.write_throughput)),
+    ("pulsar_compaction_compacted_entries_count", lambda c: c.entries),
+    ("pulsar_compaction_compacted_entries_size", lambda c: c.size),
 )
 
 
@@ -356,6 +374,7 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     for name, figure in (*TOPIC_AND_NAMESPACE, *TOPIC_ONLY):
         yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
     yield from _histograms(rows)
+    yield from _compactions(rows)
     yield from quotas.evictions(rows)
     yield from _subscriptions(rows, options)
     if options.producer_level:
@@ -383,12 +402,27 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
                 yield ""
             elif (found := figure(row[1])) is not None:
                 known.append((row[0], found))
+        if not known:
+            continue
         overflow = "le_overflow" if name == "pulsar_entry_size" else "overflow"
         for index, suffix in enumerate((*(f"le_{text}" for text in suffixes), overflow)):
             samples = ((labels, found.counts[index]) for labels, found in known)
             yield from family(f"{name}_{suffix}", "gauge", samples)
         yield from family(f"{name}_count", "gauge", ((labels, sum(h.counts)) for labels, h in known))
         yield from family(f"{name}_sum", "gauge", ((labels, h.total) for labels, h in known))
+
+
+def _compactions(rows: TopicRows) -> Iterator[str]:
+    """Of topics that were compacted: most are not."""
+    known: list[tuple[str, CompactionMetrics]] = []
+    for row in _with_pauses(rows):
+        if row is None:
+            yield ""
+        elif row[1].compaction is not None:
+            known.append((row[0], row[1].compaction))
+    if known:
+        for name, figure in COMPACTION:
+            yield from family(name, "gauge", ((labels, figure(each)) for labels, each in known))
 
 
 def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:

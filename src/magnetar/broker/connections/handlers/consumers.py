@@ -13,6 +13,7 @@ from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import iso_time
@@ -92,6 +93,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     kind = _kind(request)
     if request.read_compacted and kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
+    if request.subscription == COMPACTION:
+        raise NotAllowed(f"Subscription {COMPACTION} is the broker's own: nobody consumes from it")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
@@ -401,7 +404,8 @@ async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscript
     topic = subscription.topic
     compacted = topic.compaction.current
     position, batch_size = await topic.last_message()
-    if consumer.read_compacted and compacted is not None and position <= compacted.horizon:
+    nothing_since = compacted is not None and (position[1] < 0 or position <= compacted.horizon)
+    if consumer.read_compacted and compacted is not None and nothing_since:
         # What compaction left out is never sent.
         last = await compacted.last()
         return ((-1, -1), -1) if last is None else last

@@ -205,8 +205,12 @@ public final class Topics {
                         .subscriptionType(SubscriptionType.Shared)
                         .subscribe();
                 Producer<byte[]> producer = client.newProducer().topic(topic).create()) {
-            producer.newMessage().value(new byte[] {'d'}).deliverAfter(1, TimeUnit.HOURS).send();
+            long due = System.currentTimeMillis() + 1000;
+            producer.newMessage().value(new byte[] {'d'}).deliverAt(due).send();
+            producer.newMessage().value(new byte[] {'n'}).send();
+            expect("n".equals(next(consumer, "the message that does not wait")), "another message");
             expect("d".equals(next(consumer, "the delayed message")), "another message");
+            expect(System.currentTimeMillis() >= due, "it came before its time");
         }
     }
 

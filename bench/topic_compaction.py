@@ -1,0 +1,204 @@
+"""Compacting a topic by key, beside Apache Pulsar: time, CPU and memory, and publishing meanwhile.
+
+``python -m bench.topic_compaction`` prints figures as JSON. A run is void, and says so, unless whoever reads
+compacted gets one message of each key afterwards, the newest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from bench.generators import Void, perf
+from bench.servers import ApachePulsar, Magnetar, Server, fetch_jars
+from magnetar.admin_client import AdminClient, Conflict
+
+_TOPIC = "persistent://public/default/compacted"
+_LOOK_SECONDS = 0.05
+_STEP = 7_919
+"""Between the keys of two messages: a prime, so that all keys come, in an order that is not theirs."""
+
+Figures = dict[str, Any]
+
+
+@dataclass
+class Watch:
+    """The most memory that a server has meanwhile."""
+
+    server: Server
+    most_mb: float = 0.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Watch:
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            self.most_mb = max(self.most_mb, self.server.resident_mb())
+
+
+def fill(server: Server, first: int, options: argparse.Namespace) -> None:
+    """Publishes messages number ``first`` and so on; a message's content begins with its number."""
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(
+        _TOPIC,
+        batching_enabled=options.batch > 1,
+        batching_max_messages=options.batch,
+        max_pending_messages=10_000,
+        block_if_queue_full=True,
+    )
+    rest = bytes(options.size - 8)
+    keys = [f"key-{number}" for number in range(options.keys)]
+    for number in range(first, first + options.messages):
+        key = keys[number * _STEP % options.keys]
+        producer.send_async(number.to_bytes(8, "big") + rest, None, partition_key=key)
+    producer.flush()
+    client.close()
+
+
+def compact(server: Server) -> float:
+    """Seconds that it took. :raises Void: it failed"""
+    admin = AdminClient(server.admin_url)
+    began = time.monotonic()
+    admin.compact_topic(_TOPIC)
+    while (told := admin.compaction_status(_TOPIC))["status"] == "RUNNING":
+        time.sleep(_LOOK_SECONDS)
+    if told["status"] != "SUCCESS":
+        raise Void(f"not compacted: {told}")
+    return time.monotonic() - began
+
+
+def check(server: Server, end: int, options: argparse.Namespace) -> None:
+    """:raises Void: what is read compacted is not the newest message of each key"""
+    newest = {f"key-{number * _STEP % options.keys}": number for number in range(end - options.keys, end)}
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    reader = client.create_reader(_TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
+    found: dict[str, int] = {}
+    count = 0
+    while reader.has_message_available():
+        message = reader.read_next(30_000)
+        if message.partition_key():
+            count += 1
+            found[message.partition_key()] = int.from_bytes(message.data()[:8], "big")
+    client.close()
+    if found != newest or count != len(newest):
+        raise Void(f"{count} messages of {len(found)} keys instead of {len(newest)}")
+
+
+def paced(server: Server, name: str, rate: int, seconds: float) -> Figures:
+    """Latencies in ms of publishing to another topic on a fixed schedule."""
+    flags = ("-s", "100", "-db", "-r", str(rate), "--acks-delay-millis", "100", "--warmup-time", "2")
+    found = perf(server, "run", f"persistent://public/default/{name}", "-time", str(seconds), *flags)
+    return {quantile: found["publish_latency_ms"][quantile] for quantile in ("p50", "p99")}
+
+
+def beside(server: Server, options: argparse.Namespace) -> Figures:
+    """Publishing alone, then while the topic is compacted again and again."""
+    alone = paced(server, "alone", options.rate, options.seconds)
+    stop = threading.Event()
+    runs = 0
+
+    def go_on() -> None:
+        nonlocal runs
+        client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        producer = client.create_producer(_TOPIC)
+        while not stop.is_set():
+            producer.send(b"12345678", partition_key="again")
+            try:
+                compact(server)
+            except Conflict:
+                time.sleep(_LOOK_SECONDS)
+            runs += 1
+        client.close()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        busy = paced(server, "busy", options.rate, options.seconds)
+    finally:
+        stop.set()
+        thread.join()
+    return {"alone, ms": alone, "compacting, ms": busy, "compactions": runs}
+
+
+def measure(server: Server, options: argparse.Namespace) -> Figures:
+    """:raises Void: what is read compacted is not the newest message of each key"""
+    AdminClient(server.admin_url).create_topic(_TOPIC)
+    # From here on nothing is trimmed that was not compacted.
+    compact(server)
+    fill(server, 0, options)
+    before_mb, before = server.resident_mb(), server.cpu_seconds()
+    with Watch(server) as watch:
+        seconds = compact(server)
+    found: Figures = {
+        "seconds": round(seconds, 2),
+        "cpu, s": round(server.cpu_seconds() - before, 2),
+        "messages a second": round(options.messages / seconds),
+        "memory before, MB": round(before_mb),
+        "memory at most, MB": round(watch.most_mb),
+    }
+    check(server, options.messages, options)
+    if options.seconds:
+        found["publishing beside"] = beside(server, options)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=5_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--batch", type=int, default=100, help="messages in a batch; 1: none")
+    parser.add_argument("--size", type=int, default=100, help="bytes of a message, 8 or more")
+    parser.add_argument("--rate", type=int, default=1_000, help="messages a second published beside it")
+    parser.add_argument("--seconds", type=float, default=10, help="of publishing beside it; 0: none")
+    parser.add_argument("--servers", default="magnetar,pulsar")
+    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    options = parser.parse_args()
+    found: Figures = {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "load": round(os.getloadavg()[0], 1),
+        "messages": options.messages,
+        "keys": options.keys,
+        "batch": options.batch,
+    }
+    for name in options.servers.split(","):
+        with tempfile.TemporaryDirectory(prefix="compaction-by-key-") as folder:
+            server: Server
+            if name == "magnetar":
+                server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
+            else:
+                jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
+                server = ApachePulsar("pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars)
+            server.start()
+            try:
+                found[name] = measure(server, options)
+            except Void as void:
+                sys.stderr.write(f"void: {name}: {void}\n")
+                return 1
+            finally:
+                server.stop()
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""``magnetar compact-topic``: by the broker that runs on the data, or on the data alone where none does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+_PAUSE_SECONDS = 0.5
+
+
+def add_compact_topic(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "compact-topic",
+        help="compact a topic by key",
+        description="Compacts a topic by key, in the data of a broker that does not run, else by it.",
+    )
+    parser.add_argument("-t", "--topic", required=True, metavar="TOPIC")
+    parser.add_argument("-c", "--broker-conf", "--config", type=Path, metavar="FILE", help="of the broker")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", default=Path("data"), help="(data)")
+    parser.add_argument(
+        "--admin-url", metavar="URL", help="of the broker that runs (by the file's webServicePort)"
+    )
+    parser.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
+    parser.add_argument("--auth-params", metavar="TEXT", help="what proves it")
+    parser.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
+    )
+
+
+def run_compact_topic(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 it is compacted, 1 it is not."""
+    from magnetar.config.settings import ConfigurationError, load
+    from magnetar.ledger.embedded.identity import StoreLocked
+    from magnetar.ledger.interface import LedgerError
+    from magnetar.metadata.interface import MetadataError
+    from magnetar.server.compact_topic import NotCompacted, compact_stored
+
+    try:
+        settings = load(parsed.broker_conf, frozenset(), {}).settings
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return 1
+    try:
+        compact_stored(settings, parsed.data_dir, parsed.topic)
+    except StoreLocked:
+        host = settings.bind_address if settings.bind_address not in ("", "0.0.0.0", "::") else "localhost"  # nosec B104
+        return _ask_broker(parsed, f"http://{host}:{settings.web_service_port or 8080}")
+    except (NotCompacted, LedgerError, MetadataError, OSError) as error:
+        sys.stderr.write(f"magnetar: not compacted: {error}\n")
+        return 1
+    sys.stdout.write(f"{parsed.topic} is compacted\n")
+    return 0
+
+
+def _ask_broker(parsed: argparse.Namespace, known_url: str) -> int:
+    from magnetar.admin_client import AdminClient, AdminError
+    from magnetar.cli.cluster_access import AccessRefused, cluster_access
+    from magnetar.naming.errors import InvalidName
+
+    flags = {
+        "webServiceUrl": parsed.admin_url or known_url,
+        "authPlugin": parsed.auth_plugin,
+        "authParams": parsed.auth_params,
+        "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
+    }
+    try:
+        access = cluster_access(flags)
+        admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
+        admin.compact_topic(parsed.topic)
+        parts = admin.partitions(parsed.topic)
+        names = [f"{parsed.topic}-partition-{index}" for index in range(parts)] or [parsed.topic]
+        for name in names:
+            while (told := admin.compaction_status(name))["status"] == "RUNNING":
+                time.sleep(_PAUSE_SECONDS)
+            if told["status"] != "SUCCESS":
+                sys.stderr.write(f"magnetar: not compacted: {name}: {told['lastError']}\n")
+                return 1
+    except (AccessRefused, AdminError, InvalidName, OSError) as error:
+        sys.stderr.write(f"magnetar: not compacted: {error}\n")
+        return 1
+    sys.stdout.write(f"{parsed.topic} is compacted\n")
+    return 0

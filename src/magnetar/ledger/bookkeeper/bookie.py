@@ -1,0 +1,258 @@
+"""One bookie as a client sees it: a connection that is made when it is needed, questions, answers, time-outs.
+
+What is asked in one turn of the loop goes out in one write. Each question is answered exactly once, by the
+bookie or by :data:`Status.LOST` and :data:`Status.TIMED_OUT`; what comes after that is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Transport
+from magnetar.ledger.bookkeeper.frames import (
+    AnswerReader,
+    Flag,
+    FrameError,
+    Operation,
+    Status,
+    add_head,
+    batch_read_request,
+    read_request,
+)
+
+log = logging.getLogger(__name__)
+
+Told = Callable[[int, list[bytes]], object]
+"""Hears a status and, of reads that were good, bodies of entries."""
+Key = tuple[int, int, int]
+"""Operation, ledger id and entry id; of a batch read the number of the request in place of both."""
+
+
+_LOOKS = 8
+"""How often, in the time that a question has, it is looked for those that have had theirs."""
+
+
+class BookieSettings(NamedTuple):
+    request_seconds: float = 30.0
+    """After which a question counts as not answered, or up to an eighth later
+    (bookkeeperClientTimeoutInSeconds)."""
+    connect_seconds: float = 10.0
+    retry_seconds: float = 0.2
+    """After a connection failed questions are answered as lost for so long, and no other one is made."""
+
+
+class _Asked(NamedTuple):
+    told: Told
+    at: float
+
+
+class Bookie:
+    """Questions to one bookie. Calls of ``told`` come from the loop, never from within a question."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        network: ConnectingNetwork,
+        host: str,
+        port: int,
+        settings: BookieSettings | None = None,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._network = network
+        self._host = host
+        self._port = port
+        self._settings = settings or BookieSettings()
+        self.address = f"{host}:{port}"
+        self._asked: dict[Key, list[_Asked]] = {}
+        """Those for the same entry in the order they were asked."""
+        self._out: list[bytes | memoryview] = []
+        self._flushing = False
+        self._link: _Link | None = None
+        self._connecting: Any = None
+        self._failed_at = -1e9
+        self._sweep: Cancellable | None = None
+        self._requests = 0
+        self._closed = False
+
+    @property
+    def in_progress(self) -> int:
+        """Questions without an answer."""
+        return sum(len(each) for each in self._asked.values())
+
+    def add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        key: bytes,
+        body: Sequence[bytes | memoryview],
+        told: Told,
+        flags: Flag = Flag.NONE,
+    ) -> None:
+        """:param key: the ledger's master key
+
+        :param body: an entry's body, in pieces
+        """
+        head = add_head(key, sum(len(piece) for piece in body), flags)
+        self._ask((Operation.ADD, ledger_id, entry_id), (head, *body), told)
+
+    def read(
+        self, ledger_id: int, entry_id: int, told: Told, flags: Flag = Flag.NONE, key: bytes = b""
+    ) -> None:
+        """:param entry_id: -1: the last one that the bookie has"""
+        request = read_request(ledger_id, entry_id, flags, key)
+        self._ask((Operation.READ, ledger_id, entry_id), (request,), told)
+
+    def read_batch(self, ledger_id: int, first: int, entries: int, max_bytes: int, told: Told) -> None:
+        self._requests += 1
+        request = batch_read_request(ledger_id, first, self._requests, entries, max_bytes)
+        self._ask((Operation.BATCH_READ, self._requests, 0), (request,), told)
+
+    def close(self) -> None:
+        """What is not answered yet is lost."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self._end("closed")
+
+    def _ask(self, key: Key, pieces: Sequence[bytes | memoryview], told: Told) -> None:
+        now = self._clock.monotonic()
+        if self._closed or now - self._failed_at < self._settings.retry_seconds:
+            self._loop.call_soon(told, Status.LOST, [])
+            return
+        self._asked.setdefault(key, []).append(_Asked(told, now))
+        self._out += pieces
+        if self._link is None:
+            if self._connecting is None:
+                self._connecting = self._loop.create_task(self._connect())
+        elif not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        if self._sweep is None:
+            self._look_later()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._link is not None and self._out:
+            out, self._out = self._out, []
+            self._link.transport.writelines(out)
+
+    async def _connect(self) -> None:
+        link = _Link(self)
+        attempt = self._loop.create_task(self._network.connect(self._host, self._port, lambda: link))
+        limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
+        try:
+            await attempt
+        except OSError as error:
+            self._has_failed(str(error))
+            return
+        except BaseException:
+            if attempt.cancelled() and not self._closed:
+                self._has_failed("it does not answer")
+                return
+            raise
+        finally:
+            limit.cancel()
+            self._connecting = None
+        if link.ended:
+            self._has_failed("it closed the connection")
+            return
+        self._link = link
+        log.info("connected with a bookie", extra={"bookie": self.address})
+        self._flush()
+
+    def _has_failed(self, reason: str) -> None:
+        self._failed_at = self._clock.monotonic()
+        log.warning("no connection with a bookie", extra={"bookie": self.address, "reason": reason})
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.ended = True
+            link.transport.abort()
+        self._out.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        asked, self._asked = self._asked, {}
+        for row in asked.values():
+            for each in row:
+                self._loop.call_soon(each.told, Status.LOST, [])
+
+    def _look_for_late(self) -> None:
+        self._sweep = None
+        oldest = self._clock.monotonic() - self._settings.request_seconds
+        for key, row in list(self._asked.items()):
+            while row and row[0].at <= oldest:
+                self._loop.call_soon(row.pop(0).told, Status.TIMED_OUT, [])
+            if not row:
+                del self._asked[key]
+        if self._asked:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        seconds = self._settings.request_seconds / _LOOKS
+        self._sweep = self._loop.call_later(seconds, self._look_for_late)
+
+    def heard(self, link: _Link, data: bytes) -> None:
+        """What the connection had."""
+        if link is not self._link:
+            return
+        try:
+            for answer in link.reader.feed(data):
+                if answer.operation == Operation.BATCH_READ:
+                    key = (answer.operation, answer.request_id, 0)
+                else:
+                    key = (answer.operation, answer.ledger_id, answer.entry_id)
+                row = self._asked.get(key)
+                if row is None:
+                    # It has timed out.
+                    continue
+                asked = row.pop(0)
+                if not row:
+                    del self._asked[key]
+                asked.told(answer.status, answer.bodies)
+                if link.ended:
+                    return
+        except FrameError as error:
+            log.error("a bookie says what none can", extra={"bookie": self.address, "reason": str(error)})
+            self._has_failed(str(error))
+
+    def lost(self, link: _Link, reason: str) -> None:
+        """The connection has ended."""
+        if link is self._link:
+            log.warning("connection with a bookie lost", extra={"bookie": self.address, "reason": reason})
+            self._end(reason)
+
+
+class _Link:
+    """A ``StreamProtocol``."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self._bookie = bookie
+        self.reader = AnswerReader()
+        self.transport: Transport
+        self.ended = False
+
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._bookie.heard(self, data)
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bookie.lost(self, str(exc) if exc is not None else "it closed the connection")
+        self.ended = True
+
+    def pause_writing(self) -> None:
+        """Who adds bounds what is in progress: nothing is held back here."""
+
+    def resume_writing(self) -> None:
+        """See :meth:`pause_writing`."""

@@ -1,0 +1,122 @@
+"""The body of an entry as bookies store it: ids, what was confirmed, length, a digest, the payload.
+
+    0 ledger id | 8 entry id | 16 last-add-confirmed | 24 length | 32 digest | payload
+
+Bookies check none of it: who reads does. The digest covers the first 32 bytes and the payload; the length is
+that of all payloads up to and with this one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from hashlib import sha1
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from magnetar.ledger.interface import DataDamaged
+
+_HEADER = struct.Struct(">qqqq")
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+
+MASTER_KEY_BYTES = 20
+
+
+class DigestType(Enum):
+    """How a ledger's entries are protected, by the names of ``managedLedgerDigestType``."""
+
+    CRC32 = "CRC32"
+    MAC = "MAC"
+    CRC32C = "CRC32C"
+    DUMMY = "DUMMY"
+
+
+class Body(NamedTuple):
+    """What an entry's body says; its payload begins at ``start`` of the bytes."""
+
+    ledger_id: int
+    entry_id: int
+    last_add_confirmed: int
+    length: int
+    start: int
+
+
+def master_key(password: bytes) -> bytes:
+    """Proves to bookies that whoever writes to a ledger, or fences it, knows its password."""
+    return sha1(b"ledger" + password, usedforsecurity=False).digest()
+
+
+class Digest:
+    """Of the entries of one ledger.
+
+    :param password: of the ledger; only MAC uses it
+    """
+
+    def __init__(self, kind: DigestType, password: bytes) -> None:
+        self.kind = kind
+        self._compute: Callable[[bytes, bytes | memoryview], bytes]
+        if kind is DigestType.CRC32C:
+            self._compute = _crc32c
+        elif kind is DigestType.CRC32:
+            self._compute = _crc32
+        elif kind is DigestType.MAC:
+            key = sha1(b"mac" + password, usedforsecurity=False).digest()
+            self._compute = lambda header, payload: _mac(key, header, payload)
+        else:
+            self._compute = lambda _header, _payload: b""
+        self.start = _HEADER.size + len(self._compute(bytes(_HEADER.size), b""))
+        """Where payloads begin in a body."""
+
+    def head(
+        self, ledger_id: int, entry_id: int, confirmed: int, length: int, payload: bytes | memoryview
+    ) -> bytes:
+        """What stands before the payload.
+
+        :param confirmed: the last entry that is known to be on its ack quorum, -1 for none
+        :param length: bytes of all payloads, this one included
+        """
+        header = _HEADER.pack(ledger_id, entry_id, confirmed, length)
+        return header + self._compute(header, payload)
+
+    def check(self, ledger_id: int, entry_id: int, body: bytes) -> Body:
+        """What a body says that somebody answered who was asked for this entry.
+
+        :param entry_id: -1: any
+        :raises DataDamaged: it is another entry, too short, or was changed
+        """
+        if len(body) < self.start:
+            raise DataDamaged(f"entry {entry_id} of ledger {ledger_id} has {len(body)} bytes on a bookie")
+        found_ledger, found_entry, confirmed, length = _HEADER.unpack_from(body)
+        if found_ledger != ledger_id or entry_id not in (-1, found_entry):
+            raise DataDamaged(
+                f"a bookie answered entry {found_entry} of ledger {found_ledger} for entry {entry_id} of "
+                f"ledger {ledger_id}"
+            )
+        payload = memoryview(body)[self.start :]
+        if body[_HEADER.size : self.start] != self._compute(body[: _HEADER.size], payload):
+            raise DataDamaged(f"entry {found_entry} of ledger {ledger_id} does not carry its digest")
+        if not -1 <= confirmed < found_entry or length < len(payload):
+            raise DataDamaged(
+                f"entry {found_entry} of ledger {ledger_id} says that {confirmed} was confirmed, and that "
+                f"all have {length} bytes"
+            )
+        return Body(found_ledger, found_entry, confirmed, length, self.start)
+
+
+def _crc32c(header: bytes, payload: bytes | memoryview) -> bytes:
+    return _U32.pack(crc32c(payload, crc32c(header)))
+
+
+def _crc32(header: bytes, payload: bytes | memoryview) -> bytes:
+    return _U64.pack(zlib.crc32(payload, zlib.crc32(header)))
+
+
+def _mac(key: bytes, header: bytes, payload: bytes | memoryview) -> bytes:
+    made = hmac.new(key, header, "sha1")
+    made.update(payload)
+    return made.digest()

@@ -1,0 +1,220 @@
+"""What the metadata says of a ledger: its quorums, which bookies have which entries, and how it ended.
+
+The bytes are those of BookKeeper: a line with the version of the format, then a protobuf message behind its
+length (https://github.com/apache/bookkeeper/blob/release-4.17.2/bookkeeper-proto/src/main/proto/DbLedgerStorageDataFormats.proto
+and ``LedgerMetadataSerDe``). Version 2, text, is read; fields that are not known are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from magnetar.ledger.bookkeeper import records_pb2 as pb
+from magnetar.ledger.bookkeeper.digests import DigestType
+from magnetar.ledger.interface import DataDamaged, LedgerState, Quorums
+
+_LINE = b"BookieMetadataFormatVersion\t"
+_MAX_LINE = 64
+
+_STATES = {
+    pb.LedgerMetadataFormat.OPEN: LedgerState.OPEN,
+    pb.LedgerMetadataFormat.IN_RECOVERY: LedgerState.IN_RECOVERY,
+    pb.LedgerMetadataFormat.CLOSED: LedgerState.CLOSED,
+}
+_NUMBERS = {state: number for number, state in _STATES.items()}
+_DIGESTS = {
+    pb.LedgerMetadataFormat.CRC32: DigestType.CRC32,
+    pb.LedgerMetadataFormat.HMAC: DigestType.MAC,
+    pb.LedgerMetadataFormat.CRC32C: DigestType.CRC32C,
+    pb.LedgerMetadataFormat.DUMMY: DigestType.DUMMY,
+}
+_DIGEST_NUMBERS = {digest: number for number, digest in _DIGESTS.items()}
+
+
+class Segment(NamedTuple):
+    """From an entry on, up to the next segment, these bookies have the entries."""
+
+    first_entry_id: int
+    ensemble: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LedgerRecord:
+    """One version of a ledger's metadata."""
+
+    quorums: Quorums
+    segments: tuple[Segment, ...]
+    state: LedgerState = LedgerState.OPEN
+    last_entry_id: int = -1
+    """Of a closed ledger; else -1."""
+    length: int = 0
+    digest: DigestType = DigestType.CRC32C
+    password: bytes = b""
+    ctime_ms: int = 0
+    """0: unknown."""
+    custom: Mapping[str, bytes] = field(default_factory=dict)
+    token: int = 0
+    """By which whoever made the ledger knows it again, while it is open."""
+    unknown: bytes = b""
+    """Fields of a newer release, as they were."""
+
+    def ensemble_of(self, entry_id: int) -> tuple[str, ...]:
+        """The bookies of the segment that an entry belongs to."""
+        found = self.segments[0]
+        for segment in self.segments:
+            if segment.first_entry_id > entry_id:
+                break
+            found = segment
+        return found.ensemble
+
+    def write_set(self, entry_id: int) -> tuple[int, ...]:
+        """Which of its segment's bookies have an entry, by their index, in the order they are asked."""
+        size = self.quorums.ensemble
+        return tuple((entry_id + step) % size for step in range(self.quorums.write))
+
+    def closed(self, last_entry_id: int, length: int) -> LedgerRecord:
+        return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length, token=0)
+
+    def in_recovery(self) -> LedgerRecord:
+        return replace(self, state=LedgerState.IN_RECOVERY, last_entry_id=-1, length=0, token=0)
+
+    def with_ensemble(self, first_entry_id: int, ensemble: Sequence[str]) -> LedgerRecord:
+        """From ``first_entry_id`` on these bookies have the entries; nobody has any behind it yet."""
+        kept = tuple(each for each in self.segments if each.first_entry_id < first_entry_id)
+        segment = Segment(first_entry_id, tuple(ensemble))
+        return replace(self, segments=(*kept, segment), token=0)
+
+
+def encoded(record: LedgerRecord) -> bytes:
+    message = pb.LedgerMetadataFormat.FromString(record.unknown) if record.unknown else _empty()
+    message.quorumSize = record.quorums.write
+    message.ensembleSize = record.quorums.ensemble
+    message.ackQuorumSize = record.quorums.ack
+    message.length = record.length
+    message.lastEntryId = record.last_entry_id
+    message.state = _NUMBERS[record.state]
+    message.digestType = _DIGEST_NUMBERS[record.digest]
+    message.password = record.password
+    message.cToken = record.token
+    if record.ctime_ms:
+        message.ctime = record.ctime_ms
+    for segment in record.segments:
+        message.segment.add(firstEntryId=segment.first_entry_id, ensembleMember=segment.ensemble)
+    for key, value in sorted(record.custom.items()):
+        message.customMetadata.add(key=key, value=value)
+    body = message.SerializeToString()
+    return _LINE + b"3\n" + _varint(len(body)) + body
+
+
+def _empty() -> pb.LedgerMetadataFormat:
+    return pb.LedgerMetadataFormat()
+
+
+def decoded(data: bytes, path: str) -> LedgerRecord:
+    """:raises DataDamaged: it is not the metadata of a ledger, or of a version that is not known"""
+    line, newline, body = data[:_MAX_LINE].partition(b"\n")
+    if not newline or not line.startswith(_LINE):
+        raise DataDamaged(f"{path} is not the metadata of a ledger")
+    version = line[len(_LINE) :]
+    body = data[len(line) + 1 :]
+    message = pb.LedgerMetadataFormat()
+    try:
+        if version == b"3":
+            length, start = _taken_varint(body)
+            if length != len(body) - start:
+                raise DecodeError(f"{len(body) - start} bytes instead of {length}")
+            message.ParseFromString(body[start:])
+        elif version == b"2":
+            text_format.Parse(body.decode(), message)
+        else:
+            raise DataDamaged(f"{path}: metadata of version {version.decode(errors='replace')!r}")
+    except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+        raise DataDamaged(f"{path} is not sound metadata of a ledger: {error}") from error
+    return _checked(message, path)
+
+
+def _checked(message: pb.LedgerMetadataFormat, path: str) -> LedgerRecord:
+    write = message.quorumSize
+    quorums = Quorums(
+        message.ensembleSize, write, message.ackQuorumSize if message.HasField("ackQuorumSize") else write
+    )
+    segments = tuple(Segment(each.firstEntryId, tuple(each.ensembleMember)) for each in message.segment)
+    starts = [segment.first_entry_id for segment in segments]
+    sound = (
+        0 < quorums.ack <= quorums.write <= quorums.ensemble
+        and segments
+        and starts[0] == 0
+        and starts == sorted(set(starts))
+        and all(len(segment.ensemble) == quorums.ensemble for segment in segments)
+    )
+    if not sound:
+        raise DataDamaged(f"{path} contradicts itself: {quorums}, {segments}")
+    digest = _DIGESTS[message.digestType] if message.HasField("digestType") else DigestType.CRC32
+    custom = {each.key: each.value for each in message.customMetadata}
+    rest = pb.LedgerMetadataFormat()
+    rest.CopyFrom(message)
+    for known in message.DESCRIPTOR.fields:
+        rest.ClearField(known.name)
+    return LedgerRecord(
+        quorums,
+        segments,
+        _STATES[message.state],
+        message.lastEntryId if message.HasField("lastEntryId") else -1,
+        message.length,
+        digest,
+        message.password,
+        message.ctime,
+        custom,
+        message.cToken,
+        rest.SerializePartialToString(),
+    )
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _taken_varint(data: bytes) -> tuple[int, int]:
+    """The number, and where it ends."""
+    number = 0
+    for index, byte in enumerate(data[:5]):
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return number, index + 1
+    raise DecodeError("no length")
+
+
+_SHORT = 1 << 31
+_SHORT_CUTS: tuple[int, ...] = (2, 4)
+_LONG_CUTS: tuple[int, ...] = (3, 4, 4, 4)
+
+
+def ledger_path(ledger_id: int) -> str:
+    """Where a ledger's metadata lies, below the root of all ledgers."""
+    digits, cuts = (
+        (f"{ledger_id:010d}", _SHORT_CUTS) if ledger_id < _SHORT else (f"{ledger_id:019d}", _LONG_CUTS)
+    )
+    pieces = []
+    for cut in cuts:
+        pieces.append(digits[:cut])
+        digits = digits[cut:]
+    return "/" + "/".join(pieces) + f"/L{digits}"
+
+
+def ledger_id_of(path: str) -> int | None:
+    """The reverse of :func:`ledger_path`; None: no ledger lies there."""
+    digits = path.replace("/L", "").replace("/", "")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        return None
+    found = int(digits)
+    return found if found < 1 << 63 and ledger_path(found) == path else None

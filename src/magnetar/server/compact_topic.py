@@ -1,0 +1,93 @@
+"""Compacting one topic of a broker that does not run: its stores are opened, and nobody is served."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from magnetar.broker.compaction.topic_compaction import Status
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.service import BrokerService
+from magnetar.config.settings import Settings
+from magnetar.errors import BrokerError
+from magnetar.io.real import real_io
+from magnetar.io.waiting import sleep
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.resolving import ResolvingStore
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.server.doors import Advertised
+from magnetar.server.settings import (
+    broker_settings,
+    embedded_settings,
+    entry_cache_settings,
+    managed_ledger_settings,
+)
+from magnetar.server.standalone import LEDGERS, METADATA_FILE
+
+_LOOK_SECONDS = 0.05
+
+
+class NotCompacted(Exception):
+    """The topic could not be compacted; the text says why."""
+
+
+def compact_stored(settings: Settings, data_dir: Path, topic: str) -> None:
+    """Compacts a topic, or all its partitions, in the data directory of a broker that does not run.
+
+    :raises StoreLocked: a broker runs there
+    :raises NotCompacted: there is no such topic, or it cannot be compacted
+    :raises LedgerError: the ledger store cannot be opened
+    :raises MetadataError: the metadata cannot be read
+    :raises OSError: the data directory cannot be used
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_compact(loop, settings, data_dir, topic))
+    finally:
+        loop.close()
+
+
+async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir: Path, topic: str) -> None:
+    try:
+        name = TopicName.parse(topic)
+    except InvalidName as error:
+        raise NotCompacted(str(error)) from error
+    io = real_io(loop, data_dir)
+    if not io.disk.exists(LEDGERS):
+        raise NotCompacted(f"there is no data in {data_dir}")
+    store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
+    try:
+        metadata = ResolvingStore(await EmbeddedMetadataStore.open_store(io, METADATA_FILE), io.loop)
+        try:
+            wheel = TimerWheel(io.loop)
+            ledgers = ManagedLedgers(
+                io, wheel, store, metadata, managed_ledger_settings(settings), entry_cache_settings(settings)
+            )
+            nobody = Advertised(Addresses(None), {})
+            broker = BrokerService(io, wheel, metadata, ledgers, broker_settings(settings, nobody, "", {}))
+            try:
+                await _compact_in(broker, name)
+            except BrokerError as error:
+                raise NotCompacted(str(error)) from error
+            finally:
+                await broker.stop()
+                ledgers.deletions.stop()
+        finally:
+            await metadata.close()
+    finally:
+        await store.close()
+
+
+async def _compact_in(broker: BrokerService, name: TopicName) -> None:
+    count = await broker.namespaces.partitions(name)
+    for part in [name.partition(index) for index in range(count)] if count else [name]:
+        compaction = (await broker.persistent_topic(part)).compaction
+        compaction.start()
+        while compaction.running:
+            await sleep(broker.io.loop, _LOOK_SECONDS)
+        if compaction.status is not Status.SUCCESS:
+            raise NotCompacted(f"{part}: {compaction.last_error}")
