@@ -222,6 +222,8 @@ class Scenario:
             # Else what waits might wait for a day.
             world.broker.simulation.clock.offset_ms = 0
         world.network.conditions = Conditions()
+        if world.guard is not None:
+            world.guard.be_patient()
         world.trace.note("all faults are over")
         end = world.loop.time() + _PATIENCE
         left = self._left()

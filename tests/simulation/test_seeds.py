@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -33,6 +34,9 @@ def test_nothing_that_was_promised_is_broken(group: int) -> None:
         deliveries += sum(topic.deliveries for topic in world.model.topics.values())
         looks += world.invariants.looks
         lives += world.broker.lives
+        if seed // _GROUPS % 8 == 0:
+            # Worlds are large, and full of circles: the collector does not come as often as they do.
+            gc.collect()
     if seeds()[group::_GROUPS]:
         assert deliveries
         assert looks
