@@ -51,6 +51,9 @@ class BrokerSettings:
     non_persistent_topics: bool = True
     topic_policies: bool = True
     """Topics may have policies of their own."""
+    max_tenants: int = 0
+    """0 for any number; so is the next."""
+    max_namespaces_per_tenant: int = 0
     force_delete_tenants: bool = False
     force_delete_namespaces: bool = False
     max_partitions: int = 0

@@ -132,6 +132,12 @@ class Settings:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
     dispatcher_entry_filter_rescheduled_message_delay: int
     entry_filter_names: tuple[str, ...]
+    encryption_require_on_producer: bool
+    max_same_address_producers_per_topic: int
+    max_same_address_consumers_per_topic: int
+    max_tenants: int
+    max_namespaces_per_tenant: int
+    dispatch_throttling_for_filtered_entries_enabled: bool
     broker_entry_metadata_interceptors: tuple[str, ...]
     exposing_broker_entry_metadata_to_client_enabled: bool
     allow_override_entry_filters: bool

@@ -110,10 +110,14 @@ class CursorStorage:
     def keeps_all(self) -> bool:
         """Whether a write of the state leaves out nothing that was acknowledged."""
         settings, state = self._settings, self._state
-        return (
-            len(state.batches) <= settings.max_batch_indexes_to_persist
-            and state.range_count() <= settings.max_unacked_ranges_to_persist
-        )
+        if len(state.batches) > settings.max_batch_indexes_to_persist:
+            return False
+        return self._keeps_all_holes or state.range_count() <= settings.max_unacked_ranges_to_persist
+
+    @property
+    def _keeps_all_holes(self) -> bool:
+        """Whether holes are written bit by bit where they are many."""
+        return self._settings.holes_as_bits or self._store.cursor_write_interval is not None
 
     @property
     def ledger_id(self) -> int:
@@ -217,11 +221,8 @@ class CursorStorage:
 
     def _is_large(self) -> bool:
         """Whether the state is written bit by bit: all of it, where the store or a setting allows that."""
-        settings = self._settings
-        if settings.holes_as_bits:
-            return is_large(self._state, 0)
-        own = self._store.cursor_write_interval is not None
-        return own and is_large(self._state, settings.max_unacked_ranges_to_persist)
+        most = 0 if self._settings.holes_as_bits else self._settings.max_unacked_ranges_to_persist
+        return self._keeps_all_holes and is_large(self._state, most)
 
     async def _encode_all(self) -> list[bytes]:
         """The state as entries that belong together."""

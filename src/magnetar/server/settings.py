@@ -156,6 +156,8 @@ def broker_settings(
         ),
         policies=broker_policies(settings),
         topic_policies=settings.system_topic_enabled and settings.topic_level_policies_enabled,
+        max_tenants=settings.max_tenants,
+        max_namespaces_per_tenant=settings.max_namespaces_per_tenant,
         force_delete_tenants=settings.force_delete_tenant_allowed,
         force_delete_namespaces=settings.force_delete_namespace_allowed,
         default_bundles=settings.default_number_of_namespace_bundles,
@@ -220,6 +222,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
             else 0
         ),
         filters=load_entry_filters(settings.entry_filter_names),
+        throttle_filtered=settings.dispatch_throttling_for_filtered_entries_enabled,
         throttle_by_message=settings.dispatch_throttling_on_batch_message_enabled,
         throttle_caught_up=settings.dispatch_throttling_on_non_backlog_consumer_enabled,
         filter_again_seconds=settings.dispatcher_entry_filter_rescheduled_message_delay / 1000,
@@ -235,6 +238,8 @@ def topic_settings(settings: Settings) -> TopicSettings:
         dispatch=dispatch,
         max_non_persistent=settings.max_concurrent_non_persistent_message_per_connection,
         marks=entry_mark_settings(settings),
+        max_same_address_producers=settings.max_same_address_producers_per_topic,
+        max_same_address_consumers=settings.max_same_address_consumers_per_topic,
         override_filters=settings.allow_override_entry_filters,
         find_filters=find_filters(settings.entry_filter_names),
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
@@ -270,7 +275,11 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         ),
         deduplication=settings.broker_deduplication_enabled,
         compaction_threshold=settings.broker_service_compaction_threshold_in_bytes,
-        deduplication_snapshot_seconds=settings.broker_deduplication_snapshot_interval_seconds or 120,
+        deduplication_snapshot_seconds=(
+            120
+            if settings.broker_deduplication_snapshot_interval_seconds is None
+            else settings.broker_deduplication_snapshot_interval_seconds
+        ),
         max_producers=settings.max_producers_per_topic,
         max_consumers=settings.max_consumers_per_topic,
         max_consumers_per_subscription=settings.max_consumers_per_subscription,
@@ -303,6 +312,7 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         ),
         subscription_expiration_minutes=settings.subscription_expiration_time_minutes,
         pause_on_ack_state=settings.dispatcher_pause_on_ack_state_persistent_enabled,
+        encryption_required=settings.encryption_require_on_producer,
         subscription_types=settings.subscription_types_enabled,
         auto_topics=AutoTopics(
             settings.allow_auto_topic_creation, settings.default_num_partitions if partitioned else 0

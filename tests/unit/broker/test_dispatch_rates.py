@@ -258,3 +258,15 @@ def test_a_subscription_that_ends_waits_nowhere() -> None:
     peer.send(BaseCommand.UNSUBSCRIBE, "unsubscribe", consumer_id=1, request_id=9)
     brokers.until(lambda: peer.count(BaseCommand.SUCCESS) == 2)
     assert [each.waiting for each in throttle.limiters] == [0]
+    assert all(each._timer is None for each in throttle.limiters), "nothing is left that keeps the topic"
+
+
+def test_what_is_owed_is_forgotten_with_the_rate() -> None:
+    brokers, _peer = started(SHARED, DispatchRate(1), 0, BY_MESSAGE)
+    store(brokers, 3, entry(batch=1000))
+    brokers.world.wait(10.0)
+    assert sent(brokers) == 1000
+    topic = topic_of(brokers)
+    topic.apply_policies(replace(topic.policies, subscription_dispatch_rate=DispatchRate(2000)))
+    brokers.world.wait(0.1)
+    assert sent(brokers) == 3000

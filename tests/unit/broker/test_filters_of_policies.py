@@ -18,6 +18,7 @@ from magnetar.broker.dispatch.filters import (
     FilterResult,
     UnknownFilter,
 )
+from magnetar.broker.policies.values import DispatchRate
 from magnetar.errors import InvalidRequest
 
 
@@ -107,3 +108,18 @@ def test_only_filters_that_are_there_can_be_named() -> None:
                 key=None,
             )
         )
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
+@pytest.mark.parametrize(("charged", "least", "most"), [(False, 60, 60), (True, 25, 31)])
+def test_what_is_rejected_counts_for_rates_where_it_is_said(
+    kind: int, charged: bool, least: int, most: int
+) -> None:
+    world = Brokers(
+        policies=replace(UNBOUNDED, subscription_dispatch_rate=DispatchRate(10)),
+        dispatch=DispatchSettings(filters=(Odd(),), throttle_filtered=charged),
+    )
+    take(world.subscribed("s", kind))
+    store(world, 300)
+    world.world.wait(5.0)
+    assert least - 2 <= sent(world) <= most + 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from lived import Lived
 
@@ -10,6 +12,7 @@ from magnetar.broker.policies.values import Persistence
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.topic_name import TopicName
 
 
 def positions(topic: Topic, start: Position, count: int) -> list[Position]:
@@ -61,3 +64,24 @@ def test_what_a_namespace_says_is_a_policy_s_rate() -> None:
     read = Persistence.read({**given, "managedLedgerMaxMarkDeleteRate": 2.5})
     assert (read.own_rate, read.mark_delete_rate) == (True, 2.5)
     assert not Persistence().own_rate
+
+
+def test_what_a_write_would_leave_out_is_known(lived: Lived) -> None:
+    few = replace(
+        lived.world.managed.settings, max_unacked_ranges_to_persist=2, max_batch_indexes_to_persist=2
+    )
+    lived.world.managed.settings = few
+    topic = lived.topic(TopicName.parse("persistent://public/default/few"))
+    subscription = lived.subscribe(topic)
+    lived.publish(topic, 20, batch=4)
+    storage = subscription.cursor.storage
+    assert storage is not None
+    where = positions(topic, subscription.cursor.mark_delete, 20)
+    for position in where[1::2]:
+        subscription.cursor.delete(*position)
+    assert storage.keeps_all, "many holes are kept as bits"
+    for position in where[0:4:2]:
+        subscription.cursor.consume_batch_indexes(*position, 0b1110, 4)
+    assert storage.keeps_all
+    subscription.cursor.consume_batch_indexes(*where[4], 0b1110, 4)
+    assert not storage.keeps_all, "of batches only so many"

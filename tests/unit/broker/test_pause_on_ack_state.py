@@ -8,10 +8,17 @@ import pytest
 from peers import TOPIC, Brokers, Peer
 from test_dispatch_rates import KEY_SHARED, SHARED, UNBOUNDED, sent, store, take
 
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 MOST = 5
+
+
+@pytest.fixture(autouse=True)
+def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a ledger store on which no more ranges are kept."""
+    monkeypatch.setattr(CursorStorage, "_keeps_all_holes", False)
 
 
 def brokers(*, pause: bool) -> Brokers:

@@ -130,8 +130,6 @@ GUARDED = [
     ("bookkeeperTLSClientAuthentication", "true"),
     ("httpRequestsLimitEnabled", "true"),
     ("openIDFallbackDiscoveryMode", "KUBERNETES_DISCOVER_PUBLIC_KEYS"),
-    ("encryptionRequireOnProducer", "true"),
-    ("maxSameAddressProducersPerTopic", "10"),
     ("managedLedgerDigestType", "MAC"),
     ("managedLedgerDefaultWriteQuorum", "2"),
     ("managedLedgerOffloadDriver", "aws-s3"),
@@ -162,7 +160,7 @@ def test_a_digest_that_promises_less_than_ours_is_fine(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
-    path = write(tmp_path, "encryptionRequireOnProducer=true\nbrokerServicePort=x\n")
+    path = write(tmp_path, "strictBookieAffinityEnabled=true\nbrokerServicePort=x\n")
     with pytest.raises(ConfigurationError) as caught:
         load(path, ["noSuchKey"])
     assert len(caught.value.problems) == 3

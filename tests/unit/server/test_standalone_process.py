@@ -112,12 +112,12 @@ def test_what_is_told_to_clients_can_be_set(tmp_path: Path) -> None:
 
 def test_a_configuration_that_cannot_be_honoured_does_not_start(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
-    config.write_text("encryptionRequireOnProducer=true\nbrokerMaxConnections=many\n")
+    config.write_text("strictBookieAffinityEnabled=true\nbrokerMaxConnections=many\n")
     told = refused(tmp_path / "data", "--config", str(config)).splitlines()
     assert len(told) == 2
     assert all(line.startswith(f"magnetar: {config}:") for line in told)
-    config.write_text("encryptionRequireOnProducer=true\n")
-    more = ("--config", str(config), "--accept-unhonoured", "encryptionRequireOnProducer")
+    config.write_text("strictBookieAffinityEnabled=true\n")
+    more = ("--config", str(config), "--accept-unhonoured", "strictBookieAffinityEnabled")
     with serving(tmp_path / "data", *more):
         pass
 

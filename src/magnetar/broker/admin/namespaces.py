@@ -47,9 +47,13 @@ class NamespaceAdmin:
         :raises AlreadyExists: there is one
         :raises InvalidRequest: a policy is malformed or breaks a rule
         :raises AuthorizationFailure: it is to be replicated to a cluster that the tenant may not use
+        :raises PreconditionFailed: the tenant has too many
         """
         name = self._broker.parse_namespace(namespace)
         tenant = await self._policies.tenants.get(name.tenant)
+        most = self._broker.settings.max_namespaces_per_tenant
+        if most and len(await self._records.of_tenant(name.tenant)) >= most:
+            raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{name.tenant}")
         clusters = given.get("replication_clusters") or []
         _check_allowed(name, clusters, tenant)
         if not clusters and name.is_global:

@@ -27,9 +27,12 @@ class TenantAdmin:
     async def create(self, name: str, info: Mapping[str, Any]) -> None:
         """:raises AlreadyExists: there is one
 
-        :raises PreconditionFailed: it allows no cluster, or one that does not exist
+        :raises PreconditionFailed: it allows no cluster, or one that does not exist; or there are too many
         """
         await self._check_clusters(info)
+        most = self._broker.settings.max_tenants
+        if most and len(await self._tenants.names()) >= most:
+            raise PreconditionFailed("Exceed the maximum number of tenants")
         await self._tenants.create(name, info)
 
     async def update(self, name: str, info: Mapping[str, Any]) -> None:

@@ -44,6 +44,8 @@ class DispatchSettings:
     """After which a filter is asked again about an entry that it put off."""
     look_ahead_per_subscription: int = 20_000
     """The same for all of its consumers together; 0: any number."""
+    throttle_filtered: bool = False
+    """What filters reject counts for rates of dispatch as if it had been sent."""
     throttle_by_message: bool = False
     """A batch counts as its messages where dispatch has a rate; else as one."""
     pause_on_ack_state: bool = False
@@ -70,6 +72,14 @@ def filter_verdict(
     )
     position = (run.ledger_id, run.first_entry_id + index)
     return filters.judge(position, run.entry(index), messages, context)
+
+
+def charge_rejected(
+    subscription: DispatchedSubscription, settings: DispatchSettings, run: EntryRun, index: int, messages: int
+) -> None:
+    """Counts an entry that a filter rejected for rates of dispatch, where the settings say so."""
+    if settings.throttle_filtered and subscription.throttle is not None:
+        subscription.throttle.take(1, messages, run.ends[index] - run.starts[index])
 
 
 def bits_left(remaining: int | None, size: int) -> int | None:

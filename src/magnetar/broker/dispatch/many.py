@@ -14,6 +14,7 @@ from magnetar.broker.dispatch.contract import (
     DispatchedSubscription,
     DispatchSettings,
     bits_left,
+    charge_rejected,
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
@@ -424,6 +425,7 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
             if verdict is FilterResult.REJECT:
                 cursor.delete(*position)
                 rejected += 1
+                charge_rejected(self._subscription, self._settings, run, index, sizes[place])
             elif verdict is FilterResult.RESCHEDULE:
                 put_off.append((position, slots[place] if slots else 0))
         if put_off:

@@ -14,6 +14,7 @@ from magnetar.broker.dispatch.contract import (
     DispatchSettings,
     EntrySource,
     bits_left,
+    charge_rejected,
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
@@ -234,6 +235,7 @@ class SingleConsumerDispatcher:
                 self._send_one(consumer, run, index, messages)
             elif verdict is FilterResult.REJECT:
                 self._cursor.delete(run.ledger_id, run.first_entry_id + index)
+                charge_rejected(self._subscription, self._settings, run, index, messages)
             elif self._put_off is None:
                 wheel = self._subscription.topic.wheel
                 self._put_off = wheel.schedule(self._settings.filter_again_seconds, self._filter_again)

@@ -68,10 +68,11 @@ class DispatchLimiter:
         self._set(0.0, 0.0)
 
     def use(self, rate: DispatchRate) -> None:
-        """Goes by another rate from now on; who waits is asked again soon."""
+        """Goes by another rate from now on, as if nothing had been sent; who waits is asked again soon."""
         if rate == self._rate:
             return
         self._rate = rate
+        self._messages = self._bytes = None
         self._set(0.0, 0.0)
         self._plan()
 
@@ -136,6 +137,10 @@ class DispatchLimiter:
     def leave(self, throttle: Throttle) -> None:
         """It does not wait any more."""
         self._row.pop(throttle, None)
+        if not self._row and self._timer is not None:
+            # It may be far off, and would keep what it wakes.
+            self._timer.cancel()
+            self._timer = None
 
     def _plan(self) -> None:
         if self._timer is not None:

@@ -44,6 +44,7 @@ class EffectivePolicies:
     age_quota: BacklogQuota = field(default_factory=BacklogQuota)
     deduplication: bool = False
     deduplication_snapshot_seconds: int = 120
+    """0: a snapshot is taken for so many entries only, and when a topic is closed."""
     max_producers: int = 0
     max_consumers: int = 0
     max_consumers_per_subscription: int = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar import errors
 from magnetar.broker import events
@@ -26,7 +26,14 @@ from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
-from magnetar.errors import NotAllowed, ProducerBusy, ServiceNotReady, SubscriptionNotFound, TopicTerminated
+from magnetar.errors import (
+    ConsumerBusy,
+    NotAllowed,
+    ProducerBusy,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicTerminated,
+)
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
@@ -51,12 +58,26 @@ class TopicSettings:
     """``maxConcurrentNonPersistentMessagePerConnection``: entries of non-persistent topics in flight on a
     connection; what goes beyond is dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
+    max_same_address_producers: int = 0
+    """Of a topic; 0 for any number. So is the next."""
+    max_same_address_consumers: int = 0
     marks: EntryMarkSettings = field(default_factory=EntryMarkSettings)
     """What is written in front of entries of persistent topics."""
     override_filters: bool = False
     """What namespaces and topics name as filters counts, and not the broker's own."""
     find_filters: FindFilters = no_filters
     """Finds those."""
+
+
+class _Addressed(Protocol):
+    @property
+    def address(self) -> str: ...
+
+
+def _of_host(address: str, clients: Iterable[_Addressed]) -> int:
+    """How many of some clients come from the host of an address."""
+    host = address.rpartition(":")[0]
+    return sum(client.address.rpartition(":")[0] == host for client in clients)
 
 
 class BaseTopic(ABC, Generic[S]):
@@ -223,6 +244,9 @@ class BaseTopic(ABC, Generic[S]):
         cap = self.policies.max_producers
         if cap and len(self.producers) >= cap and producer.name not in self.producers:
             raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
+        cap = self.settings.max_same_address_producers
+        if cap and _of_host(producer.address, self.producers.values()) >= cap:
+            raise ProducerBusy(f"Topic '{self.full_name}' reached max same address producers limit")
         while (known := self.producers.get(producer.name)) is not None:
             await self._replace(known, producer)
             self.check_open()
@@ -389,6 +413,12 @@ class BaseTopic(ABC, Generic[S]):
 
         :raises SubscriptionNotFound: there is none
         """
+
+    def check_consumers_of(self, address: str) -> None:
+        """:raises ConsumerBusy: too many come from that host"""
+        cap = self.settings.max_same_address_consumers
+        if cap and _of_host(address, (c for s in self.subscriptions.values() for c in s.consumers)) >= cap:
+            raise ConsumerBusy("Topic reached max same address consumers limit")
 
     def consumer_count(self) -> int:
         return sum(len(s.consumers) for s in self.subscriptions.values())

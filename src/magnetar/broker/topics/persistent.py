@@ -288,7 +288,8 @@ class Topic(BaseTopic[Subscription]):
     def save_sequence_ids(self) -> None:
         """Takes a snapshot of what deduplication knows, if it is time."""
         known, now = self.deduplication, self.clock.monotonic()
-        if known is not None and known.due(now, self.policies.deduplication_snapshot_seconds):
+        interval = self.policies.deduplication_snapshot_seconds
+        if known is not None and interval > 0 and known.due(now, interval):
             known.snapshot(now)
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:

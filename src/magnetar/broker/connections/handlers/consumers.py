@@ -103,6 +103,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     cap = topic.policies.max_consumers
     if cap and topic.consumer_count() >= cap:
         raise ConsumerBusy("Topic reached max consumers limit")
+    topic.check_consumers_of(connection.address)
     known = topic.subscriptions.get(request.subscription)
     if known is not None:
         known.check_type(kind)

@@ -1,0 +1,62 @@
+"""Clearing backlogs and deleting subscriptions of one bundle: those of the others stay."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from served import Served
+
+from magnetar.broker.topics.persistent import Topic
+from magnetar.managed_ledger.position import EARLIEST
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+
+
+def topics_of(served: Served) -> list[Topic]:
+    """Topics with a message that subscriptions ``s`` and ``t`` have not consumed, in several bundles."""
+    entry = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
+    found = []
+    for number in range(8):
+        topic = served.topic(f"persistent://public/default/t{number}")
+        for name in ("s", "t"):
+            served.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+        topic.managed_ledger.append(entry, array("q", [0]), array("q", [len(entry)]), 1, len(entry), None)
+        found.append(topic)
+    served.world.wait(0.5)
+    return found
+
+
+def first_bundle(served: Served, topics: list[Topic]) -> tuple[str, list[Topic], list[Topic]]:
+    """A bundle as requests name it, the topics in it, and the others."""
+    edges = [int(text, 16) for text in served.get(f"{NAMESPACE}/bundles")["boundaries"]]
+    hashes = sorted(topic.name.bundle_hash for topic in topics)
+    low = max(edge for edge in edges if edge <= hashes[0])
+    high = edges[edges.index(low) + 1]
+    inside = [topic for topic in topics if low <= topic.name.bundle_hash < high]
+    outside = [topic for topic in topics if topic not in inside]
+    assert inside
+    assert outside
+    return f"0x{low:08x}_0x{high:08x}", inside, outside
+
+
+@pytest.mark.parametrize("subscription", ["", "/s"])
+def test_backlogs_of_a_bundle_are_cleared(subscription: str) -> None:
+    served = Served()
+    bundle, inside, outside = first_bundle(served, topics_of(served))
+    assert served.ask("POST", f"{NAMESPACE}/{bundle}/clearBacklog{subscription}").status == 204
+    assert [topic.subscriptions["s"].backlog() for topic in inside] == [0] * len(inside)
+    left = 1 if subscription else 0
+    assert [topic.subscriptions["t"].backlog() for topic in inside] == [left] * len(inside)
+    assert [topic.subscriptions["s"].backlog() for topic in outside] == [1] * len(outside)
+
+
+def test_a_subscription_of_a_bundle_is_deleted() -> None:
+    served = Served()
+    bundle, inside, outside = first_bundle(served, topics_of(served))
+    assert served.ask("POST", f"{NAMESPACE}/{bundle}/unsubscribe/s").status == 204
+    assert all(set(topic.subscriptions) == {"t"} for topic in inside)
+    assert all(set(topic.subscriptions) == {"s", "t"} for topic in outside)
+    assert served.ask("POST", f"{NAMESPACE}/0x00000000_0x00000001/unsubscribe/t").status == 412
