@@ -39,8 +39,11 @@ class Guard:
         self.banned: set[str] = set()
 
     def be_patient(self) -> None:
-        """From now on proofs last: who loses its connection all the time sends the same again all the time, and
-        may never hear of it when disks are slow."""
+        """From now on proofs last.
+
+        Who loses its connection all the time sends the same again all the time, and may never hear of it when
+        disks are slow.
+        """
         self._lifetime = 100.0
 
     def authenticator(self, io: Io) -> Word:

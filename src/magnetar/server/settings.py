@@ -223,7 +223,7 @@ def topic_settings(settings: Settings) -> TopicSettings:
         ),
         filters=load_entry_filters(settings.entry_filter_names),
         throttle_filtered=settings.dispatch_throttling_for_filtered_entries_enabled,
-        throttle_by_message=settings.dispatch_throttling_on_batch_message_enabled,
+        throttle_by_message=not settings.dispatch_throttling_on_batch_message_enabled,
         throttle_caught_up=settings.dispatch_throttling_on_non_backlog_consumer_enabled,
         filter_again_seconds=settings.dispatcher_entry_filter_rescheduled_message_delay / 1000,
         look_ahead_per_consumer=settings.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,

@@ -46,7 +46,7 @@ class DispatchSettings:
     """The same for all of its consumers together; 0: any number."""
     throttle_filtered: bool = False
     """What filters reject counts for rates of dispatch as if it had been sent."""
-    throttle_by_message: bool = False
+    throttle_by_message: bool = True
     """A batch counts as its messages where dispatch has a rate; else as one."""
     pause_on_ack_state: bool = False
     """Nothing new is sent while the cursor cannot be written with all that was acknowledged."""
