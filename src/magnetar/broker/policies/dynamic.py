@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from magnetar.broker.policies.following import Follower
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.errors import MetadataFailure, PreconditionFailed
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import sleep
-from magnetar.metadata.interface import (
-    Change,
-    MetadataError,
-    MetadataStore,
-    MetadataUnavailable,
-    NodeDamaged,
-    SessionEvent,
-)
+from magnetar.metadata.interface import MetadataStore, NodeDamaged
 
 log = logging.getLogger(__name__)
 
 _PATH = "/admin/configuration"
-_RETRY_SECONDS = 1.0
 
 Apply = Callable[[str | None], bool]
 """Takes the text of a setting, None for that of the broker's file; answers whether anything is different."""
@@ -40,16 +31,13 @@ class DynamicSettings:
 
         :param changed: called, in the loop, when one of them is another one now
         """
-        self._io = io
         self._metadata = metadata
         self._settings = settings
         self._changed = changed
-        self._task: Any = None
-        self._stale = False
         self._warned: set[str] = set()
-        if settings:
-            metadata.listen(_PATH, self._record_changed)
-            metadata.listen_session(self._session_changed)
+        self._follower = (
+            Follower(io, metadata, _PATH, "changed settings", self._read_anew) if settings else None
+        )
 
     @property
     def names(self) -> Sequence[str]:
@@ -122,34 +110,9 @@ class DynamicSettings:
             log.info("settings were changed", extra={"settings": ", ".join(others)})
             self._changed()
 
-    def _record_changed(self, _change: Change) -> None:
-        self._read_anew()
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.RECONNECTED:
-            self._read_anew()
-
-    def _read_anew(self) -> None:
-        self._stale = True
-        if self._task is None:
-            self._task = self._io.loop.create_task(self._follow())
-
-    async def _follow(self) -> None:
-        """Reads until what was read is what is there; what counted before counts meanwhile."""
-        try:
-            while self._stale:
-                self._stale = False
-                try:
-                    self._take(await self.values())
-                except MetadataUnavailable as error:
-                    log.warning("changed settings are read again later", extra={"error": str(error)})
-                    self._stale = True
-                    await sleep(self._io.loop, _RETRY_SECONDS)
-                except (MetadataError, MetadataFailure) as error:
-                    log.error("changed settings cannot be read", extra={"error": str(error)})
-        finally:
-            self._task = None
+    async def _read_anew(self) -> None:
+        self._take(await self.values())
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self._follower is not None:
+            self._follower.stop()

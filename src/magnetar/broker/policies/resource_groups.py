@@ -6,24 +6,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.policies.following import Follower
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.broker.policies.values import GroupRates
 from magnetar.errors import MetadataFailure, NotFound
 from magnetar.io.interfaces import Io
-from magnetar.io.waiting import sleep
-from magnetar.metadata.interface import (
-    Change,
-    MetadataError,
-    MetadataStore,
-    MetadataUnavailable,
-    NodeMissing,
-    SessionEvent,
-)
+from magnetar.metadata.interface import MetadataStore, NodeMissing
 
 log = logging.getLogger(__name__)
 
 _GROUPS = "/admin/resourcegroups"
-_RETRY_SECONDS = 1.0
 
 
 def _missing() -> NotFound:
@@ -36,13 +28,9 @@ class ResourceGroupRecords:
     def __init__(
         self, io: Io, metadata: MetadataStore, define: Callable[[Mapping[str, GroupRates]], None]
     ) -> None:
-        self._io = io
         self._metadata = metadata
         self._define = define
-        self._stale = False
-        self._task: Any = None
-        metadata.listen(_GROUPS, self._changed)
-        metadata.listen_session(self._session_changed)
+        self._follower = Follower(io, metadata, _GROUPS, "resource groups", self.take)
 
     async def names(self) -> Sequence[str]:
         """Sorted."""
@@ -87,34 +75,5 @@ class ResourceGroupRecords:
                 log.error("a resource group is not read", extra={"group": name, "error": str(error)})
         self._define(found)
 
-    def _changed(self, _change: Change) -> None:
-        self._read_anew()
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.RECONNECTED:
-            self._read_anew()
-
-    def _read_anew(self) -> None:
-        self._stale = True
-        if self._task is None:
-            self._task = self._io.loop.create_task(self._follow())
-
-    async def _follow(self) -> None:
-        """Reads until what was read is what is there; what counted before counts meanwhile."""
-        try:
-            while self._stale:
-                self._stale = False
-                try:
-                    await self.take()
-                except MetadataUnavailable as error:
-                    log.warning("resource groups are read again later", extra={"error": str(error)})
-                    self._stale = True
-                    await sleep(self._io.loop, _RETRY_SECONDS)
-                except MetadataError as error:
-                    log.error("resource groups cannot be read", extra={"error": str(error)})
-        finally:
-            self._task = None
-
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._follower.stop()

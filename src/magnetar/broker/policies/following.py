@@ -1,0 +1,72 @@
+"""Following what is stored below a node: read again when it has changed, until nothing newer is there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from magnetar.errors import MetadataFailure
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import (
+    Change,
+    MetadataError,
+    MetadataStore,
+    MetadataUnavailable,
+    SessionEvent,
+)
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+
+
+class Follower:
+    """What counted before counts until something else was read.
+
+    :param what: its name, for the log
+    :param take: reads all of it and lets it count
+    """
+
+    def __init__(
+        self, io: Io, metadata: MetadataStore, root: str, what: str, take: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._io = io
+        self._what = what
+        self._take = take
+        self._task: Any = None
+        self._stale = False
+        metadata.listen(root, self._changed)
+        metadata.listen_session(self._session_changed)
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _changed(self, _change: Change) -> None:
+        self._read_anew()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._read_anew()
+
+    def _read_anew(self) -> None:
+        self._stale = True
+        if self._task is None:
+            self._task = self._io.loop.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            while self._stale:
+                self._stale = False
+                try:
+                    await self._take()
+                except MetadataUnavailable as error:
+                    log.warning("read again later", extra={"what": self._what, "error": str(error)})
+                    self._stale = True
+                    await sleep(self._io.loop, _RETRY_SECONDS)
+                except (MetadataError, MetadataFailure) as error:
+                    log.error("cannot be read", extra={"what": self._what, "error": str(error)})
+        finally:
+            self._task = None
