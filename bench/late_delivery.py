@@ -1,0 +1,130 @@
+"""Delayed messages, published and delivered, beside Apache Pulsar: CPU a message, and how late they come.
+
+``python -m bench.late_delivery`` prints figures as JSON. The official Python client does both ends. A message
+that comes before its time, twice or not at all makes a run void; Apache Pulsar may be a tick early as it is
+shipped, and is told to be strict here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pulsar
+
+from bench.generators import Void
+from bench.servers import ApachePulsar, Magnetar, Server, fetch_jars
+
+_STRICT = {"isDelayedDeliveryDeliverAtTimeStrict": "true"}
+_PATIENCE_MS = 60_000
+
+Figures = dict[str, Any]
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def publish(client: pulsar.Client, topic: str, options: argparse.Namespace, first_due: int | None) -> None:
+    """:param first_due: ms since 1970; None: without delivery times"""
+    producer = client.create_producer(
+        topic, batching_enabled=False, max_pending_messages=5_000, block_if_queue_full=True
+    )
+    random = Random(1)
+    for number in range(options.messages):
+        due = None if first_due is None else first_due + random.randrange(options.spread * 1000)
+        content = number.to_bytes(8, "big") + (due or 0).to_bytes(8, "big") + bytes(84)
+        producer.send_async(content, None, deliver_at=due)
+    producer.flush()
+    producer.close()
+
+
+def receive(consumer: pulsar.Consumer, count: int) -> list[int]:
+    """How late each came, in ms. :raises Void: one came early, twice or not at all"""
+    late, seen = [], set()
+    for _ in range(count):
+        message = consumer.receive(_PATIENCE_MS)
+        content = message.data()
+        number, due = (int.from_bytes(content[at : at + 8], "big") for at in (0, 8))
+        late.append(now_ms() - due)
+        if late[-1] < 0 or number in seen:
+            raise Void(f"message {number} came {-late[-1]} ms early, or again")
+        seen.add(number)
+        consumer.acknowledge(message)
+    return sorted(late)
+
+
+def measure(server: Server, options: argparse.Namespace) -> Figures:
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    found: Figures = {}
+    for name in ("warming", "plain", "delayed"):
+        topic = f"persistent://public/default/{name}"
+        consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, receiver_queue_size=1_000)
+        before = server.cpu_seconds()
+        first_due = now_ms() + options.ahead * 1000 if name == "delayed" else None
+        publish(client, topic, options, first_due)
+        published = server.cpu_seconds()
+        if first_due is not None and now_ms() > first_due:
+            raise Void("publishing took longer than the first message waits: --ahead")
+        late = receive(consumer, options.messages)
+        delivered = server.cpu_seconds()
+        consumer.close()
+        per_message = 1e6 / options.messages
+        figures = {
+            "cpu to publish, us a message": round((published - before) * per_message, 2),
+            "cpu to deliver, us a message": round((delivered - published) * per_message, 2),
+        }
+        if name == "delayed":
+            count = len(late)
+            figures |= {"late p50, ms": late[count // 2], "late p99, ms": late[count * 99 // 100]}
+        if name != "warming":
+            found[name] = figures
+    client.close()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--ahead", type=int, default=20, help="seconds until the first is due")
+    parser.add_argument("--spread", type=int, default=20, help="seconds within which all become due")
+    parser.add_argument("--servers", default="magnetar,pulsar")
+    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    options = parser.parse_args()
+    found: Figures = {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "load": round(os.getloadavg()[0], 1),
+        "messages": options.messages,
+    }
+    for name in options.servers.split(","):
+        with tempfile.TemporaryDirectory(prefix="late-delivery-") as folder:
+            server: Server
+            if name == "magnetar":
+                server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
+            else:
+                jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
+                server = ApachePulsar(
+                    "pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars, settings=_STRICT
+                )
+            server.start()
+            try:
+                found[name] = measure(server, options)
+            except Void as void:
+                sys.stderr.write(f"void: {name}: {void}\n")
+                return 1
+            finally:
+                server.stop()
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
