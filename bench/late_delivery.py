@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
-import tempfile
 import time
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pulsar
 
+from bench.beside import Figures, add_options, side_by_side
 from bench.generators import Void
-from bench.servers import ApachePulsar, Magnetar, Server, fetch_jars
+from bench.servers import Server
 
 _STRICT = {"isDelayedDeliveryDeliverAtTimeStrict": "true"}
 _PATIENCE_MS = 60_000
-
-Figures = dict[str, Any]
 
 
 def now_ms() -> int:
@@ -96,32 +90,14 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--ahead", type=int, default=20, help="seconds until the first is due")
     parser.add_argument("--spread", type=int, default=20, help="seconds within which all become due")
-    parser.add_argument("--servers", default="magnetar,pulsar")
-    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    add_options(parser)
     options = parser.parse_args()
-    found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load": round(os.getloadavg()[0], 1),
-        "messages": options.messages,
-    }
-    for name in options.servers.split(","):
-        with tempfile.TemporaryDirectory(prefix="late-delivery-") as folder:
-            server: Server
-            if name == "magnetar":
-                server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
-            else:
-                jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
-                server = ApachePulsar(
-                    "pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars, settings=_STRICT
-                )
-            server.start()
-            try:
-                found[name] = measure(server, options)
-            except Void as void:
-                sys.stderr.write(f"void: {name}: {void}\n")
-                return 1
-            finally:
-                server.stop()
+    try:
+        found = side_by_side(options, lambda server: measure(server, options), _STRICT)
+    except Void as void:
+        sys.stderr.write(f"void: {void}\n")
+        return 1
+    found |= {"messages": options.messages}
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 0
 

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pulsar
 
+from bench.beside import Figures, add_options, side_by_side
 from bench.generators import Void, perf
-from bench.servers import ApachePulsar, Magnetar, Server, fetch_jars
+from bench.servers import Server
 from magnetar.admin_client import AdminClient, Conflict
 
 _TOPIC = "persistent://public/default/compacted"
 _LOOK_SECONDS = 0.05
 _STEP = 7_919
 """Between the keys of two messages: a prime, so that all keys come, in an order that is not theirs."""
-
-Figures = dict[str, Any]
 
 
 @dataclass
@@ -170,32 +164,14 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=100, help="bytes of a message, 8 or more")
     parser.add_argument("--rate", type=int, default=1_000, help="messages a second published beside it")
     parser.add_argument("--seconds", type=float, default=10, help="of publishing beside it; 0: none")
-    parser.add_argument("--servers", default="magnetar,pulsar")
-    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    add_options(parser)
     options = parser.parse_args()
-    found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load": round(os.getloadavg()[0], 1),
-        "messages": options.messages,
-        "keys": options.keys,
-        "batch": options.batch,
-    }
-    for name in options.servers.split(","):
-        with tempfile.TemporaryDirectory(prefix="compaction-by-key-") as folder:
-            server: Server
-            if name == "magnetar":
-                server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
-            else:
-                jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
-                server = ApachePulsar("pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars)
-            server.start()
-            try:
-                found[name] = measure(server, options)
-            except Void as void:
-                sys.stderr.write(f"void: {name}: {void}\n")
-                return 1
-            finally:
-                server.stop()
+    try:
+        found = side_by_side(options, lambda server: measure(server, options))
+    except Void as void:
+        sys.stderr.write(f"void: {void}\n")
+        return 1
+    found |= {"messages": options.messages, "keys": options.keys, "batch": options.batch}
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 0
 

@@ -1,0 +1,51 @@
+"""Measuring one thing on Magnetar and on Apache Pulsar, one after the other."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.servers import ApachePulsar, Magnetar, Server, fetch_jars
+
+Figures = dict[str, Any]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those that :func:`side_by_side` goes by."""
+    parser.add_argument("--servers", default="magnetar,pulsar")
+    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+
+
+def side_by_side(
+    options: argparse.Namespace, measure: Callable[[Server], Figures], settings: dict[str, str] | None = None
+) -> Figures:
+    """The machine, and what was measured on each server, by its name.
+
+    :param settings: of Apache Pulsar's
+    :raises Void: a run says nothing
+    """
+    found: Figures = {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "load": round(os.getloadavg()[0], 1),
+    }
+    for name in options.servers.split(","):
+        with tempfile.TemporaryDirectory(prefix="beside-") as folder:
+            server: Server
+            if name == "magnetar":
+                server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
+            else:
+                jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
+                server = ApachePulsar(
+                    "pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars, settings=settings or {}
+                )
+            server.start()
+            try:
+                found[name] = measure(server)
+            finally:
+                server.stop()
+    return found
