@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import finished, sleep
+from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
     MetadataRefused,
     MetadataStore,
@@ -36,16 +37,12 @@ class ResolvingStore(PassingOnStore):
         self._loop = loop
         self._sessions_lost = 0
         inner.listen_session(self._session_changed)
-        self._changing = 0
+        self._changing = InProgress(loop)
         """Changes that are not answered yet."""
-        self._idle: Any = None
 
     async def close(self) -> None:
         """Changes that were asked for are answered first."""
-        while self._changing:
-            if self._idle is None:
-                self._idle = self._loop.create_future()
-            await finished(self._loop, self._idle)
+        await self._changing.none()
         await super().close()
 
     async def put(
@@ -87,9 +84,8 @@ class ResolvingStore(PassingOnStore):
         self, change: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T]] | None
     ) -> T:
         """:param look: what is done when the answer to ``change`` is lost, until it is answered"""
-        self._changing += 1
         sessions_lost = self._sessions_lost
-        try:
+        with self._changing:
             try:
                 return await change()
             except MetadataRefused:
@@ -110,11 +106,6 @@ class ResolvingStore(PassingOnStore):
                 except MetadataUnavailable as error:
                     unknown = _still(error)
             raise unknown
-        finally:
-            self._changing -= 1
-            if not self._changing and self._idle is not None:
-                self._idle.set_result(None)
-                self._idle = None
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:

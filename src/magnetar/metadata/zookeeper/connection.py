@@ -94,11 +94,7 @@ class ZooKeeperConnection:
         self._ended = False
         self._xid = 0
         self._ping_sent_at: float | None = None
-        self.last_sent = self.last_heard = clock.monotonic()
-
-    @property
-    def in_progress(self) -> int:
-        return len(self._waiting)
+        self.last_heard = clock.monotonic()
 
     def send(self, request: Request) -> None:
         self._xid = self._xid % 0x7FFFFFFF + 1
@@ -135,7 +131,6 @@ class ZooKeeperConnection:
     def _write(self, packet: bytes) -> None:
         if self._ended:
             return
-        self.last_sent = self._clock.monotonic()
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out += (_LENGTH.pack(len(packet)), packet)

@@ -75,10 +75,6 @@ class JuteReader:
             raise JuteError(f"{count} texts in {len(self._data)} bytes")
         return [self.take_text() for _ in range(count)]
 
-    @property
-    def at_end(self) -> bool:
-        return self._at == len(self._data)
-
     def _take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):

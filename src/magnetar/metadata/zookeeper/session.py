@@ -102,11 +102,6 @@ class ZooKeeperSession:
     def connected(self) -> bool:
         return self._connection is not None
 
-    @property
-    def timeout_seconds(self) -> float:
-        """What the servers granted, or what is asked for until they have."""
-        return self._timeout
-
     def start(self) -> None:
         self._task = self._loop.create_task(self._keep_connected())
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
-from magnetar.io.waiting import finished
+from magnetar.io.in_progress import InProgress
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
@@ -51,13 +51,11 @@ class ZooKeeperMetadataStore:
     """
 
     def __init__(self, outside: Outside, address: EnsembleAddress, settings: SessionSettings) -> None:
-        self._loop = outside.loop
         self._chroot = address.chroot
         self._listeners = ChangeListeners()
         self._roots: list[str] = []
         self.session = ZooKeeperSession(outside, address, settings, self._on_event)
-        self._operations = 0
-        self._idle: Any = None
+        self._operations = InProgress(outside.loop)
         self._closed = False
 
     @classmethod
@@ -150,10 +148,7 @@ class ZooKeeperMetadataStore:
 
     async def close(self) -> None:
         self._closed = True
-        while self._operations:
-            if self._idle is None:
-                self._idle = self._loop.create_future()
-            await finished(self._loop, self._idle)
+        await self._operations.none()
         await self.session.close()
 
     def _real(self, path: str) -> str:
@@ -232,19 +227,11 @@ class ZooKeeperMetadataStore:
         if kind in (ChangeKind.CREATED, ChangeKind.DELETED) and path != "/":
             self._listeners.tell(Change(ChangeKind.CHILDREN, path.rpartition("/")[0] or "/"))
 
-    @contextmanager
-    def _operation(self) -> Iterator[None]:
+    def _operation(self) -> InProgress:
         """:raises MetadataRefused: the store is closed"""
         if self._closed:
             raise MetadataRefused("the metadata store is closed")
-        self._operations += 1
-        try:
-            yield
-        finally:
-            self._operations -= 1
-            if not self._operations and self._idle is not None:
-                self._idle.set_result(None)
-                self._idle = None
+        return self._operations
 
 
 def _nothing(_reader: JuteReader) -> None:
