@@ -9,9 +9,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from zookeeper_server import ZooKeeperServer
+from zookeeper_server import ZooKeeperServer, opened
 
-from conftest import opened
 from magnetar.metadata.interface import MetadataStore
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "metadata"))

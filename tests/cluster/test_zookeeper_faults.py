@@ -9,9 +9,8 @@ from itertools import count
 
 import pytest
 from kazoo.client import KazooClient
-from zookeeper_server import ZooKeeperServer
+from zookeeper_server import TIMEOUT_MS, ZooKeeperServer, opened
 
-from conftest import TIMEOUT_MS, opened
 from magnetar.metadata.interface import Change, ChangeKind, MetadataUnavailable, SessionEvent
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import shutil
 import signal
@@ -12,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.io.real import real_io
+from magnetar.metadata.zookeeper.address import ensemble_address
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings
+from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+
 _SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
 _READY_SECONDS = 60.0
+TIMEOUT_MS = 5000
+"""Of the sessions of :func:`opened`."""
 TICK_MS = 500
 """Sessions last 2 to 20 ticks."""
 
@@ -104,3 +112,11 @@ class ZooKeeperServer:
             # It may have been stopped by a signal, and would not end.
             self._process.send_signal(signal.SIGCONT)
         self.kill()
+
+
+async def opened(address: str) -> ZooKeeperMetadataStore:
+    io = real_io(asyncio.get_running_loop(), Path("/"))
+    outside = Outside(io.loop, io.clock, io.randomness, io.network)
+    return await ZooKeeperMetadataStore.open_store(
+        outside, ensemble_address(address), SessionSettings(TIMEOUT_MS), wait_seconds=30
+    )
