@@ -34,6 +34,10 @@ _LOOKS = 8
 """How often, in the time that a question has, it is looked for those that have had theirs."""
 
 
+_DOUBT_SECONDS = 10.0
+"""After which a bookie that could not be connected with may listen again."""
+
+
 class BookieSettings(NamedTuple):
     request_seconds: float = 30.0
     """After which a question counts as not answered, or up to an eighth later
@@ -41,6 +45,10 @@ class BookieSettings(NamedTuple):
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
     """After a connection failed questions are answered as lost for so long, and no other one is made."""
+
+
+Where = Callable[[], tuple[str, int] | None]
+"""Host and port of a bookie, asked for before each connection; None: nobody knows them now."""
 
 
 class _Asked(NamedTuple):
@@ -56,17 +64,16 @@ class Bookie:
         loop: Loop,
         clock: Clock,
         network: ConnectingNetwork,
-        host: str,
-        port: int,
+        bookie_id: str,
+        where: Where,
         settings: BookieSettings | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._network = network
-        self._host = host
-        self._port = port
+        self.bookie_id = bookie_id
+        self._where = where
         self._settings = settings or BookieSettings()
-        self.address = f"{host}:{port}"
         self._asked: dict[Key, list[_Asked]] = {}
         """Those for the same entry in the order they were asked."""
         self._out: list[bytes | memoryview] = []
@@ -77,11 +84,18 @@ class Bookie:
         self._sweep: Cancellable | None = None
         self._requests = 0
         self._closed = False
+        self._refused = False
+        """The last attempt to connect failed."""
 
     @property
     def in_progress(self) -> int:
         """Questions without an answer."""
         return sum(len(each) for each in self._asked.values())
+
+    @property
+    def unreachable(self) -> bool:
+        """It could not be connected with, not long ago."""
+        return self._refused and self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS
 
     def add(
         self,
@@ -141,8 +155,13 @@ class Bookie:
             self._link.transport.writelines(out)
 
     async def _connect(self) -> None:
+        where = self._where()
+        if where is None:
+            self._connecting = None
+            self._has_failed("nobody knows its address")
+            return
         link = _Link(self)
-        attempt = self._loop.create_task(self._network.connect(self._host, self._port, lambda: link))
+        attempt = self._loop.create_task(self._network.connect(*where, lambda: link))
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
             await attempt
@@ -161,12 +180,14 @@ class Bookie:
             self._has_failed("it closed the connection")
             return
         self._link = link
-        log.info("connected with a bookie", extra={"bookie": self.address})
+        self._refused = False
+        log.info("connected with a bookie", extra={"bookie": self.bookie_id})
         self._flush()
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()
-        log.warning("no connection with a bookie", extra={"bookie": self.address, "reason": reason})
+        self._refused = True
+        log.warning("no connection with a bookie", extra={"bookie": self.bookie_id, "reason": reason})
         self._end(reason)
 
     def _end(self, reason: str) -> None:
@@ -219,13 +240,13 @@ class Bookie:
                 if link.ended:
                     return
         except FrameError as error:
-            log.error("a bookie says what none can", extra={"bookie": self.address, "reason": str(error)})
+            log.error("a bookie says what none can", extra={"bookie": self.bookie_id, "reason": str(error)})
             self._has_failed(str(error))
 
     def lost(self, link: _Link, reason: str) -> None:
         """The connection has ended."""
         if link is self._link:
-            log.warning("connection with a bookie lost", extra={"bookie": self.address, "reason": reason})
+            log.warning("connection with a bookie lost", extra={"bookie": self.bookie_id, "reason": reason})
             self._end(reason)
 
 
