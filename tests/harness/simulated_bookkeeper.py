@@ -8,7 +8,7 @@ from typing import Any
 from model_bookie import ModelBookie
 from model_zookeeper import ModelNode, ModelZooKeeper
 
-from magnetar.io.simulated import Simulation, SimulatedNetwork, simulated_io
+from magnetar.io.simulated import SimulatedNetwork, Simulation, simulated_io
 
 ZOOKEEPER = "zk:zookeeper:2181"
 ROOT = "/ledgers"

@@ -5,10 +5,6 @@ from __future__ import annotations
 from magnetar.ledger.interface import LedgerError
 
 
-class NotEnoughBookies(LedgerError):
-    """Fewer bookies can take entries than the quorums ask for; says how many there are, and are needed."""
-
-
 class BookiesUnavailable(LedgerError):
     """Too few of those bookies answered that have what was asked for; says what became of each question."""
 

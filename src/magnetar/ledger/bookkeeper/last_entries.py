@@ -25,6 +25,8 @@ class LastEntries:
         """Bytes of all entries up to that one, where a bookie had it as its last."""
         self.highest = self.confirmed
         """The last entry that any of them has."""
+        self.last_of: dict[str, int] = {}
+        """The last entry of each bookie that has any."""
         self.answers: dict[str, int] = {}
         self._asking = asking
         self._ensemble = segment.ensemble
@@ -58,15 +60,16 @@ class LastEntries:
             # is asked for each entry.
             self._coverage.answered(index)
         if status == Status.OK:
-            self._take(bodies[0])
+            self._take(bookie_id, bodies[0])
         if self.covered or len(self.answers) == len(self._ensemble):
             settle(self._settled)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, bookie_id: str, data: bytes) -> None:
         try:
             said = self._asking.digest.check(self._asking.ledger_id, _LAST, data)
         except DataDamaged:
             return
+        self.last_of[bookie_id] = said.entry_id
         self._lengths[said.entry_id] = said.length
         self.confirmed = max(self.confirmed, said.last_add_confirmed)
         self.highest = max(self.highest, said.entry_id)

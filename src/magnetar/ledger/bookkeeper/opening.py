@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from magnetar.io.interfaces import Clock, Loop
-from magnetar.io.waiting import outcome
+from magnetar.io.waiting import finished, nobody_waits
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.failures import WrongPassword
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
+from magnetar.ledger.bookkeeper.placement import Placement
 from magnetar.ledger.bookkeeper.reader import BookKeeperReader, Fate, ReadParts, ReadSettings, Written
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.bookkeeper.recovery import RecoveryParts, recovered
-from magnetar.ledger.bookkeeper.recovery_adds import Replaced
+from magnetar.ledger.interface import StoreClosed
 
 
 class OpeningParts(NamedTuple):
@@ -24,9 +25,11 @@ class OpeningParts(NamedTuple):
     loop: Loop
     clock: Clock
     records: LedgerRecords
-    bookie: Callable[[str], Bookie]
-    """A connection that is not that of writers: a bookie may close it over a question it does not know."""
-    replaced: Replaced
+    reading: Callable[[str], Bookie]
+    """A connection apart from that of writers: a bookie may close it over a question it does not know."""
+    recovering: Callable[[str], Bookie]
+    """One over which nobody else asks anything."""
+    placement: Placement
     written: Callable[[int], Written | None]
     """The writer of a ledger, if it lives here and has not ended."""
     fencing: Callable[[int], object]
@@ -44,10 +47,10 @@ class LedgerOpening:
         self._password = parts.password
         memory = ReadingMemory(parts.clock)
         self._read_parts = ReadParts(
-            parts.loop, parts.records, parts.bookie, parts.written, memory, parts.settings
+            parts.loop, parts.records, parts.reading, parts.written, memory, parts.settings
         )
         self._recovery_parts = RecoveryParts(
-            parts.loop, parts.records, parts.bookie, parts.replaced, memory, parts.fencing
+            parts.loop, parts.records, parts.recovering, parts.placement, memory, parts.fencing
         )
         self._recovering: dict[int, Any] = {}
         self._fates: WeakValueDictionary[int, Fate] = WeakValueDictionary()
@@ -87,5 +90,9 @@ class LedgerOpening:
             task = self._loop.create_task(recovered(ledger_id, self._recovery_parts))
             self._recovering[ledger_id] = task
             task.add_done_callback(lambda _task: self._recovering.pop(ledger_id, None))
-        found: Versioned = await outcome(self._loop, task)
+            task.add_done_callback(nobody_waits)
+        await finished(self._loop, task)
+        if task.cancelled():
+            raise StoreClosed(f"ledger {ledger_id} was being recovered when the store closed")
+        found: Versioned = task.result()
         return found

@@ -48,7 +48,7 @@ class Written(Protocol):
     @property
     def last_add_confirmed(self) -> int: ...
     @property
-    def length(self) -> int:
+    def confirmed_length(self) -> int:
         """Bytes of all entries up to that one."""
         ...
 
@@ -174,7 +174,7 @@ class BookKeeperReader:
         writer = None if self._is_closed() else self._parts.written(self.ledger_id)
         if writer is None:
             return False
-        self._has_confirmed(writer.last_add_confirmed, writer.length)
+        self._has_confirmed(writer.last_add_confirmed, writer.confirmed_length)
         return True
 
     def _has_confirmed(self, entry_id: int, length: int | None) -> None:

@@ -17,9 +17,10 @@ from magnetar.ledger.bookkeeper.frames import Flag, Status
 from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
+from magnetar.ledger.bookkeeper.placement import Placement
 from magnetar.ledger.bookkeeper.question import Asking, Question, all_answered
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
-from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds, Replaced
+from magnetar.ledger.bookkeeper.recovery_adds import AddParts, RecoveryAdds
 from magnetar.ledger.interface import LedgerError, LedgerState
 from magnetar.metadata.interface import BadVersion
 
@@ -40,7 +41,9 @@ class RecoveryParts(NamedTuple):
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    replaced: Replaced
+    """A connection that fences: nobody asks anything over it that does not. Answers do not say which it was,
+    and the one to a question that does not fence says nothing of the fence."""
+    placement: Placement
     memory: ReadingMemory
     fencing: Callable[[int], object]
     """Told when the bookies of a ledger are going to be fenced: its writer may live here."""
@@ -97,6 +100,8 @@ class _Recovery:
         quorums = record.quorums
         self._enough_missing = quorums.write - quorums.ack + 1
         """So many bookies of a write set without an entry: it never had an ack quorum."""
+        self._last_of: dict[str, int] = {}
+        """The last entry of each bookie that has any; it need not have all before that."""
         self._asking = Asking(
             parts.loop,
             ledger_id,
@@ -116,11 +121,10 @@ class _Recovery:
         parts = self._parts
         last = await self._fence()
         # Bookies that answer later may know of more; they are asked for each entry.
+        self._last_of = last.last_of
         confirmed, length = last.confirmed, last.confirmed_length
-        key = self._asking.key
-        adds = RecoveryAdds(
-            parts.loop, self._ledger_id, self._record, key, parts.bookie, parts.replaced, confirmed
-        )
+        add_parts = AddParts(parts.loop, self._ledger_id, self._asking.key, parts.bookie, parts.placement)
+        adds = RecoveryAdds(add_parts, self._record, confirmed)
         following = confirmed + 1
         while True:
             # What nobody is known to have is looked for one by one.
@@ -170,15 +174,18 @@ class _Recovery:
         return questions
 
     def _bookies(self, entry_id: int) -> list[str]:
-        """Of the ensemble that the entry was written to, whoever takes it now."""
+        """Of the ensemble that the entry was written to, whoever takes it now. First those that may have it:
+        what one of them has had better be kept, though nobody needs it."""
         ensemble = self._record.ensemble_of(entry_id)
-        return self._parts.memory.in_order([ensemble[index] for index in self._record.write_set(entry_id)])
+        bookies = [ensemble[index] for index in self._record.write_set(entry_id)]
+        bookies.sort(key=lambda bookie_id: self._last_of.get(bookie_id, -1) < entry_id)
+        return self._parts.memory.in_order(bookies)
 
     async def _length_of(self, entry_id: int) -> int:
         """Bytes of all entries up to one that was confirmed."""
         if entry_id < 0:
             return 0
-        asking = self._asking._replace(flags=Flag.NONE, key=b"", enough_missing=0)
+        asking = self._asking._replace(enough_missing=0)
         question = Question(asking, self._bookies(entry_id), entry_id)
         await all_answered(self._parts.loop, [question])
         if not question.entries:

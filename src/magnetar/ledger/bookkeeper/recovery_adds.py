@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import outcome, settle
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.digests import Digest
-from magnetar.ledger.bookkeeper.failures import NotEnoughBookies, WrongPassword
+from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, WrongPassword
 from magnetar.ledger.bookkeeper.frames import Flag, Status, status_name
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, Placement
 from magnetar.ledger.bookkeeper.question import Entry
 from magnetar.ledger.interface import LedgerError
 
 log = logging.getLogger(__name__)
 
-Replaced = Callable[[LedgerRecord, Sequence[str], Collection[int]], Sequence[str]]
-"""What follows an ensemble that has lost those at some indexes; raises NotEnoughBookies."""
 _FLAGS = Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY
+
+
+class AddParts(NamedTuple):
+    loop: Loop
+    ledger_id: int
+    key: bytes
+    """The ledger's master key."""
+    bookie: Callable[[str], Bookie]
+    placement: Placement
 
 
 class _Adding:
@@ -45,32 +53,25 @@ class RecoveryAdds:
     :param confirmed: the entry before the first that is added
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        ledger_id: int,
-        record: LedgerRecord,
-        key: bytes,
-        bookie: Callable[[str], Bookie],
-        replaced: Replaced,
-        confirmed: int,
-    ) -> None:
+    def __init__(self, parts: AddParts, record: LedgerRecord, confirmed: int) -> None:
         self.record = record
         self.confirmed = confirmed
         """All up to this one count."""
-        self._loop = loop
-        self._ledger_id = ledger_id
+        self._loop = parts.loop
+        self._ledger_id = parts.ledger_id
+        self._key = parts.key
+        self._bookie = parts.bookie
+        self._placement = parts.placement
         self._digest = Digest(record.digest, record.password)
-        self._key = key
-        self._bookie = bookie
-        self._replaced = replaced
         self._ensemble = record.segments[-1].ensemble
         self._adding: dict[int, _Adding] = {}
         self._bytes = 0
         self._lost: dict[int, str] = {}
         """Bookies of the ensemble that failed, by their index, and how."""
+        self._failed: set[str] = set()
+        """All that did."""
         self._given_up: set[int] = set()
-        """Those of them that nobody replaces."""
+        """Indexes of those that nobody replaces."""
         self._sorrow = ""
         """Why nobody does."""
         self._changing = False
@@ -82,7 +83,7 @@ class RecoveryAdds:
         adding = self._adding[entry.said.entry_id] = _Adding(entry)
         self._bytes += adding.body_bytes
         if not self._may_count(adding):
-            self._fail(NotEnoughBookies(f"ledger {self._ledger_id} cannot be recovered: {self._sorrow}"))
+            self._fail(BookiesUnavailable(f"ledger {self._ledger_id} cannot be recovered: {self._sorrow}"))
             return
         self._send(adding, self.record.write_set(entry.said.entry_id))
 
@@ -123,6 +124,7 @@ class RecoveryAdds:
         elif status == Status.UNAUTHORIZED:
             self._fail(WrongPassword(f"bookie {bookie_id} has another password of ledger {self._ledger_id}"))
         elif index not in self._given_up:
+            self._failed.add(bookie_id)
             self._lost[index] = f"{bookie_id}: {status_name(status)}"
             if not self._changing:
                 self._changing = True
@@ -147,7 +149,9 @@ class RecoveryAdds:
             return
         story = ", ".join(lost.values())
         try:
-            ensemble = tuple(self._replaced(self.record, self._ensemble, lost.keys() | self._given_up))
+            ensemble = self._placement.replaced(
+                self._ensemble, lost.keys(), self.record.quorums, self._failed
+            )
         except NotEnoughBookies as error:
             self._do_without(lost, story, error)
             return
@@ -157,7 +161,6 @@ class RecoveryAdds:
             extra={"ledger": self._ledger_id, "first_entry": self.confirmed + 1, "lost": story},
         )
         self._ensemble = ensemble
-        self._given_up -= set(changed)
         self.record = self.record.with_ensemble(self.confirmed + 1, ensemble)
         for entry_id, adding in list(self._adding.items()):
             again = [index for index in self.record.write_set(entry_id) if index in changed]
@@ -169,7 +172,7 @@ class RecoveryAdds:
         self._given_up |= lost.keys()
         self._sorrow = f"{story}; {error}"
         if not all(self._may_count(adding) for adding in self._adding.values()):
-            self._fail(NotEnoughBookies(f"ledger {self._ledger_id} cannot be recovered: {self._sorrow}"))
+            self._fail(BookiesUnavailable(f"ledger {self._ledger_id} cannot be recovered: {self._sorrow}"))
             return
         log.warning(
             "bookies failed in recovery, and there are no others",
