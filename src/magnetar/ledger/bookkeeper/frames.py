@@ -62,6 +62,14 @@ class Status(IntEnum):
     UNKNOWN_LEDGER_STATE = 107
 
 
+def status_name(status: int) -> str:
+    """For people, also of one that this release does not know."""
+    return _NAMES.get(status, f"status {status}")
+
+
+_NAMES = {status.value: status.name for status in Status}
+
+
 class FrameError(Exception):
     """Bytes that no bookie sends."""
 

@@ -18,6 +18,7 @@ from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.digests import DigestType
 from magnetar.ledger.interface import DataDamaged, LedgerState, Quorums
 
+_NO_END = (1 << 63) - 1
 _LINE = b"BookieMetadataFormatVersion\t"
 _MAX_LINE = 64
 
@@ -71,6 +72,13 @@ class LedgerRecord:
                 break
             found = segment
         return found.ensemble
+
+    def end_of_segment(self, entry_id: int) -> int:
+        """The last entry that may be in the segment of an entry."""
+        for segment in self.segments:
+            if segment.first_entry_id > entry_id:
+                return segment.first_entry_id - 1
+        return _NO_END
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
         """Which of its segment's bookies have an entry, by their index, in the order they are asked."""
