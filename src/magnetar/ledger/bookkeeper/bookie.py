@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Transport
+from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.frames import (
+    Answer,
     AnswerReader,
     Flag,
     FrameError,
@@ -21,6 +23,7 @@ from magnetar.ledger.bookkeeper.frames import (
     batch_read_request,
     read_request,
 )
+from magnetar.ledger.bookkeeper.hot_adds import AddedRun
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +79,10 @@ class Bookie:
         self._settings = settings or BookieSettings()
         self._asked: dict[Key, list[_Asked]] = {}
         """Those for the same entry in the order they were asked."""
+        self._streams: dict[int, list[AddStream]] = {}
+        """Those of each ledger that have entries without an answer, in the order they began."""
+        self.pending_bytes = 0
+        """Of runs of adds that are not answered for."""
         self._out: list[bytes | memoryview] = []
         self._flushing = False
         self._link: _Link | None = None
@@ -89,13 +96,34 @@ class Bookie:
 
     @property
     def in_progress(self) -> int:
-        """Questions without an answer."""
-        return sum(len(each) for each in self._asked.values())
+        """Questions without an answer; a stream of adds is one."""
+        return sum(map(len, self._asked.values())) + sum(map(len, self._streams.values()))
 
     @property
     def unreachable(self) -> bool:
         """It could not be connected with, not long ago."""
         return self._refused and self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS
+
+    def add_run(
+        self, stream: AddStream, pieces: Sequence[bytes | memoryview], last_entry_id: int, size: int
+    ) -> None:
+        """Adds entries of the stream, behind those that were added before.
+
+        :param pieces: of requests, as they go over the wire; ``size`` bytes
+        """
+        now = self._clock.monotonic()
+        if stream.ended:
+            # Whoever adds is about to hear of it.
+            return
+        if self._takes_nothing(now):
+            stream.ended = True
+            self._loop.call_soon(stream.tell_not_added, Status.LOST)
+            return
+        if not stream.pending:
+            self._streams.setdefault(stream.ledger_id, []).append(stream)
+        stream.sent(last_entry_id, now, size)
+        self.pending_bytes += size
+        self._send(pieces)
 
     def add(
         self,
@@ -134,10 +162,16 @@ class Bookie:
 
     def _ask(self, key: Key, pieces: Sequence[bytes | memoryview], told: Told) -> None:
         now = self._clock.monotonic()
-        if self._closed or now - self._failed_at < self._settings.retry_seconds:
+        if self._takes_nothing(now):
             self._loop.call_soon(told, Status.LOST, [])
             return
         self._asked.setdefault(key, []).append(_Asked(told, now))
+        self._send(pieces)
+
+    def _takes_nothing(self, now: float) -> bool:
+        return self._closed or now - self._failed_at < self._settings.retry_seconds
+
+    def _send(self, pieces: Sequence[bytes | memoryview]) -> None:
         self._out += pieces
         if self._link is None:
             if self._connecting is None:
@@ -200,9 +234,15 @@ class Bookie:
             self._sweep.cancel()
             self._sweep = None
         asked, self._asked = self._asked, {}
+        streams, self._streams = self._streams, {}
+        self.pending_bytes = 0
         for row in asked.values():
             for each in row:
                 self._loop.call_soon(each.told, Status.LOST, [])
+        for those in streams.values():
+            for stream in those:
+                stream.give_up()
+                self._loop.call_soon(stream.tell_not_added, Status.LOST)
 
     def _look_for_late(self) -> None:
         self._sweep = None
@@ -212,8 +252,21 @@ class Bookie:
                 self._loop.call_soon(row.pop(0).told, Status.TIMED_OUT, [])
             if not row:
                 del self._asked[key]
-        if self._asked:
+        for streams in list(self._streams.values()):
+            for stream in list(streams):
+                if stream.oldest <= oldest:
+                    self._loop.call_soon(stream.tell_not_added, Status.TIMED_OUT)
+                    self._drop(stream)
+        if self._asked or self._streams:
             self._look_later()
+
+    def _drop(self, stream: AddStream) -> None:
+        """No answer of it is waited for any more."""
+        self.pending_bytes -= stream.give_up()
+        streams = self._streams[stream.ledger_id]
+        streams.remove(stream)
+        if not streams:
+            del self._streams[stream.ledger_id]
 
     def _look_later(self) -> None:
         seconds = self._settings.request_seconds / _LOOKS
@@ -225,23 +278,64 @@ class Bookie:
             return
         try:
             for answer in link.reader.feed(data):
-                if answer.operation == Operation.BATCH_READ:
-                    key = (answer.operation, answer.request_id, 0)
-                else:
-                    key = (answer.operation, answer.ledger_id, answer.entry_id)
-                row = self._asked.get(key)
-                if row is None:
-                    # It has timed out.
-                    continue
-                asked = row.pop(0)
-                if not row:
-                    del self._asked[key]
-                asked.told(answer.status, answer.bodies)
+                self._answered(answer)
                 if link.ended:
                     return
         except FrameError as error:
             log.error("a bookie says what none can", extra={"bookie": self.bookie_id, "reason": str(error)})
             self._has_failed(str(error))
+
+    def _answered(self, answer: Answer) -> None:
+        if answer.operation == Operation.ADD:
+            stream = self._stream(answer.ledger_id, answer.entry_id, answer.entry_id)
+            if stream is not None:
+                stream.stripe.answered_one(answer.entry_id)
+                self._settle(stream)
+                if answer.status == Status.OK:
+                    stream.tell_added()
+                else:
+                    stream.tell_not_added(answer.status)
+                return
+        if answer.operation == Operation.BATCH_READ:
+            key = (answer.operation, answer.request_id, 0)
+        else:
+            key = (answer.operation, answer.ledger_id, answer.entry_id)
+        row = self._asked.get(key)
+        if row is None:
+            # It has timed out.
+            return
+        asked = row.pop(0)
+        if not row:
+            del self._asked[key]
+        asked.told(answer.status, answer.bodies)
+
+    def added(self, link: _Link, run: AddedRun) -> None:
+        """The connection had good answers to adds."""
+        if link is not self._link:
+            return
+        ids = run.entry_ids
+        stream = self._stream(run.ledger_id, ids[0], ids[run.count - 1])
+        if stream is not None:
+            stream.stripe.answered(ids, run.count)
+            self._settle(stream)
+            stream.tell_added()
+            return
+        for entry_id in ids[: run.count]:
+            self._answered(Answer(Operation.ADD, Status.OK, run.ledger_id, entry_id, 0, []))
+
+    def _stream(self, ledger_id: int, first: int, last: int) -> AddStream | None:
+        """The first one that waits for these answers."""
+        for stream in self._streams.get(ledger_id, ()):
+            if stream.expects(first) and stream.expects(last):
+                return stream
+        return None
+
+    def _settle(self, stream: AddStream) -> None:
+        """There was an answer."""
+        size = stream.done()
+        self.pending_bytes -= size
+        if not stream.pending:
+            self._drop(stream)
 
     def lost(self, link: _Link, reason: str) -> None:
         """The connection has ended."""
@@ -255,7 +349,7 @@ class _Link:
 
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
-        self.reader = AnswerReader()
+        self.reader = AnswerReader(added=lambda run: bookie.added(self, run))
         self.transport: Transport
         self.ended = False
 
