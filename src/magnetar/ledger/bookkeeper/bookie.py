@@ -256,13 +256,13 @@ class Bookie:
             for stream in list(streams):
                 if stream.oldest <= oldest:
                     self._loop.call_soon(stream.tell_not_added, Status.TIMED_OUT)
+                    self.pending_bytes -= stream.give_up()
                     self._drop(stream)
         if self._asked or self._streams:
             self._look_later()
 
     def _drop(self, stream: AddStream) -> None:
         """No answer of it is waited for any more."""
-        self.pending_bytes -= stream.give_up()
         streams = self._streams[stream.ledger_id]
         streams.remove(stream)
         if not streams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -19,6 +20,18 @@ log = logging.getLogger(__name__)
 _READ_ONLY = "readonly"
 _RPC = "bookie-rpc"
 _READ_AGAIN_SECONDS = 1.0
+
+
+class Use(Enum):
+    """What a connection is for. Each use has its own: answers do not say which question they are for.
+
+    Bookies close connections over questions that they do not know, which only readers ask; and an answer to
+    an entry that recovery adds looks like that to the writer it is recovered from, where that lives here.
+    """
+
+    WRITING = "writing"
+    READING = "reading"
+    RECOVERING = "recovering"
 
 
 class BookiesSettings(NamedTuple):
@@ -61,7 +74,7 @@ class Bookies:
         self._addresses: dict[str, tuple[str, int]] = {}
         self._stale: set[str] = set()
         """Whose registration has changed since its address was read."""
-        self._connections: dict[tuple[str, bool], Bookie] = {}
+        self._connections: dict[tuple[str, Use], Bookie] = {}
         self._errors: dict[str, deque[float]] = {}
         self._quarantined: dict[str, float] = {}
         """Until when, by the monotonic clock."""
@@ -102,21 +115,17 @@ class Bookies:
             if self._io.clock.monotonic() < until:
                 return True
             del self._quarantined[bookie_id]
-        known = self._connections.get((bookie_id, False))
-        return known is not None and known.unreachable
+        connections = (self._connections.get((bookie_id, use)) for use in Use)
+        return any(each is not None and each.unreachable for each in connections)
 
     def quarantined(self) -> Sequence[str]:
         """Ids of those that are left alone now, sorted."""
         now = self._io.clock.monotonic()
         return sorted(each for each, until in self._quarantined.items() if now < until)
 
-    def bookie(self, bookie_id: str, *, recovering: bool = False) -> Bookie:
-        """Questions to one bookie; also to one that nobody knows: it answers that they are lost.
-
-        :param recovering: over a connection of its own. Bookies' answers do not tell an entry that recovery
-            adds from the same one of a writer that is not recovered from elsewhere but here.
-        """
-        key = (bookie_id, recovering)
+    def bookie(self, bookie_id: str, use: Use = Use.WRITING) -> Bookie:
+        """Questions to one bookie; also to one that nobody knows: it answers that they are lost."""
+        key = (bookie_id, use)
         found = self._connections.get(key)
         if found is None:
             io = self._io

@@ -11,7 +11,7 @@ from simulated_bookkeeper import ZOOKEEPER, SimulatedServers
 
 from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork, simulated_io
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
-from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings
+from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
@@ -65,8 +65,8 @@ class Client:
                 io.loop,
                 io.clock,
                 self.records,
-                bookies.bookie,
-                lambda bookie_id: bookies.bookie(bookie_id, recovering=True),
+                lambda bookie_id: bookies.bookie(bookie_id, Use.READING),
+                lambda bookie_id: bookies.bookie(bookie_id, Use.RECOVERING),
                 RandomPlacement(bookies, io.randomness),
                 self.writers.get,
                 self.fenced.append,

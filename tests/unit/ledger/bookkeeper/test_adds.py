@@ -252,9 +252,10 @@ def test_answers_of_whoever_left_are_not_those_of_who_came_after() -> None:
     world = World()
     world.server.delay = 2.0
     world.server.read_only = True
-    world.add(5, 3)
+    former = world.new_stream(5)
+    world.add(5, 3, former)
     world.loop.run_for(1.0)
-    world.stream.leave()
+    former.leave()
     world.server.read_only = False
     again = world.new_stream(5)
     world.add(5, 3, again)

@@ -11,7 +11,7 @@ from model_bookie import ModelBookie
 from magnetar.io.simulated import simulated_io
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
-from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings
+from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, RandomPlacement
 from magnetar.ledger.interface import Quorums
@@ -110,13 +110,11 @@ def test_a_bookie_is_found_where_it_says_that_it_listens() -> None:
     assert world.ask("localhost:4000") == Status.NO_LEDGER
 
 
-def test_recovery_has_a_connection_of_its_own() -> None:
+def test_each_use_has_a_connection_of_its_own() -> None:
     world = World("localhost:3181")
-    bookies = world.bookies
-    assert bookies.bookie("localhost:3181") is bookies.bookie("localhost:3181")
-    apart = bookies.bookie("localhost:3181", recovering=True)
-    assert apart is not bookies.bookie("localhost:3181")
-    assert apart is bookies.bookie("localhost:3181", recovering=True)
+    connections = [world.bookies.bookie("localhost:3181", use) for use in Use]
+    assert len(set(connections)) == len(Use)
+    assert connections == [world.bookies.bookie("localhost:3181", use) for use in Use]
 
 
 def test_who_has_many_errors_in_a_short_time_is_left_alone_for_long() -> None:
