@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,25 @@ from zookeeper_server import ZooKeeperServer
 CLUSTER = "lab"
 """The name of the Pulsar cluster that the metadata is set up for."""
 _SESSION_MS = 4000
+
+
+def setup_options(local: str, configuration: str) -> list[str]:
+    """Of ``initialize-cluster-metadata``, Apache's own and ours."""
+    stores = ["--metadata-store", local, "--configuration-metadata-store", configuration]
+    addresses = [
+        "--web-service-url",
+        "http://127.0.0.1:8080",
+        "--broker-service-url",
+        "pulsar://127.0.0.1:6650",
+    ]
+    return ["--cluster", CLUSTER, *stores, *addresses]
+
+
+def _finished(command: Sequence[str], folder: Path) -> str:
+    """What a command printed that did its work."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
 
 
 class BookieServer(JavaServer):
@@ -103,27 +123,13 @@ class BookKeeperServers:
             bookie.wait()
 
     def initialize(self) -> None:
-        """Sets the metadata of the cluster up, as Apache's own command does."""
-        stores = [
-            "--metadata-store",
-            self.metadata_store,
-            "--configuration-metadata-store",
-            self.metadata_store,
-        ]
-        addresses = [
-            "--web-service-url",
-            "http://127.0.0.1:8080",
-            "--broker-service-url",
-            "pulsar://127.0.0.1:6650",
-        ]
-        self.run("org.apache.pulsar.PulsarClusterMetadataSetup", "--cluster", CLUSTER, *stores, *addresses)
+        """Sets the metadata of the cluster up."""
+        command = [sys.executable, "-m", "magnetar.cli.magnetar", "initialize-cluster-metadata"]
+        _finished([*command, *setup_options(self.metadata_store, self.metadata_store)], self.folder)
 
     def run(self, main: str, *arguments: str) -> str:
         """Runs a class of the servers' jars to its end, and tells what it printed."""
-        command = [*java(self.folder), main, *arguments]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-        return done.stdout
+        return _finished([*java(self.folder), main, *arguments], self.folder)
 
     def shell(self, *arguments: str) -> str:
         """BookKeeper's own shell: ``listledgers``, ``ledgermetadata -ledgerid 3`` and so on."""

@@ -16,7 +16,9 @@ from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.interface import DataDamaged
 
 BATCH_OVERHEAD = 36
-"""Bytes that a bookie counts of an answer to a batch read, besides four with each entry."""
+"""Bytes that a bookie counts of an answer to a batch read, whatever is in it…"""
+BATCH_ENTRY_OVERHEAD = 4
+"""… and with each entry's body."""
 
 
 class Entry(NamedTuple):

@@ -14,10 +14,18 @@ from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, EntryLost
 from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
-from magnetar.ledger.bookkeeper.question import BATCH_OVERHEAD, Asking, Entry, Question, all_answered
+from magnetar.ledger.bookkeeper.question import (
+    BATCH_ENTRY_OVERHEAD,
+    BATCH_OVERHEAD,
+    Asking,
+    Entry,
+    Question,
+    all_answered,
+)
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import (
+    DataDamaged,
     LedgerMetadata,
     LedgerState,
     NoSuchEntry,
@@ -147,7 +155,13 @@ class BookKeeperReader:
         taken: list[Entry] = []
         left, more = max_bytes, True
         while more and first <= last:
-            entries = await self._read_some(first, last, left)
+            try:
+                entries = await self._read_some(first, last, left)
+            except (BookiesUnavailable, DataDamaged, EntryLost):
+                if not taken:
+                    raise
+                # Whoever comes back for it will be told.
+                break
             self._entry_bytes = max(entry.payload_bytes for entry in entries)
             for entry in entries:
                 left -= entry.payload_bytes
@@ -212,16 +226,17 @@ class BookKeeperReader:
     def _questions(self, first: int, last: int, max_bytes: int) -> list[Question]:
         record = self._record
         last = min(last, record.end_of_segment(first))
-        per_entry = self._expected_bytes()
-        # One more than is expected to fit shows that the last one was the last.
         max_bytes = max(max_bytes, 0)
-        count = min(last - first + 1, max_bytes // per_entry + 2 if per_entry else _SINGLES)
-        if count > 1 and self._may_ask_batch(bookies := self._bookies(first)):
-            count = min(count, _BATCH_ENTRIES)
-            around = self._asking.digest.start + 4
-            limit = min(BATCH_OVERHEAD + max_bytes + per_entry + count * around, _BATCH_BYTES)
+        average = self._confirmed_length // (self._confirmed + 1)
+        largest = max(average, self._entry_bytes)
+        if first < last and self._may_ask_batch(bookies := self._bookies(first)):
+            # So much that it shows which entry does not fit any more.
+            expected = min(last - first + 1, max_bytes // average + 2 if average else _BATCH_ENTRIES)
+            around = self._asking.digest.start + BATCH_ENTRY_OVERHEAD
+            limit = min(BATCH_OVERHEAD + max_bytes + largest + expected * around, _BATCH_BYTES)
+            count = min(last - first + 1, 2 * expected, _BATCH_ENTRIES)
             return [Question(self._asking, bookies, first, count, limit)]
-        count = min(count, _SINGLES)
+        count = min(last - first + 1, max_bytes // largest + 2 if largest else _SINGLES, _SINGLES)
         return [
             Question(self._asking, self._bookies(entry_id), entry_id)
             for entry_id in range(first, first + count)
@@ -241,11 +256,6 @@ class BookKeeperReader:
             at = indexes.index(self._sticky)
             indexes = indexes[at:] + indexes[:at]
         return self._parts.memory.in_order([ensemble[index] for index in indexes])
-
-    def _expected_bytes(self) -> int:
-        """Of an entry; 0: no idea."""
-        average = self._confirmed_length // (self._confirmed + 1) if self._confirmed >= 0 else 0
-        return max(average, self._entry_bytes)
 
     async def _read_record(self) -> None:
         self._record = (await self._parts.records.read(self.ledger_id)).record
