@@ -64,7 +64,7 @@ class Encoder:
         self._key = master_key(record.password)
         self._flags = flags
         self._prefix = add_prefix(self._key, flags)
-        self._most = MAX_FRAME_BYTES - len(add_head(self._key, self._digest.start))
+        self._most = MAX_FRAME_BYTES - len(add_head(self._key, 0)) - self._digest.start
 
     def run(
         self,
