@@ -410,6 +410,15 @@ def test_a_ledger_that_is_deleted_takes_nothing() -> None:
     assert isinstance(listener.failed[1], NoSuchLedger)
 
 
+def test_a_ledger_that_is_deleted_here_takes_nothing_at_once() -> None:
+    world = World(3)
+    world.faulty.event_delay = 1000.0
+    writer, _ = world.writer()
+    world.run(world.store.delete(writer.ledger_id))
+    with pytest.raises(LedgerClosed):
+        append(writer, b"more")
+
+
 def test_closing_waits_for_what_is_under_way_and_a_change_of_bookies() -> None:
     world = World(4)
     writer, listener = world.writer()

@@ -273,7 +273,6 @@ class BookKeeperWriter:
             },
         )
         for index in lost:
-            self._places[index].stream.leave()
             place = self._places[index] = self._place(index, chosen[index], first)
             self._stripes[index] = place.stream.stripe
             for run in self._pending:

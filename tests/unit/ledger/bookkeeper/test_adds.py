@@ -237,6 +237,28 @@ def test_a_lost_connection_ends_all_streams_and_others_can_begin() -> None:
     assert third.stripe.next == 6
 
 
+def test_nothing_is_added_to_a_stream_that_is_about_to_hear_of_its_end() -> None:
+    world = World()
+    other = world.new_stream(ledger_id=LEDGER + 1)
+    world.server.silent = True
+    world.add(0, 1)
+    world.add(0, 1, other)
+    world.loop.run_for(0.1)
+    on_not_added = world.on_not_added
+
+    def hear(stream: AddStream, status: int) -> None:
+        on_not_added(stream, status)
+        if stream is world.stream:
+            world.server.silent = False
+            world.add(1, 1, other)
+
+    world.on_not_added = hear  # type: ignore[method-assign]
+    world.server.drop_connections()
+    assert world.run() == [(world.stream, Status.LOST), (other, Status.LOST)]
+    assert world.bookie.in_progress == 0
+    assert sorted(world.server.ledgers[LEDGER].entries) == [0]
+
+
 def test_nobody_listens() -> None:
     world = World()
     world.listener.close()
