@@ -7,12 +7,13 @@ which ids come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
+from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.ledger_record import (
     LedgerRecord,
     decoded,
@@ -31,6 +32,9 @@ from magnetar.metadata.interface import (
     NodeDamaged,
     NodeMissing,
 )
+from magnetar.metadata.passing_on import PassingOnStore
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +62,13 @@ class Versioned(NamedTuple):
 
 
 class LedgerRecords:
-    """The metadata of ledgers below ``root``, in a store whose changes are certain.
+    """The metadata of ledgers below ``root``, in a store that answers for certain (``ResolvingStore``).
 
-    What the store raises is passed on: MetadataUnavailable leaves a change that may have happened, and
-    an id that was allocated for it is not used again.
+    :raises MetadataFailed: from every operation: the store does not answer, and a change may have happened
     """
 
     def __init__(self, metadata: MetadataStore, loop: Loop, root: str = "/ledgers") -> None:
-        self._metadata = metadata
+        self._metadata = _FailingStore(metadata)
         self._root = root
         self._loop = loop
         self._path_below: Callable[[int], str] | None = None
@@ -210,8 +213,20 @@ class LedgerRecords:
         with self._making:
             try:
                 await self._metadata.delete(path)
-            except MetadataError as error:
+            except (MetadataFailed, NodeMissing) as error:
                 log.warning("the node of an id stays", extra={"path": path, "reason": str(error)})
+
+
+class _FailingStore(PassingOnStore):
+    """What the store has is passed on as a failure of ledgers, but for conditions that do not hold."""
+
+    async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await work()
+        except (BadVersion, NodeMissing):
+            raise
+        except MetadataError as error:
+            raise MetadataFailed(f"the metadata of ledgers, {call}: {error}") from error
 
 
 def _high_path(long_ids: str, high: int) -> str:

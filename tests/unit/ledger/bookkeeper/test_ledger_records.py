@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from magnetar.io.simulated import simulated_io
+from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, UnknownLayout
 from magnetar.ledger.interface import LedgerError, LedgerState, NoSuchLedger, Quorums
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import Fault, FaultyMetadataStore
-from magnetar.metadata.interface import BadVersion, MetadataUnavailable
+from magnetar.metadata.interface import BadVersion
 
 RECORD = LedgerRecord(Quorums(3, 3, 2), (Segment(0, ("a:3181", "b:3181", "c:3181")),))
 
@@ -95,7 +96,7 @@ def test_an_id_that_may_have_been_taken_is_not_used_again(failing: int, fault: F
         return fault if len(puts) == failing + 1 else None
 
     world.metadata.draw = draw
-    with pytest.raises(MetadataUnavailable):
+    with pytest.raises(MetadataFailed):
         world.run(world.ours.make(RECORD))
     ledger_id, _ = world.run(world.ours.make(RECORD))
     nothing_happened = failing == 0 and fault is Fault.BEFORE
