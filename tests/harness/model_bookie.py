@@ -92,6 +92,11 @@ class ModelBookie:
         """Writes to the journal that are under way."""
         return len(self._journal)
 
+    def has_durably(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether a crash would leave it an entry."""
+        ledger = (self.ledgers if self.journal_delay is None else self._durable).get(ledger_id)
+        return ledger is not None and entry_id in ledger.entries
+
     def write(self, write: Write, done: Callable[[], None]) -> None:
         """Calls ``done`` when it is durable; writes come to their end in order."""
         write.apply(self.ledgers)

@@ -9,10 +9,21 @@ from model_bookie import ModelBookie
 from model_zookeeper import ModelNode, ModelZooKeeper
 
 from magnetar.io.simulated import SimulatedNetwork, Simulation, simulated_io
+from magnetar.ledger.bookkeeper.bookie import BookieSettings
+from magnetar.ledger.bookkeeper.bookies import BookiesSettings
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
+from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.zookeeper.address import ensemble_address
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings
+from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 ZOOKEEPER = "zk:zookeeper:2181"
 ROOT = "/ledgers"
 _PORT = 3181
+SETTINGS = BookKeeperSettings(
+    bookies=BookiesSettings(BookieSettings(request_seconds=3.0, connect_seconds=2.0), quarantine_seconds=10.0)
+)
+"""With time-outs that do not make stories long."""
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
@@ -132,3 +143,19 @@ class SimulatedServers:
 
     def of(self, bookie_id: str) -> BookieProcess:
         return next(bookie for bookie in self.bookies if bookie.bookie_id == bookie_id)
+
+
+async def open_bookkeeper_store(
+    simulation: Simulation, settings: BookKeeperSettings = SETTINGS
+) -> BookKeeperLedgerStore:
+    """For a process of the servers' network.
+
+    :raises LedgerError: the metadata does not answer
+    :raises MetadataError: it does not let itself be connected with
+    """
+    io = simulation.io
+    outside = Outside(io.loop, io.clock, io.randomness, io.network)
+    zookeeper = await ZooKeeperMetadataStore.open_store(
+        outside, ensemble_address(ZOOKEEPER), SessionSettings(6000), wait_seconds=5
+    )
+    return await BookKeeperLedgerStore.open_store(io, ResolvingStore(zookeeper, io.loop), settings)
