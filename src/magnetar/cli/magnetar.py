@@ -9,6 +9,7 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
 
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_report(parsed)
     if parsed.command == "compact-topic":
         return run_compact_topic(parsed)
+    if parsed.command == "initialize-cluster-metadata":
+        return run_initialize_cluster(parsed)
     if parsed.command == "tokens":
         from magnetar.cli.tokens import run_tokens
 
@@ -89,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_pipeline(commands)
     _add_storage(commands)
+    add_initialize_cluster(commands)
     add_compact_topic(commands)
     add_tokens(commands)
     standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
