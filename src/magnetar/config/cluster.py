@@ -22,6 +22,7 @@ class ClusterSettings:
     bookkeeper_metadata_service_uri: str
     bookkeeper_client_timeout_in_seconds: int
     bookkeeper_client_speculative_read_timeout_in_millis: int
+    bookkeeper_enable_sticky_reads: bool
     bookkeeper_client_health_check_enabled: bool
     bookkeeper_client_health_check_interval_seconds: int
     bookkeeper_client_health_check_error_threshold_per_interval: int

@@ -19,6 +19,7 @@ from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataStore
 from magnetar.security.authorization import Authorizer
 from magnetar.server.broker_process import Place
+from magnetar.server.cluster_settings import in_cluster
 from magnetar.server.collector import Collector
 from magnetar.server.doors import Door, advertised
 from magnetar.server.health import HealthCheck
@@ -74,6 +75,10 @@ class ServingBroker:
         return self._process
 
     @property
+    def may_be_interrupted(self) -> bool:
+        return False
+
+    @property
     def authorizer(self) -> Authorizer:
         if self._broker is None:
             raise RuntimeError("the broker has not started")
@@ -125,7 +130,8 @@ class ServingBroker:
         http_port = next(iter(place.http_ports.values()), 0)
         broker_id = f"{place.advertised_host}:{http_port}"
         known = broker_settings(place.settings, told, broker_id, place.runtime_settings)
-        return replace(known, metadata_url=metadata_url)
+        known = replace(known, metadata_url=metadata_url)
+        return known if place.cluster is None else in_cluster(known, place.cluster)
 
     async def _listen(self, broker: BrokerService, door: Door) -> None:
         tls = self._place.tls
