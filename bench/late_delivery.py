@@ -36,7 +36,8 @@ def publish(client: pulsar.Client, topic: str, options: argparse.Namespace, firs
     for number in range(options.messages):
         due = None if first_due is None else first_due + random.randrange(options.spread * 1000)
         content = number.to_bytes(8, "big") + (due or 0).to_bytes(8, "big") + bytes(84)
-        producer.send_async(content, None, deliver_at=due)
+        key = str(random.randrange(options.keys)) if options.keys else None
+        producer.send_async(content, None, partition_key=key, deliver_at=due)
     producer.flush()
     producer.close()
 
@@ -61,7 +62,8 @@ def measure(server: Server, options: argparse.Namespace) -> Figures:
     found: Figures = {}
     for name in ("warming", "plain", "delayed"):
         topic = f"persistent://public/default/{name}"
-        consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, receiver_queue_size=1_000)
+        kind = pulsar.ConsumerType.KeyShared if options.keys else pulsar.ConsumerType.Shared
+        consumer = client.subscribe(topic, "s", kind, receiver_queue_size=1_000)
         before = server.cpu_seconds()
         first_due = now_ms() + options.ahead * 1000 if name == "delayed" else None
         publish(client, topic, options, first_due)
@@ -90,6 +92,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--ahead", type=int, default=20, help="seconds until the first is due")
     parser.add_argument("--spread", type=int, default=20, help="seconds within which all become due")
+    parser.add_argument("--keys", type=int, default=0, help="with so many keys, to a Key_Shared subscription")
     add_options(parser)
     options = parser.parse_args()
     try:

@@ -24,6 +24,8 @@ def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
 
 def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
     """The longest beginning of a run within ``max_bytes``, at least one entry."""
+    if len(run.buffer) <= max_bytes:
+        return run
     starts, ends = run.starts, run.ends
     total = 0
     for index in range(run.count):

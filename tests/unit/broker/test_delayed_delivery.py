@@ -256,6 +256,28 @@ def test_many_that_become_due_at_once_all_come(kind: int) -> None:
     assert len(brokers.subscription().dispatcher.replay) == 0
 
 
+def test_what_becomes_due_here_and_there_is_read_in_few_reads() -> None:
+    brokers = Delays()
+    consumer = brokers.consumer(SHARED)
+    due = [entry_id for entry_id in range(400) if entry_id % 7 in (0, 3)]
+    for first in range(0, 400, 50):
+        brokers.send(*(5 * SECOND if each in due else HOUR for each in range(first, first + 50)))
+    brokers.until(lambda: brokers.delayed() == 400)
+    reader = brokers.topic.managed_ledger.reader
+    reader.forget(brokers.topic.managed_ledger.current_ledger.ledger_id)
+    read, reads = reader.read, []
+
+    async def counted(*asked: object) -> object:
+        reads.append(asked)
+        return await read(*asked)
+
+    reader.read = counted
+    brokers.until(lambda: len(got(consumer)) == len(due))
+    assert got(consumer) == due
+    assert len(reads) <= 3
+    assert brokers.delayed() == 400 - len(due)
+
+
 def test_keys_stay_with_their_consumers() -> None:
     brokers = Delays()
     first = brokers.consumer(KEY_SHARED)

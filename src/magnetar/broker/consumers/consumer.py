@@ -13,7 +13,7 @@ from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
-from magnetar.protocol.hot_codec import encode_alike, encode_message, encode_messages
+from magnetar.protocol.hot_codec import encode_alike, encode_chosen, encode_message, encode_messages
 from magnetar.protocol.metadata import BROKER_MAGIC, broker_metadata_size
 from magnetar.security.principal import BROKER, Principal
 
@@ -236,6 +236,28 @@ class Consumer(Generic[S]):
         for index in range(first, end):
             self.connection.queue(self._frame(run, index, 0, None))
         self._sent(end - first, messages, entry_bytes(run, first, end))
+
+    def send_chosen(self, run: EntryRun, chosen: array[int], messages: int) -> None:
+        """Sends entries of a run, by their indexes in ascending order, for the first time.
+
+        To consumers of Shared and Key_Shared subscriptions, which have no epoch.
+        """
+        if not self.shows_marks and is_marked(run, chosen[0], chosen[-1]):
+            run = without_marks(run, chosen)
+        size = sum(map(run.ends.__getitem__, chosen)) - sum(map(run.starts.__getitem__, chosen))
+        frames = encode_chosen(
+            self.consumer_id,
+            run.ledger_id,
+            run.first_entry_id,
+            run.buffer,
+            run.starts,
+            run.ends,
+            chosen,
+            len(chosen),
+            self.partition,
+        )
+        self.connection.queue(frames)
+        self._sent(len(chosen), messages, size)
 
     def send_non_persistent(self, run: NonPersistentRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""

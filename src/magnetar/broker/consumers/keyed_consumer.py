@@ -8,13 +8,12 @@ from itertools import repeat
 from operator import rshift
 from typing import Any
 
-from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S, is_marked, without_marks
+from magnetar.broker.consumers.consumer import Consumer, ConsumerConnection, S
 from magnetar.broker.consumers.draining import DrainingSlots
 from magnetar.broker.consumers.key_ranges import KeySharedPolicy
 from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import encode_chosen
 
 _MESSAGES = (1 << SLOT_SHIFT) - 1
 
@@ -94,26 +93,11 @@ class KeyedConsumer(Consumer[S]):
 
     def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
         """Sends the first ``count`` entries of a share for the first time, and holds them; their messages."""
-        if not self.shows_marks and is_marked(run, share.chosen[0], share.chosen[count - 1]):
-            run = without_marks(run, share.chosen[:count])
         everything = count == len(share)
         sizes = share.sizes if everything else share.sizes[:count]
         messages = sum(sizes)
         ids, packed = (share.ids, share.packed) if everything else (share.ids[:count], share.packed[:count])
         self.hold_packed(run.ledger_id, ids, packed, messages)
         chosen = share.chosen if everything else share.chosen[:count]
-        frames = encode_chosen(
-            self.consumer_id,
-            run.ledger_id,
-            run.first_entry_id,
-            run.buffer,
-            run.starts,
-            run.ends,
-            chosen,
-            count,
-            self.partition,
-        )
-        self.connection.queue(frames)
-        size = sum(map(run.ends.__getitem__, chosen)) - sum(map(run.starts.__getitem__, chosen))
-        self._sent(count, messages, size)
+        self.send_chosen(run, chosen, messages)
         return messages

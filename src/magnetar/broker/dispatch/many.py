@@ -32,8 +32,11 @@ C = TypeVar("C", bound=AnyConsumer)
 
 _LEAPS_AT_ONCE = 100
 """Ledgers, or large parts of them, that are left out at a time because all in them waits or is consumed."""
-_DUE_AT_ONCE = 1000
-"""Entries whose time has come that wait for delivery at a time: the others stay where they are."""
+DUE_AT_ONCE = 5000
+"""Entries whose time has come that are to be delivered are taken so many at a time: what lies close together
+is read together."""
+_DUE_AGAIN = 100
+"""The next ones are taken when no more than so many are left."""
 
 
 class Replay(Protocol):
@@ -279,14 +282,13 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
     def _take_due(self) -> None:
         """Lets what has become due wait for delivery, as long as not much waits for it."""
         delays = self.delays
-        if delays is None or not delays.is_due() or len(self.replay) >= _DUE_AT_ONCE:
+        if delays is None or not delays.is_due() or len(self.replay) > _DUE_AGAIN:
             return
         unread = self._cursor.read_position
         if self._left is not None:
             run, first, _end = self._left
             unread = (run.ledger_id, run.first_entry_id + first)
-        most = _DUE_AT_ONCE - len(self.replay)
-        for position, hashed in delays.take_due(most, unread, ahead=self._delivers_ahead):
+        for position, hashed in delays.take_due(DUE_AT_ONCE, unread, ahead=self._delivers_ahead):
             if not self._cursor.is_consumed(*position):
                 self._wait_as_due(position, hashed)
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 from magnetar.managed_ledger.position import Position
 
+_TRIMMED = 1000
+"""Of what lies in front of the first position so much is kept, at most, before it is thrown away."""
+
+_FEW = 100
+"""What is less than this part of the row is put into it one by one."""
+
 
 class ReplayPositions:
-    """A set of positions that gives out its lowest range."""
+    """A set of positions that gives out its lowest ones."""
 
-    __slots__ = ("_heap", "_set")
+    __slots__ = ("_begin", "_row", "_set", "_unsorted")
 
     def __init__(self) -> None:
-        self._heap: list[Position] = []
         self._set: set[Position] = set()
+        self._row: list[Position] = []
+        """In order, from ``_begin`` on; some of them were taken out."""
+        self._begin = 0
+        self._unsorted: list[Position] = []
+        """The others, some of them taken out and some of them twice."""
 
     def __len__(self) -> int:
         return len(self._set)
@@ -29,32 +39,68 @@ class ReplayPositions:
     def add(self, position: Position) -> None:
         if position not in self._set:
             self._set.add(position)
-            heapq.heappush(self._heap, position)
+            self._unsorted.append(position)
+
+    def add_all(self, positions: Iterable[Position]) -> None:
+        for position in positions:
+            self.add(position)
 
     def discard(self, position: Position) -> None:
-        """Takes a position out; its place in the heap is dropped when it comes to the front."""
+        """Takes a position out; its place in the row is passed over."""
         self._set.discard(position)
-        while self._heap and self._heap[0] not in self._set:
-            heapq.heappop(self._heap)
+        if not self._set:
+            self.clear()
 
-    def first_range(self, limit: int) -> tuple[Position, int]:
-        """The lowest position and how many consecutive ones follow it, itself included, at most ``limit``.
+    def lowest(self, limit: int, gap: int) -> list[Position]:
+        """The lowest positions in order, at most ``limit``, all in one ledger, of which each has an entry id
+        at most ``gap`` above that of the one before it.
 
         :raises IndexError: it is empty
         """
-        while self._heap[0] not in self._set:
-            heapq.heappop(self._heap)
-        ledger_id, entry_id = self._heap[0]
-        count = 1
-        while count < limit and (ledger_id, entry_id + count) in self._set:
-            count += 1
-        return (ledger_id, entry_id), count
+        if self._unsorted:
+            self._sort()
+        row, present = self._row, self._set
+        at = self._begin
+        while row[at] not in present:
+            at += 1
+        self._begin = at
+        if at > _TRIMMED:
+            del row[:at]
+            self._begin = at = 0
+        found = [row[at]]
+        ledger_id, last = row[at]
+        for place in range(at + 1, len(row)):
+            position = row[place]
+            if len(found) == limit or position[0] != ledger_id or position[1] - last > gap:
+                break
+            if position in present:
+                found.append(position)
+                last = position[1]
+        return found
+
+    def _sort(self) -> None:
+        """Puts what was added into the row, where nothing is to be twice."""
+        added, self._unsorted = sorted(set(self._unsorted)), []
+        row = self._row
+        if self._begin == len(row) or row[-1] < added[0]:
+            row += added
+        elif len(added) * _FEW < len(row):
+            for position in added:
+                at = bisect_left(row, position, self._begin)
+                if at == len(row) or row[at] != position:
+                    row.insert(at, position)
+        else:
+            at = bisect_left(row, added[0], self._begin)
+            row[at:] = sorted({*row[at:], *added})
 
     def drop_through(self, last: Position) -> None:
         """Takes out everything at or below a position."""
-        while self._heap and (self._heap[0] <= last or self._heap[0] not in self._set):
-            self._set.discard(heapq.heappop(self._heap))
+        self._set = {each for each in self._set if each > last}
+        if not self._set:
+            self.clear()
 
     def clear(self) -> None:
-        self._heap.clear()
         self._set.clear()
+        self._row.clear()
+        self._begin = 0
+        self._unsorted.clear()

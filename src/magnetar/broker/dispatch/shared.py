@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
-from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.dispatch.many import DUE_AT_ONCE, ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import batch_sizes
+
+_GAP_BYTES = 16 * 1024
+"""To read so much more costs less than another read."""
 
 
 class SharedDispatcher(ManyConsumersDispatcher[Any]):
@@ -105,13 +109,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         self._left = (run, stop, end) if stop < end else None
         return True
 
-    def _send(
-        self, consumer: AnyConsumer, run: EntryRun, first: int, end: int, *, again: bool = False
-    ) -> int:
-        """Sends entries [first, end) as long as there are permits; returns where it stopped.
-
-        :param again: they were read before, and wait for nothing but to be delivered
-        """
+    def _send(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
+        """Sends entries [first, end) as long as there are permits; returns where it stopped."""
         ledger_id = run.ledger_id
         count = end - first
         if len(self._sizes) < count:
@@ -119,7 +118,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         sizes = self._sizes
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
         kept = False
-        if not again and (timed or self.delays is not None):
+        if timed or self.delays is not None:
             kept = self._keep_back(run, first, count, sizes, timed)
         count = consumer.entries_within_permits(sizes, count, self._allowance(consumer))
         if self._subscription.throttle is not None:
@@ -174,29 +173,82 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     # Redelivery
 
     def _send_replay(self, consumer: AnyConsumer, limit: int) -> bool:
-        position, count = self.replay.first_range(limit)
-        last = (position[0], position[1] + count - 1)
-        reader = self._subscription.topic.managed_ledger.reader
+        """Sends up to ``limit`` of the entries that wait, with one look at the cache; False when they are not
+        there."""
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-        run = reader.read_cached(position, last, count, max_bytes)
+        waiting = self.replay.lowest(limit, self._gap())
+        first, last = waiting[0], waiting[-1]
+        reader = self._subscription.topic.managed_ledger.reader
+        run = reader.read_cached(first, last, last[1] - first[1] + 1, max_bytes)
         if run is None:
-            reading = self._read_replay(position, last, count, max_bytes)
-            self._start(reading, consumer, max_bytes, again=True)
+            # What will be sent next is brought into the cache by the same read.
+            last = self.replay.lowest(DUE_AT_ONCE, self._gap())[-1]
+            self._start(self._read_replay(first, last, max_bytes), consumer, max_bytes, again=True)
             return False
-        self._replay_run(consumer, run)
+        self._replay_run(consumer, run, waiting)
         return True
 
-    async def _read_replay(self, position: Position, last: Position, count: int, max_bytes: int) -> None:
-        run = await self._read_again(position, last, count, max_bytes)
+    def _gap(self) -> int:
+        """Entries between two that wait that are rather read than left out."""
+        ledgers = self._subscription.topic.managed_ledger.ledgers
+        summary = ledgers.get(self.replay.lowest(1, 0)[0][0])
+        if summary is None or not summary.size:
+            return 1
+        return max(1, _GAP_BYTES * summary.entries // summary.size)
+
+    async def _read_replay(self, first: Position, last: Position, max_bytes: int) -> None:
+        run = await self._read_again(first, last, last[1] - first[1] + 1, max_bytes)
         consumer = self._next_consumer()
-        if run is not None and consumer is not None and not self.blocked and position in self.replay:
-            self._replay_run(consumer, run)
+        if run is not None and consumer is not None and not self.blocked and first in self.replay:
+            limit = min(consumer.permits, self._settings.round_robin_entries)
+            waiting = self.replay.lowest(limit, self._gap())
+            if waiting[0] == first:
+                self._replay_run(consumer, run, waiting)
         self.read_more()
 
-    def _replay_run(self, consumer: AnyConsumer, run: EntryRun) -> None:
-        stop = self._send(consumer, run, 0, run.count, again=True)
-        for index in range(stop):
-            self.replay.discard((run.ledger_id, run.first_entry_id + index))
+    def _replay_run(self, consumer: AnyConsumer, run: EntryRun, waiting: Sequence[Position]) -> None:
+        """Sends entries of a run that wait, as long as there are permits; the run begins with the first."""
+        chosen = array("q", [p[1] - run.first_entry_id for p in waiting if p[1] <= run.last_entry_id])
+        sizes, size = array("i"), array("i", [0])
+        for index in chosen:
+            batch_sizes(run.buffer, run.starts, run.ends, index, 1, size)
+            sizes.append(size[0])
+        count = consumer.entries_within_permits(sizes, len(chosen), self._allowance(consumer))
+        if self._subscription.throttle is not None:
+            count = self._subscription.throttle.fitting_of(run, chosen[:count], sizes)
+        chosen = chosen[:count]
+        if self._filters is not None:
+            self._filter(consumer, run, chosen, sizes[:count], ())
+        self._send_chosen(consumer, run, chosen, sizes)
+        for position in waiting[:count]:
+            self.replay.discard(position)
+        self._check_limits(consumer)
+
+    def _send_chosen(
+        self, consumer: AnyConsumer, run: EntryRun, chosen: array[int], sizes: array[int]
+    ) -> None:
+        """Entries by their indexes; of each as much as is not consumed."""
+        ledger_id, counts = run.ledger_id, self.redelivery_counts
+        plain, messages = array("q"), 0
+        for index, size in zip(chosen, sizes, strict=False):
+            entry_id = run.first_entry_id + index
+            found = self._remaining(ledger_id, entry_id, size)
+            if found is None:
+                continue
+            left, remaining = found
+            consumer.hold(ledger_id, entry_id, left)
+            self.unacked += left
+            redelivered = counts.get((ledger_id, entry_id), 0) if counts else 0
+            if remaining is None and not redelivered:
+                plain.append(index)
+                messages += left
+                continue
+            if plain:
+                consumer.send_chosen(run, plain, messages)
+                plain, messages = array("q"), 0
+            consumer.send_again(run, index, left, redelivered, remaining)
+        if plain:
+            consumer.send_chosen(run, plain, messages)
 
     def _wait_again(self, consumer: AnyConsumer, position: Position) -> int | None:
         messages: int | None = consumer.let_go(*position)

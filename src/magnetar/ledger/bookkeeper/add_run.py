@@ -18,15 +18,18 @@ _JOINED_BYTES = 128 << 10
 
 
 class AddRun:
-    """Consecutive entries; a request has two pieces: what stands before the payload, and the payload."""
+    """Consecutive entries; a request has two pieces: what stands before the payload, and the payload.
 
-    __slots__ = ("_pieces", "_size", "_whole", "first", "last")
+    It grows until the first bookie gets it.
+    """
 
-    def __init__(self, first: int, pieces: list[Piece]) -> None:
+    __slots__ = ("_size", "_whole", "first", "last", "pieces")
+
+    def __init__(self, first: int) -> None:
         self.first = first
-        self.last = first + len(pieces) // 2 - 1
-        self._pieces = pieces
-        self._size = sum(map(len, pieces))
+        self.last = first - 1
+        self.pieces: list[Piece] = []
+        self._size = 0
         self._whole: Sequence[Piece] = ()
 
     def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Piece], int, int]:
@@ -36,22 +39,27 @@ class AddRun:
         """
         if first <= self.first and stripe.write == stripe.ensemble:
             if not self._whole:
-                small = self._size <= _JOINED_BYTES
-                self._whole = (b"".join(self._pieces),) if small else self._pieces
+                self._whole, self._size = _joined(self.pieces)
             return self._whole, self.last, self._size
         chosen: list[Piece] = []
         last = -1
         for entry_id in range(max(first, self.first), self.last + 1):
             if stripe.takes(entry_id):
                 at = 2 * (entry_id - self.first)
-                chosen += self._pieces[at : at + 2]
+                chosen += self.pieces[at : at + 2]
                 last = entry_id
-        size = sum(map(len, chosen))
-        return (b"".join(chosen),) if size <= _JOINED_BYTES else chosen, last, size
+        pieces, size = _joined(chosen)
+        return pieces, last, size
 
     def payload_bytes(self, first: int) -> int:
         """Of entries from ``first`` on."""
-        return sum(map(len, self._pieces[2 * max(first - self.first, 0) + 1 :: 2]))
+        return sum(map(len, self.pieces[2 * max(first - self.first, 0) + 1 :: 2]))
+
+
+def _joined(pieces: list[Piece]) -> tuple[Sequence[Piece], int]:
+    """The same bytes, in one piece where that is cheap, and how many."""
+    size = sum(map(len, pieces))
+    return ((b"".join(pieces),) if size <= _JOINED_BYTES else pieces), size
 
 
 class Encoder:
@@ -66,24 +74,23 @@ class Encoder:
         self._prefix = add_prefix(self._key, flags)
         self._most = MAX_FRAME_BYTES - len(add_head(self._key, 0)) - self._digest.start
 
-    def run(
+    def add(
         self,
-        entry_id: int,
+        run: AddRun,
         confirmed: int,
         buffer: bytes,
         starts: array[int],
         ends: array[int],
         first: int,
         count: int,
-    ) -> AddRun:
-        """Entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count).
+    ) -> None:
+        """Puts entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count), at the end of a run.
 
-        :param entry_id: of the first
         :raises EntryTooLarge: bookies take no such entry
         """
         if count > 0 and ends[first + count - 1] - starts[first] > self._most:
             self._check(starts, ends, first, count)
-        pieces: list[Piece] = []
+        entry_id = run.last + 1
         if self._digest.kind is DigestType.CRC32C:
             self.length = add_frames(
                 self._prefix,
@@ -96,16 +103,17 @@ class Encoder:
                 ends,
                 first,
                 count,
-                pieces,
+                run.pieces,
             )
-            return AddRun(entry_id, pieces)
+            run.last += count
+            return
         for index in range(first, first + count):
             payload = buffer[starts[index] : ends[index]]
             self.length += len(payload)
             number = entry_id + index - first
             head = self._digest.head(self._ledger_id, number, confirmed, self.length, payload)
-            pieces += (add_head(self._key, len(head) + len(payload), self._flags) + head, payload)
-        return AddRun(entry_id, pieces)
+            run.pieces += (add_head(self._key, len(head) + len(payload), self._flags) + head, payload)
+        run.last += count
 
     def _check(self, starts: array[int], ends: array[int], first: int, count: int) -> None:
         largest = max(ends[index] - starts[index] for index in range(first, first + count))

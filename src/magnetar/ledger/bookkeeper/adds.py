@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from magnetar.ledger.bookkeeper.hot_adds import Stripe
 
 
 class AddListener(Protocol):
-    """Whoever adds; called in the loop, never from within an add."""
+    """Whoever adds; called in the loop, never from within :meth:`Bookie.add_soon`."""
+
+    def sending(self, stream: AddStream) -> tuple[Sequence[bytes | memoryview], int, int]:
+        """What is to be added and was not asked for before: requests, the last entry, bytes of the requests.
+
+        No bytes: there is nothing.
+        """
+        ...
 
     def on_added(self, stream: AddStream) -> None:
         """The bookie has stored some more: ``stream.stripe`` tells which."""
@@ -27,7 +35,7 @@ class AddStream:
     the same entries there.
     """
 
-    __slots__ = ("_sent", "_sent_to", "_tells", "ended", "ledger_id", "listener", "stripe")
+    __slots__ = ("_sent", "_sent_to", "_tells", "ended", "ledger_id", "listener", "stripe", "waits")
 
     def __init__(self, ledger_id: int, stripe: Stripe, listener: AddListener) -> None:
         self.ledger_id = ledger_id
@@ -35,6 +43,8 @@ class AddStream:
         self.listener = listener
         self.ended = False
         """Nothing more is added."""
+        self.waits = False
+        """There is something to be sent."""
         self._tells = True
         self._sent: deque[tuple[int, float, int]] = deque()
         """Of each run that is not answered for: its last entry, when it was sent, its bytes."""

@@ -83,6 +83,8 @@ class Bookie:
         """Those of each ledger that have entries without an answer, in the order they began."""
         self.pending_bytes = 0
         """Of runs of adds that are not answered for."""
+        self._waiting: list[AddStream] = []
+        """Those that have something to send."""
         self._out: list[bytes | memoryview] = []
         self._flushing = False
         self._link: _Link | None = None
@@ -104,26 +106,18 @@ class Bookie:
         """It could not be connected with, not long ago."""
         return self._refused and self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS
 
-    def add_run(
-        self, stream: AddStream, pieces: Sequence[bytes | memoryview], last_entry_id: int, size: int
-    ) -> None:
-        """Adds entries of the stream, behind those that were added before.
-
-        :param pieces: of requests, as they go over the wire; ``size`` bytes
-        """
-        now = self._clock.monotonic()
-        if stream.ended:
-            # Whoever adds is about to hear of it.
+    def add_soon(self, stream: AddStream) -> None:
+        """There is something to be added, which the stream's owner is asked for when it is sent."""
+        if stream.ended or stream.waits:
+            # If it has ended, whoever adds is about to hear of it.
             return
-        if self._takes_nothing(now):
+        if self._takes_nothing(self._clock.monotonic()):
             stream.ended = True
             self._loop.call_soon(stream.tell_not_added, Status.LOST)
             return
-        if not stream.pending:
-            self._streams.setdefault(stream.ledger_id, []).append(stream)
-        stream.sent(last_entry_id, now, size)
-        self.pending_bytes += size
-        self._send(pieces)
+        stream.waits = True
+        self._waiting.append(stream)
+        self._flush_soon()
 
     def add(
         self,
@@ -173,6 +167,9 @@ class Bookie:
 
     def _send(self, pieces: Sequence[bytes | memoryview]) -> None:
         self._out += pieces
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if self._link is None:
             if self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect())
@@ -184,9 +181,30 @@ class Bookie:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._link is not None and self._out:
+        if self._link is None:
+            return
+        if self._waiting:
+            self._take_adds()
+        if self._out:
             out, self._out = self._out, []
             self._link.transport.writelines(out)
+
+    def _take_adds(self) -> None:
+        """Asks those who add for what they have; it goes out behind what was asked before."""
+        now = self._clock.monotonic()
+        waiting, self._waiting = self._waiting, []
+        for stream in waiting:
+            stream.waits = False
+            if stream.ended:
+                continue
+            pieces, last, size = stream.listener.sending(stream)
+            if not size:
+                continue
+            if not stream.pending:
+                self._streams.setdefault(stream.ledger_id, []).append(stream)
+            stream.sent(last, now, size)
+            self.pending_bytes += size
+            self._out += pieces
 
     async def _connect(self) -> None:
         where = self._where()
@@ -235,6 +253,7 @@ class Bookie:
             self._sweep = None
         asked, self._asked = self._asked, {}
         streams, self._streams = self._streams, {}
+        waiting, self._waiting = self._waiting, []
         self.pending_bytes = 0
         for row in asked.values():
             for each in row:
@@ -243,6 +262,9 @@ class Bookie:
             for stream in those:
                 stream.give_up()
                 self._loop.call_soon(stream.tell_not_added, Status.LOST)
+        for stream in waiting:
+            stream.give_up()
+            self._loop.call_soon(stream.tell_not_added, Status.LOST)
 
     def _look_for_late(self) -> None:
         self._sweep = None

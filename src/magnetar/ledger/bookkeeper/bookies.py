@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.waiting import sleep
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
@@ -20,6 +21,13 @@ log = logging.getLogger(__name__)
 _READ_ONLY = "readonly"
 _RPC = "bookie-rpc"
 _READ_AGAIN_SECONDS = 1.0
+"""After registrations could not be read."""
+_BETWEEN_READS_SECONDS = 0.1
+"""Of registrations that change all the time."""
+_BETWEEN_LOGS_SECONDS = 10.0
+_GONE_SECONDS = 3.0
+"""So long a bookie without a registration still counts as writable: one whose session has ended makes
+another registration at once, and there are releases that then make and delete it over and over."""
 
 
 class Use(Enum):
@@ -71,6 +79,9 @@ class Bookies:
         self._settings = settings or BookiesSettings()
         self._writable: tuple[str, ...] = ()
         self._read_only: tuple[str, ...] = ()
+        self._gone: dict[str, float] = {}
+        """When those vanished that were writable and are not registered, by the monotonic clock."""
+        self._logged_at = -_BETWEEN_LOGS_SECONDS
         self._addresses: dict[str, tuple[str, int]] = {}
         self._stale: set[str] = set()
         """Whose registration has changed since its address was read."""
@@ -100,8 +111,12 @@ class Bookies:
 
     @property
     def writable(self) -> Sequence[str]:
-        """Ids of those that take new entries, sorted."""
-        return self._writable
+        """Ids of those that take new entries, sorted; and of those that vanished just now."""
+        if not self._gone:
+            return self._writable
+        after = self._io.clock.monotonic() - _GONE_SECONDS
+        self._gone = {each: since for each, since in self._gone.items() if since > after}
+        return sorted([*self._writable, *(each for each in self._gone if not self._unreachable(each))])
 
     @property
     def read_only(self) -> Sequence[str]:
@@ -115,6 +130,9 @@ class Bookies:
             if self._io.clock.monotonic() < until:
                 return True
             del self._quarantined[bookie_id]
+        return bookie_id in self._gone or self._unreachable(bookie_id)
+
+    def _unreachable(self, bookie_id: str) -> bool:
         connections = (self._connections.get((bookie_id, use)) for use in Use)
         return any(each is not None and each.unreachable for each in connections)
 
@@ -187,6 +205,7 @@ class Bookies:
             while self._read_again:
                 self._read_again = False
                 await self._read()
+                await sleep(self._io.loop, _BETWEEN_READS_SECONDS)
         except MetadataError as error:
             log.warning("who the bookies are cannot be read", extra={"reason": str(error)})
             if not self._closed:
@@ -203,9 +222,18 @@ class Bookies:
             for bookie_id in ids:
                 if bookie_id not in self._addresses or bookie_id in self._stale:
                     await self._read_address(bookie_id, f"{folder}/{bookie_id}")
-        before = (self._writable, self._read_only)
-        self._writable, self._read_only = tuple(writable), tuple(read_only)
-        if (self._writable, self._read_only) != before:
+        self._are(tuple(writable), tuple(read_only))
+
+    def _are(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
+        """These are registered."""
+        now = self._io.clock.monotonic()
+        registered = {*writable, *read_only}
+        gone = {each: now for each in self._writable if each not in registered}
+        self._gone = {each: at for each, at in (self._gone | gone).items() if each not in registered}
+        changed = (writable, read_only) != (self._writable, self._read_only)
+        self._writable, self._read_only = writable, read_only
+        if changed and now - self._logged_at >= _BETWEEN_LOGS_SECONDS:
+            self._logged_at = now
             log.info("bookies", extra={"writable": len(writable), "read_only": len(read_only)})
 
     async def _read_address(self, bookie_id: str, path: str) -> None:

@@ -60,13 +60,13 @@ class BookKeeperLedgerStore:
     ) -> None:
         self._io = io
         self._settings = settings
-        self._records = LedgerRecords(metadata, io.loop, settings.root)
+        self.records = LedgerRecords(metadata, io.loop, settings.root)
         self.bookies = Bookies(io, metadata, settings.root, settings.bookies, network)
         self.placement: Placement = RandomPlacement(self.bookies, io.randomness)
         self._writers: dict[int, BookKeeperWriter] = {}
         self._writer_parts = WriterParts(
             io.loop,
-            self._records,
+            self.records,
             self.bookies,
             self.placement,
             settings.max_pending_bytes,
@@ -76,7 +76,7 @@ class BookKeeperLedgerStore:
             OpeningParts(
                 io.loop,
                 io.clock,
-                self._records,
+                self.records,
                 lambda bookie_id: self.bookies.bookie(bookie_id, Use.READING),
                 lambda bookie_id: self.bookies.bookie(bookie_id, Use.RECOVERING),
                 self.placement,
@@ -105,12 +105,12 @@ class BookKeeperLedgerStore:
         :raises MetadataFailed: the metadata cannot be read
         """
         store = cls(io, metadata, settings or BookKeeperSettings(), network)
-        await store._records.check_layout()
+        await store.records.check_layout()
         try:
             await store.bookies.start()
         except MetadataError as error:
             raise MetadataFailed(f"who the bookies are cannot be read: {error}") from error
-        store._records.listen(store._metadata_changed)
+        store.records.listen(store._metadata_changed)
         return store
 
     @property
@@ -137,7 +137,7 @@ class BookKeeperLedgerStore:
                 ctime_ms=self._io.clock.wall_ms(),
                 custom=dict(custom),
             )
-            ledger_id, made = await self._records.make(record)
+            ledger_id, made = await self.records.make(record)
             flags = Flag.HIGH_PRIORITY if high_priority else Flag.NONE
             writer = BookKeeperWriter(ledger_id, made, self._writer_parts, flags)
             if self._closed:
@@ -155,7 +155,7 @@ class BookKeeperLedgerStore:
     async def delete(self, ledger_id: int) -> None:
         """The metadata goes; bookies find out and drop the entries."""
         with self._operation():
-            await self._records.delete(ledger_id)
+            await self.records.delete(ledger_id)
             self._opening.deleted(ledger_id)
             writer = self._writers.get(ledger_id)
             if writer is not None:
@@ -164,7 +164,7 @@ class BookKeeperLedgerStore:
     async def ledger_ids(self) -> Sequence[int]:
         """Of all clients of the cluster: whoever deletes some asks first whose they are."""
         with self._operation():
-            return await self._records.ledger_ids()
+            return await self.records.ledger_ids()
 
     async def close(self) -> None:
         if self._closing is None:
@@ -180,7 +180,7 @@ class BookKeeperLedgerStore:
             await writer.settled()
             writer.stop()
         await self._opening.close()
-        await self._records.close()
+        await self.records.close()
         self.bookies.close()
 
     def _operation(self) -> InProgress:

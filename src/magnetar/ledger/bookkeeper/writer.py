@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import finished, outcome, settle
 from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
 from magnetar.ledger.bookkeeper.adds import AddStream
+from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.bookies import Bookies
 from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.frames import Flag, Status, status_name
@@ -55,19 +56,16 @@ class WriterParts(NamedTuple):
 class _Place:
     """One bookie of the ensemble."""
 
-    __slots__ = ("bookie", "lost", "stream")
+    __slots__ = ("bookie", "first", "lost", "stream", "unsent")
 
-    def __init__(self, parts: WriterParts, bookie_id: str, stream: AddStream) -> None:
-        self.bookie = parts.bookies.bookie(bookie_id)
+    def __init__(self, bookie: Bookie, stream: AddStream, first: int) -> None:
+        self.bookie = bookie
         self.stream = stream
+        self.first = first
+        """It gets no entries before this one."""
         self.lost = ""
         """How it failed."""
-
-    def send(self, run: AddRun, first: int) -> None:
-        """The entries of a run from ``first`` on that belong here."""
-        pieces, last, size = run.part(self.stream.stripe, first)
-        if size:
-            self.bookie.add_run(self.stream, pieces, last, size)
+        self.unsent: list[AddRun] = []
 
 
 class BookKeeperWriter:
@@ -86,6 +84,8 @@ class BookKeeperWriter:
         self._confirmed = -1
         self._pending: deque[AddRun] = deque()
         """Runs with entries that do not count yet."""
+        self._growing: AddRun | None = None
+        """The last one, as long as no bookie has got it."""
         self._places = [
             self._place(index, bookie_id, 0) for index, bookie_id in enumerate(record.segments[-1].ensemble)
         ]
@@ -127,12 +127,18 @@ class BookKeeperWriter:
         if self._refused is not None:
             raise LedgerClosed(f"ledger {self.ledger_id} takes no more entries: {self._refused}")
         entry_id = self._next
-        run = self._encoder.run(entry_id, self._confirmed, buffer, starts, ends, first, count)
+        run = self._growing
+        if run is None:
+            run = AddRun(entry_id)
+            self._encoder.add(run, self._confirmed, buffer, starts, ends, first, count)
+            self._growing = run
+            self._pending.append(run)
+            for place in self._places:
+                place.unsent.append(run)
+                place.bookie.add_soon(place.stream)
+        else:
+            self._encoder.add(run, self._confirmed, buffer, starts, ends, first, count)
         self._next = entry_id + count
-        self._pending.append(run)
-        for place in self._places:
-            if not place.lost:
-                place.send(run, entry_id)
         return entry_id
 
     async def close(self) -> tuple[int, int]:
@@ -198,7 +204,22 @@ class BookKeeperWriter:
         if found.record.state is not LedgerState.OPEN and not self._sealing:
             self.end(self._fenced("its metadata says so"))
 
-    # What bookies answer
+    # What bookies take and answer
+
+    def sending(self, stream: AddStream) -> tuple[Sequence[bytes | memoryview], int, int]:
+        self._growing = None
+        place = self._place_of(stream)
+        runs, place.unsent = place.unsent, []
+        if len(runs) == 1:
+            return runs[0].part(stream.stripe, place.first)
+        pieces: list[bytes | memoryview] = []
+        last, size = -1, 0
+        for run in runs:
+            some, last_of_run, bytes_of_run = run.part(stream.stripe, place.first)
+            pieces += some
+            last = max(last, last_of_run)
+            size += bytes_of_run
+        return pieces, last, size
 
     def on_added(self, stream: AddStream) -> None:
         if not self._telling:
@@ -206,12 +227,13 @@ class BookKeeperWriter:
             self._loop.call_soon(self._tell)
 
     def on_not_added(self, stream: AddStream, status: int) -> None:
-        place = next(each for each in self._places if each.stream is stream)
+        place = self._place_of(stream)
         bookie_id = place.bookie.bookie_id
         if status == Status.FENCED:
             self.end(self._fenced(f"bookie {bookie_id} says so"))
             return
         place.lost = status_name(status)
+        place.unsent.clear()
         if status != Status.READ_ONLY:
             self._parts.bookies.failed(bookie_id)
         if self._change is None and not self._sealing:
@@ -275,13 +297,16 @@ class BookKeeperWriter:
         for index in lost:
             place = self._places[index] = self._place(index, chosen[index], first)
             self._stripes[index] = place.stream.stripe
-            for run in self._pending:
-                if run.last >= first:
-                    place.send(run, first)
+            place.unsent += self._pending
+            place.bookie.add_soon(place.stream)
 
     def _place(self, index: int, bookie_id: str, first: int) -> _Place:
         stripe = Stripe(index, self._found.record.quorums.ensemble, self._write, first)
-        return _Place(self._parts, bookie_id, AddStream(self.ledger_id, stripe, self))
+        bookie = self._parts.bookies.bookie(bookie_id)
+        return _Place(bookie, AddStream(self.ledger_id, stripe, self), first)
+
+    def _place_of(self, stream: AddStream) -> _Place:
+        return next(place for place in self._places if place.stream is stream)
 
     async def _write_record(self, change: Callable[[LedgerRecord], LedgerRecord]) -> None:
         """Writes the metadata, with what AutoRecovery has done meanwhile.
@@ -324,6 +349,7 @@ class BookKeeperWriter:
         self._over = True
         for place in self._places:
             place.stream.leave()
+            place.unsent.clear()
         self._pending.clear()
         self._parts.ended(self.ledger_id)
         self._wake()

@@ -158,6 +158,8 @@ class World:
         settings = BookieSettings(5.0, 2.0, 0.2)
         self.bookie = Bookie(io.loop, io.clock, io.network, "one", lambda: ("localhost", 3181), settings)
         self.heard: list[tuple[AddStream, int]] = []
+        self.unsent: dict[AddStream, bytes] = {}
+        self.last: dict[AddStream, int] = {}
         self.stream = self.new_stream()
 
     def new_stream(self, first: int = 0, ledger_id: int = LEDGER) -> AddStream:
@@ -171,8 +173,16 @@ class World:
 
     def add(self, first: int, count: int, stream: AddStream | None = None) -> int:
         data, _ = frames(first, [b"payload"] * count)
-        self.bookie.add_run(stream or self.stream, [data], first + count - 1, len(data))
+        stream = stream or self.stream
+        before = self.unsent.get(stream, b"")
+        self.unsent[stream] = before + data
+        self.last[stream] = first + count - 1
+        self.bookie.add_soon(stream)
         return len(data)
+
+    def sending(self, stream: AddStream) -> tuple[list[bytes], int, int]:
+        data = self.unsent.pop(stream, b"")
+        return [data], self.last[stream], len(data)
 
     def run(self, seconds: float = 1.0) -> list[tuple[AddStream, int]]:
         self.loop.run_for(seconds)
@@ -186,6 +196,8 @@ class World:
 def test_a_run_is_told_of_in_runs() -> None:
     world = World()
     size = world.add(0, 100) + world.add(100, 50)
+    world.server.delay = 0.5
+    world.loop.run_for(0.3)
     assert world.bookie.pending_bytes == size
     heard = world.run()
     assert {status for _, status in heard} == {Status.OK}

@@ -70,12 +70,34 @@ def test_who_comes_and_goes_is_known() -> None:
     world.loop.run_for(0.1)
     assert (list(world.bookies.writable), list(world.bookies.read_only)) == (["a:1", "b:1", "c:1"], ["d:1"])
     world.register("c:1", folder="available/readonly")
-    world.loop.run_for(0.1)
+    world.loop.run_for(0.3)
     assert list(world.bookies.writable) == ["a:1", "b:1"], "it is about to lose the other registration"
     world.remove("c:1")
     world.remove("a:1")
-    world.loop.run_for(0.1)
+    world.loop.run_for(4)
     assert (list(world.bookies.writable), list(world.bookies.read_only)) == (["b:1"], ["c:1", "d:1"])
+
+
+def test_a_registration_that_comes_and_goes_all_the_time_counts() -> None:
+    world = World("a:1", "b:1")
+    reads: list[str] = []
+
+    def draw(call: str) -> None:
+        reads.append(call)
+
+    world.metadata.draw = draw  # type: ignore[assignment]
+    for _ in range(100):
+        world.remove("a:1")
+        world.loop.run_for(0.03)
+        assert list(world.bookies.writable) == ["a:1", "b:1"]
+        world.register("a:1")
+        world.loop.run_for(0.03)
+    assert reads.count("children") < 150
+    world.remove("a:1")
+    world.loop.run_for(1)
+    assert [world.placement.ensemble(Quorums(1, 1, 1)) for _ in range(10)] == [("b:1",)] * 10
+    assert world.ask("a:1") == Status.LOST
+    assert list(world.bookies.writable) == ["b:1"], "it is gone indeed"
 
 
 def test_what_was_missed_is_read_when_the_metadata_is_back() -> None:
