@@ -13,9 +13,11 @@ from typing import Any
 from magnetar.ledger.bookkeeper import writer as writer_module
 from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
 from magnetar.ledger.bookkeeper.adds import AddStream
-from magnetar.ledger.bookkeeper.coverage import Coverage
+from magnetar.ledger.bookkeeper.frames import Flag
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, confirmed_through
+from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.question import Question
 from magnetar.ledger.bookkeeper.recovery import RecoveryParts, _Recovery
 from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
@@ -55,14 +57,32 @@ def _with(quorums: Quorums) -> Callable[[], AbstractContextManager[None]]:
     return planted
 
 
-def fenced_too_few() -> AbstractContextManager[None]:
-    """Recovery goes on when one bookie less has answered than it takes."""
+@contextmanager
+def fenced_too_few() -> Iterator[None]:
+    """Recovery fences one bookie, and only looks at the others."""
+    read = _Recovery._read
 
-    def complete(self: Coverage) -> bool:
-        size = self._quorums.ensemble
-        return all(self._unanswered_of(first) <= self._quorums.ack for first in range(size))
+    async def looking(self: _Recovery, first: int, count: int) -> list[Question]:
+        fencing = self._asking
+        self._asking = fencing._replace(flags=Flag.NONE, key=b"")
+        try:
+            return await read(self, first, count)
+        finally:
+            self._asking = fencing
 
-    return _replaced(Coverage, "complete", property(complete))
+    ask = LastEntries.ask
+
+    async def ask_one(self: LastEntries) -> None:
+        if self._asking.flags & Flag.FENCE:
+            self._ensemble = self._ensemble[:1]
+        await ask(self)
+
+    with (
+        _replaced(LastEntries, "ask", ask_one),
+        _replaced(LastEntries, "covered", property(lambda self: bool(self.answers))),
+        _replaced(_Recovery, "_read", looking),
+    ):
+        yield
 
 
 def confirmed_too_early() -> AbstractContextManager[None]:
@@ -86,11 +106,15 @@ def confirmed_too_early() -> AbstractContextManager[None]:
 
 @contextmanager
 def ended_by_a_late_answer() -> Iterator[None]:
-    """What a bookie answers that was replaced ends the writer."""
+    """That a bookie failed is told once more when it has been replaced, and ends the writer."""
     on_not_added = BookKeeperWriter.on_not_added
+    tell = AddStream.tell_not_added
 
-    def leave(self: AddStream) -> None:
-        """It goes on listening."""
+    def tell_again(self: AddStream, status: int) -> None:
+        writer = self.listener
+        assert isinstance(writer, BookKeeperWriter)
+        writer._loop.call_later(1.0, lambda: writer._over or writer.on_not_added(self, status))
+        tell(self, status)
 
     def late(self: BookKeeperWriter, stream: AddStream, status: int) -> None:
         if all(place.stream is not stream for place in self._places):
@@ -98,12 +122,16 @@ def ended_by_a_late_answer() -> Iterator[None]:
         else:
             on_not_added(self, stream, status)
 
-    with _replaced(AddStream, "leave", leave), _replaced(BookKeeperWriter, "on_not_added", late):
+    with (
+        _replaced(AddStream, "tell_not_added", tell_again),
+        _replaced(BookKeeperWriter, "on_not_added", late),
+    ):
         yield
 
 
-def trusts_one_empty_answer() -> AbstractContextManager[None]:
-    """Recovery takes an entry as never written when one bookie has it not."""
+@contextmanager
+def trusts_one_empty_answer() -> Iterator[None]:
+    """Recovery takes an entry as never written when the first bookie that answers has it not."""
     make = _Recovery.__init__
 
     def trusting(self: _Recovery, ledger_id: int, record: LedgerRecord, parts: RecoveryParts) -> None:
@@ -111,7 +139,12 @@ def trusts_one_empty_answer() -> AbstractContextManager[None]:
         self._enough_missing = 1
         self._asking = self._asking._replace(enough_missing=1)
 
-    return _replaced(_Recovery, "__init__", trusting)
+    def in_order(self: _Recovery, entry_id: int) -> list[str]:
+        ensemble = self._record.ensemble_of(entry_id)
+        return [ensemble[index] for index in self._record.write_set(entry_id)]
+
+    with _replaced(_Recovery, "__init__", trusting), _replaced(_Recovery, "_bookies", in_order):
+        yield
 
 
 def told_by_a_recovery_that_may_end() -> AbstractContextManager[None]:
