@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from java_servers import JavaServer, java
+from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
 CLUSTER = "lab"
 """The name of the Pulsar cluster that the metadata is set up for."""
-_SESSION_MS = 4000
+_SESSION_MS = 20000
+"""The most that ZooKeeper grants. A bookie that has lost its session may never register again."""
 
 
 def setup_options(local: str, configuration: str) -> list[str]:
@@ -81,18 +82,24 @@ class BookieServer(JavaServer):
         return [*java(self.folder, heap_megabytes=192), main, "--conf", str(self.config)]
 
     def launch(self) -> None:
-        # A bookie whose last life is still registered would give up.
-        deadline = time.monotonic() + 10 * _SESSION_MS / 1000
-        while self._registered():
-            assert time.monotonic() < deadline, "the bookie's last session does not end"
-            time.sleep(0.05)
+        if self._registered():
+            # A bookie whose last life is still registered would give up.
+            client = KazooClient(self._zookeeper.address)
+            client.start()
+            client.delete(self._node)
+            client.stop()
+            client.close()
         super().launch()
 
     def ready(self) -> bool:
         return super().ready() and self._registered()
 
+    @property
+    def _node(self) -> str:
+        return f"/ledgers/available/{self.address}"
+
     def _registered(self) -> bool:
-        return self._zookeeper.owner(f"/ledgers/available/{self.address}") is not None
+        return self._zookeeper.owner(self._node) is not None
 
 
 class BookKeeperServers:

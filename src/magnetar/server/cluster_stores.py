@@ -3,17 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from magnetar.io.interfaces import Io
+from magnetar.config.cluster import ClusterSettings
+from magnetar.io.interfaces import Clock, Io, Loop
 from magnetar.io.real import real_io
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
+from magnetar.ledger.interface import LedgerStore
 from magnetar.metadata.divided import DividedStore
-from magnetar.metadata.interface import MetadataStore
+from magnetar.metadata.interface import MetadataRefused, MetadataStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.server.cluster_settings import ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
 
+log = logging.getLogger(__name__)
+
 _PATIENCE_SECONDS = 30.0
+_TELL_SECONDS = 10.0
+
+
+class Patience:
+    """How long servers that are not there are waited for, and how often that is told."""
+
+    def __init__(self, clock: Clock, loop: Loop, limit_seconds: float | None) -> None:
+        """:param limit_seconds: None: for ever"""
+        self.clock, self.loop = clock, loop
+        self._deadline = None if limit_seconds is None else clock.monotonic() + limit_seconds
+        self._tell_at = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self._deadline is not None and self.clock.monotonic() >= self._deadline
+
+    def slice(self) -> float:
+        """Seconds to wait until it should be told that nothing has come, or until patience is over."""
+        if self._deadline is None:
+            return _TELL_SECONDS
+        return min(_TELL_SECONDS, max(0.0, self._deadline - self.clock.monotonic()))
+
+    def tell(self, missing: str) -> None:
+        """Says what is waited for, now and then."""
+        if self.clock.monotonic() >= self._tell_at:
+            self._tell_at = self.clock.monotonic() + _TELL_SECONDS
+            log.warning("waiting", extra={"missing": missing})
+
+
+async def open_zookeeper(
+    io: Io, address: EnsembleAddress, timeout_ms: int, patience: Patience
+) -> ZooKeeperMetadataStore:
+    """:raises MetadataRefused: it has not answered in time"""
+    outside = Outside(io.loop, io.clock, io.randomness, io.network)
+    session = SessionSettings(timeout_ms)
+    while True:
+        try:
+            return await ZooKeeperMetadataStore.open_store(
+                outside, address, session, wait_seconds=patience.slice()
+            )
+        except MetadataRefused as refusal:
+            if patience.over:
+                raise
+            patience.tell(str(refusal))
 
 
 async def open_metadata(
@@ -21,26 +72,28 @@ async def open_metadata(
     local: EnsembleAddress,
     configuration: EnsembleAddress,
     timeout_ms: int,
-    *,
-    wait_seconds: float,
+    patience: Patience,
 ) -> tuple[ZooKeeperMetadataStore, MetadataStore]:
     """The local store, and all metadata as one store: to close that one is enough.
 
     :raises MetadataError: one of them does not answer in time
     """
-    outside = Outside(io.loop, io.clock, io.randomness, io.network)
-    session = SessionSettings(timeout_ms)
-    own = await ZooKeeperMetadataStore.open_store(outside, local, session, wait_seconds=wait_seconds)
+    own = await open_zookeeper(io, local, timeout_ms, patience)
     if configuration == local:
         return own, own
     try:
-        shared = await ZooKeeperMetadataStore.open_store(
-            outside, configuration, session, wait_seconds=wait_seconds
-        )
+        return own, DividedStore(own, await open_zookeeper(io, configuration, timeout_ms, patience))
     except BaseException:
         await own.close()
         raise
-    return own, DividedStore(own, shared)
+
+
+async def open_ledgers(io: Io, metadata: MetadataStore, root: str, settings: ClusterSettings) -> LedgerStore:
+    """The ledgers of BookKeeper.
+
+    :param metadata: with that of the ledgers below ``root``
+    """
+    return await BookKeeperLedgerStore.open_store(io, metadata, ledger_settings(settings, root))
 
 
 def set_up_stores(
@@ -60,7 +113,7 @@ def set_up_stores(
 
     async def work(io: Io) -> None:
         own, metadata = await open_metadata(
-            io, local, configuration, timeout_ms, wait_seconds=_PATIENCE_SECONDS
+            io, local, configuration, timeout_ms, Patience(io.clock, io.loop, _PATIENCE_SECONDS)
         )
         try:
             await set_up_cluster(
