@@ -13,7 +13,7 @@ from magnetar.config.settings import SettingsContradict
 from magnetar.errors import MetadataFailure, NotSupported
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerStore
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataRefused, MetadataStore, SessionEvent
 from magnetar.metadata.resolving import ResolvingStore
@@ -57,7 +57,7 @@ class ClusterBroker(ServingBroker):
         self._zookeeper: ZooKeeperMetadataStore | None = None
         self._metadata: MetadataStore | None = None
         self._of_bookies: MetadataStore | None = None
-        self._store: LedgerStore | None = None
+        self._store: BookKeeperLedgerStore | None = None
         self._ledgers: ManagedLedgers | None = None
         self._registration: Registration | None = None
         self._leftovers: Any = None
@@ -88,7 +88,7 @@ class ClusterBroker(ServingBroker):
         self._store = await open_ledgers(io, of_bookies, metadata, root, settings)
         await self._serve_ledgers(self._store, metadata)
 
-    async def _serve_ledgers(self, store: LedgerStore, metadata: MetadataStore) -> None:
+    async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:
         io, settings = self._place.io, self._place.settings
         wheel = TimerWheel(io.loop)
         ledgers = self._ledgers = ManagedLedgers(
@@ -107,6 +107,7 @@ class ClusterBroker(ServingBroker):
             wheel,
             f"zk:{self._places.local}",
             lambda _broker: _InBookKeeper(),
+            store.bookies.known,
             self._check_session,
         )
         broker = await self._serve(stores, lambda known: registration.announce(known, patience_seconds))

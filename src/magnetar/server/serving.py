@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class Stores:
     metadata_url: str
     """As operators are told."""
     storage: Callable[[BrokerService], Storage]
+    bookies: Callable[[], Awaitable[Sequence[str]]]
+    """Ids of the bookies that there are."""
     check: Callable[[], None] | None = None
     """Of the health check: raises BrokerError when a store is known not to answer."""
 
@@ -164,4 +166,5 @@ def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
         settings=broker.settings.runtime,
         storage=storage.report,
         figures=figures,
+        bookies=stores.bookies,
     )

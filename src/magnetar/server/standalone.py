@@ -80,6 +80,7 @@ class StandaloneBroker(ServingBroker):
             wheel,
             f"sqlite:{METADATA_FILE}",
             lambda broker: StorageReport(broker, store, guard),
+            _no_bookies,
         )
         broker = await self._serve(stores, lambda known: self._bootstrap(metadata, known))
         self._watch_disk(broker, store)
@@ -150,3 +151,7 @@ class StandaloneBroker(ServingBroker):
             await self._store.close()
         if self._metadata is not None:
             await self._metadata.close()
+
+
+async def _no_bookies() -> Sequence[str]:
+    return ()

@@ -75,6 +75,7 @@ class Bookies:
         self._io = io
         self._network = network or io.network
         self._metadata = metadata
+        self._root = root
         self._available = f"{root}/available"
         self._settings = settings or BookiesSettings()
         self._writable: tuple[str, ...] = ()
@@ -122,6 +123,14 @@ class Bookies:
     def read_only(self) -> Sequence[str]:
         """Ids of those that answer but take nothing new, sorted."""
         return self._read_only
+
+    async def known(self) -> Sequence[str]:
+        """Ids of all that belong to the cluster, registered now or not, sorted.
+
+        :raises MetadataError: nobody can say
+        """
+        cookies = await self._metadata.children(f"{self._root}/cookies")
+        return sorted({*cookies, *self._writable, *self._read_only})
 
     def doubtful(self, bookie_id: str) -> bool:
         """Whether it had better not be chosen for anything new, unless there are no others."""
