@@ -1,10 +1,11 @@
-"""Apache ZooKeeper, one server for each module."""
+"""Apache ZooKeeper, one server for each module that kills it; a cluster with bookies, one for the suite."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from bookkeeper_servers import BookKeeperServers
 from zookeeper_server import ZooKeeperServer
 
 
@@ -16,3 +17,24 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookKeeperServers]:
+    servers = BookKeeperServers(tmp_path_factory.mktemp("cluster"), bookies=3)
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.close()
+
+
+@pytest.fixture
+def cluster(started_cluster: BookKeeperServers) -> BookKeeperServers:
+    """One ZooKeeper and three bookies. What a test stopped is started again for the next one."""
+    for server in (started_cluster.zookeeper, *started_cluster.bookies):
+        if not server.runs:
+            server.launch()
+    for server in (started_cluster.zookeeper, *started_cluster.bookies):
+        server.wait()
+    return started_cluster

@@ -1,10 +1,16 @@
-"""A model of a bookie: what it keeps, whom it lets add, and how it answers, in memory and in virtual time."""
+"""A model of a bookie: what it keeps, whom it lets add, and how it answers, in memory and in virtual time.
+
+With a journal that takes its time, what it was told is read by others at once, as of a real one, but answered
+when it is durable; a crash takes the rest.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Loop, Transport
 
@@ -21,16 +27,39 @@ class ModelLedger:
     entries: dict[int, bytes] = field(default_factory=dict)
 
 
+class Write(NamedTuple):
+    """What goes into the journal: an entry, or that a ledger is fenced."""
+
+    ledger_id: int
+    key: bytes
+    entry_id: int = -1
+    body: bytes | None = None
+
+    def apply(self, ledgers: dict[int, ModelLedger]) -> None:
+        ledger = ledgers.setdefault(self.ledger_id, ModelLedger(self.key))
+        if self.body is None:
+            ledger.fenced = True
+        else:
+            ledger.entries[self.entry_id] = self.body
+
+
 class ModelBookie:
     """Keeps what it was given over connections, and over its own restarts."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.ledgers: dict[int, ModelLedger] = {}
+        self.journal_delay: Callable[[], float] | None = None
+        """Draws the seconds that a write to the journal takes; None: none, and it is never lost."""
+        self._journal: deque[tuple[Write, Callable[[], None]]] = deque()
+        self._durable: dict[int, ModelLedger] = {}
+        self._idle_at = 0.0
         self.connections: list[ModelBookieConnection] = []
         self.read_only = False
         self.silent = False
         """Requests are not answered, now or later."""
+        self.knows_batches = True
+        """Else a batch read ends the connection, as before BookKeeper 4.17."""
         self.delay = 0.0
         """Seconds before each answer."""
         self.requests = 0
@@ -42,31 +71,69 @@ class ModelBookie:
         for connection in list(self.connections):
             connection.transport.abort()
 
+    def crash(self, loop: Loop, written: int = 0) -> None:
+        """Lives on in another loop, with what was durable.
+
+        :param written: so many of the writes that were under way are durable all the same, unanswered
+        """
+        if self.journal_delay is not None:
+            for write, _ in list(self._journal)[:written]:
+                write.apply(self._durable)
+            self.ledgers = {
+                number: ModelLedger(ledger.key, ledger.fenced, dict(ledger.entries))
+                for number, ledger in self._durable.items()
+            }
+        self._journal.clear()
+        self.connections.clear()
+        self.loop, self._idle_at = loop, 0.0
+
+    @property
+    def unwritten(self) -> int:
+        """Writes to the journal that are under way."""
+        return len(self._journal)
+
+    def has_durably(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether a crash would leave it an entry."""
+        ledger = (self.ledgers if self.journal_delay is None else self._durable).get(ledger_id)
+        return ledger is not None and entry_id in ledger.entries
+
+    def write(self, write: Write, done: Callable[[], None]) -> None:
+        """Calls ``done`` when it is durable; writes come to their end in order."""
+        write.apply(self.ledgers)
+        if self.journal_delay is None:
+            done()
+            return
+        self._journal.append((write, done))
+        self._idle_at = max(self._idle_at, self.loop.time() + self.journal_delay())
+        self.loop.call_at(self._idle_at, self._written)
+
+    def _written(self) -> None:
+        write, done = self._journal.popleft()
+        write.apply(self._durable)
+        done()
+
     def add(self, flags: int, key: bytes, body: bytes) -> tuple[int, int, int]:
-        """Status, ledger id, entry id."""
+        """Status, ledger id, entry id; what is good has yet to be written."""
         ledger_id, entry_id = struct.unpack_from(">qq", body)
         if ledger_id < 0 or entry_id < 0 or len(body) == 16:
             return BAD_REQUEST, ledger_id, entry_id
         if self.read_only:
             return READ_ONLY, ledger_id, entry_id
-        ledger = self.ledgers.setdefault(ledger_id, ModelLedger(key))
+        ledger = self.ledgers.get(ledger_id, ModelLedger(key))
         if ledger.key != key:
             return UNAUTHORIZED, ledger_id, entry_id
         if ledger.fenced and not flags & RECOVERY_ADD:
             return FENCED, ledger_id, entry_id
-        ledger.entries[entry_id] = body
         return OK, ledger_id, entry_id
 
     def read(self, flags: int, ledger_id: int, entry_id: int, key: bytes) -> tuple[int, bytes]:
-        """Status, and the body."""
-        if flags & FENCE:
-            ledger = self.ledgers.setdefault(ledger_id, ModelLedger(key))
-            if ledger.key != key:
-                return UNAUTHORIZED, b""
-            ledger.fenced = True
-        elif ledger_id not in self.ledgers:
-            return NO_LEDGER, b""
-        entries = self.ledgers[ledger_id].entries
+        """Status, and the body; the fence has yet to be written."""
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            return (NO_ENTRY if flags & FENCE else NO_LEDGER), b""
+        if flags & FENCE and ledger.key != key:
+            return UNAUTHORIZED, b""
+        entries = ledger.entries
         found = entries.get(max(entries, default=-1) if entry_id == -1 else entry_id)
         return (NO_ENTRY, b"") if found is None else (OK, found)
 
@@ -104,29 +171,45 @@ class ModelBookieConnection:
             if len(self._received) < 4 + length:
                 return
             frame, self._received = self._received[4 : 4 + length], self._received[4 + length :]
-            answer = self._answer(frame)
             self._bookie.requests += 1
-            if self._bookie.silent:
-                continue
-            if self._bookie.delay:
-                self._bookie.loop.call_later(self._bookie.delay, self._send, answer)
-            else:
-                self._send(answer)
+            self._take(frame)
 
-    def _answer(self, frame: bytes) -> bytes:
+    def _take(self, frame: bytes) -> None:
         bookie = self._bookie
         _version, operation, flags = struct.unpack_from(">BBH", frame)
+        if operation == BATCH_READ and not bookie.knows_batches:
+            self.transport.close()
+            return
         if operation == ADD:
-            status, ledger_id, entry_id = bookie.add(flags, frame[4:24], frame[24:])
-            return struct.pack(">BBHiqq", 2, operation, 0, status, ledger_id, entry_id)
-        ledger_id, entry_id = struct.unpack_from(">qq", frame, 4)
-        if operation == READ:
-            status, body = bookie.read(flags, ledger_id, entry_id, frame[20:])
-            return struct.pack(">BBHiqq", 2, operation, 0, status, ledger_id, entry_id) + body
-        assert operation == BATCH_READ
-        request, count, max_bytes = struct.unpack_from(">qiq", frame, 20)
-        status, bodies = bookie.read_batch(ledger_id, entry_id, count, max_bytes)
-        return struct.pack(">BBHiqqq", 2, operation, 0, status, ledger_id, entry_id, request) + bodies
+            key, body = frame[4:24], frame[24:]
+            status, ledger_id, entry_id = bookie.add(flags, key, body)
+            answer = struct.pack(">BBHiqq", 2, operation, 0, status, ledger_id, entry_id)
+            if status == OK:
+                bookie.write(Write(ledger_id, key, entry_id, body), lambda: self._answer(answer))
+                return
+        else:
+            ledger_id, entry_id = struct.unpack_from(">qq", frame, 4)
+            if operation == READ:
+                status, body = bookie.read(flags, ledger_id, entry_id, frame[20:])
+                answer = struct.pack(">BBHiqq", 2, operation, 0, status, ledger_id, entry_id) + body
+                if flags & FENCE and status != UNAUTHORIZED:
+                    bookie.write(Write(ledger_id, frame[20:]), lambda: self._answer(answer))
+                    return
+            else:
+                assert operation == BATCH_READ
+                request, count, max_bytes = struct.unpack_from(">qiq", frame, 20)
+                status, bodies = bookie.read_batch(ledger_id, entry_id, count, max_bytes)
+                numbers = (status, ledger_id, entry_id, request)
+                answer = struct.pack(">BBHiqqq", 2, operation, 0, *numbers) + bodies
+        self._answer(answer)
+
+    def _answer(self, answer: bytes) -> None:
+        if self._bookie.silent:
+            return
+        if self._bookie.delay:
+            self._bookie.loop.call_later(self._bookie.delay, self._send, answer)
+        else:
+            self._send(answer)
 
     def _send(self, answer: bytes) -> None:
         if self in self._bookie.connections:

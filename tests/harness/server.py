@@ -62,11 +62,14 @@ class Server:
         """All that every process of this server wrote to standard error."""
         return (self.folder / "log").read_text(errors="replace")
 
+    def command(self) -> list[str]:
+        """What is run, with options of its own."""
+        return ["standalone", "--data-dir", str(self.folder / "data")]
+
     def start(self) -> None:
         """Starts and waits until it serves."""
         binary, http = self._ports
-        command = [sys.executable, "-m", "magnetar", "standalone", "--config", str(self._config)]
-        command += ["--data-dir", str(self.folder / "data")]
+        command = [sys.executable, "-m", "magnetar", *self.command(), "--config", str(self._config)]
         command += ["--binary-port", str(binary), "--http-port", str(http)]
         with (self.folder / "log").open("a") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -84,6 +87,10 @@ class Server:
         found = {url[1]: url for url in _URL.finditer(match[1])}
         self.urls = {scheme: url[0] for scheme, url in found.items()}
         self._ports = (int(found["pulsar"][2]), int(found["http"][2]))
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         """Asks it to stop, and expects that it does so cleanly."""

@@ -14,7 +14,7 @@ from magnetar.config.settings import Settings, default_settings
 from magnetar.io.simulated.worker import LONGEST_DELAY
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.server import standalone
+from magnetar.server import serving, standalone
 from magnetar.server.settings import broker_settings
 
 BROKER_PORT = 6650
@@ -192,8 +192,8 @@ def in_effect(limits: Limits) -> Iterator[None]:
             "embedded_settings": lambda _settings: limits.store,
             "managed_ledger_settings": lambda _settings: limits.ledgers,
             "entry_cache_settings": lambda _settings: limits.cache,
-            "broker_settings": own_settings,
         },
+        serving: {"broker_settings": own_settings},
         outgoing: {
             "MESSAGES_HIGH_WATER": limits.outgoing_bytes,
             "REQUESTS_HIGH_WATER": 8 * limits.outgoing_bytes,

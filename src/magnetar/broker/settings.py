@@ -46,6 +46,8 @@ class BrokerSettings:
     """What counts where neither topic nor namespace says anything."""
     default_bundles: int = 4
     """Bundles of a new namespace, 1 … 65536."""
+    one_copy: bool = True
+    """The ledger store keeps one copy of an entry, whatever quorums say."""
     persistent_topics: bool = True
     """Whether such topics are served; so with the next one."""
     non_persistent_topics: bool = True

@@ -9,16 +9,10 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
+from magnetar.cli.serving import add_broker, add_standalone, run_broker, run_standalone
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
-
-_OVERRIDES = {
-    "binary_port": "brokerServicePort",
-    "http_port": "webServicePort",
-    "bind_address": "bindAddress",
-    "advertised_address": "advertisedAddress",
-}
-_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @on_standard_streams
@@ -27,7 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     parsed = parser.parse_args(arguments)
     if parsed.command == "standalone":
-        return _standalone(parsed)
+        return run_standalone(parsed)
+    if parsed.command == "broker":
+        return run_broker(parsed)
     if parsed.command == "pipeline":
         return _pipeline(parsed)
     if parsed.command == "storage":
@@ -36,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_report(parsed)
     if parsed.command == "compact-topic":
         return run_compact_topic(parsed)
+    if parsed.command == "initialize-cluster-metadata":
+        return run_initialize_cluster(parsed)
     if parsed.command == "tokens":
         from magnetar.cli.tokens import run_tokens
 
@@ -54,45 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"magnetar {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("version", help="print the version")
-    standalone = commands.add_parser(
-        "standalone",
-        help="run everything in one process",
-        description="Runs a broker, its storage and its metadata in one process, until SIGTERM or SIGINT.",
-    )
-    standalone.add_argument(
-        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
-    )
-    standalone.add_argument(
-        "--data-dir",
-        type=_folder,
-        metavar="DIR",
-        default=Path("data"),
-        help="where everything is kept (data)",
-    )
-    standalone.add_argument(
-        "--binary-port",
-        type=_port,
-        metavar="N",
-        help="port of the binary protocol (6650); 0 takes a free one",
-    )
-    standalone.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free one")
-    standalone.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
-    standalone.add_argument(
-        "--advertised-address", metavar="A", help="host that clients are told (where it listens)"
-    )
-    standalone.add_argument(
-        "--accept-unhonoured",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="start although the file sets KEY, a promise this release does not keep (may be repeated)",
-    )
+    add_standalone(commands)
+    add_broker(commands)
     _add_pipeline(commands)
     _add_storage(commands)
+    add_initialize_cluster(commands)
     add_compact_topic(commands)
     add_tokens(commands)
-    standalone.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
-    standalone.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
     return parser
 
 
@@ -129,13 +95,6 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
 
 
-def _folder(text: str) -> Path:
-    # An unset variable of a script would else mean the current folder.
-    if not text:
-        raise argparse.ArgumentTypeError("an empty text names no folder")
-    return Path(text)
-
-
 def _count(text: str) -> int:
     try:
         number = int(text)
@@ -167,33 +126,6 @@ def _pipeline(parsed: argparse.Namespace) -> int:
         sys.stderr.write(f"magnetar: pipelines need Spark ({error}): pip install 'magnetar[spark]'\n")
         return 1
     return run_pipeline(parsed.name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
-
-
-def _port(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a whole number from 0 to 65535")
-    return number
-
-
-def _standalone(parsed: argparse.Namespace) -> int:
-    from magnetar.server.broker_process import ProcessOptions
-    from magnetar.server.standalone import run_standalone
-
-    given = {key: getattr(parsed, option) for option, key in _OVERRIDES.items()}
-    return run_standalone(
-        ProcessOptions(
-            data_dir=parsed.data_dir,
-            config=parsed.config,
-            overrides={key: str(value) for key, value in given.items() if value is not None},
-            accept_unhonoured=frozenset(parsed.accept_unhonoured),
-            log_format=parsed.log_format,
-            log_level=parsed.log_level,
-        )
-    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from magnetar.config.table import Setting, SettingClass, settings_table
+from magnetar.config.table import Setting, SettingClass, cluster_settings_table, settings_table
 
 _HEAD = """# Settings
 
@@ -23,6 +23,13 @@ itself uses (`python -m magnetar.config.document docs/settings.md`).
 **Copies.** The embedded ledger store keeps one copy of an entry, synced before it is acknowledged. Pulsar's
 `broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`): that is a
 promise which cannot be kept here, so such a file stops the start; Pulsar's `standalone.conf` asks for one.
+`magnetar broker --config FILE` keeps ledgers in BookKeeper, with as many copies as are asked for: see the
+last section.
+"""
+_CLUSTER = """## In a cluster
+
+What is otherwise in `magnetar broker`, on ZooKeeper and BookKeeper ([cluster.md](cluster.md)); all other
+keys are as above.
 """
 
 _SECTIONS = {
@@ -56,9 +63,17 @@ _SECTIONS = {
 }
 
 
+_BECOMES = {
+    SettingClass.HONOURED: "honoured",
+    SettingClass.GUARDED: "another value stops the start",
+    SettingClass.LATER: "another value is a warning",
+    SettingClass.MEANINGLESS: "without meaning",
+}
+
+
 def settings_page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_sections()]) + "\n"
+    return "\n".join([_HEAD, *_sections(), _CLUSTER, *_cluster_table()]) + "\n"
 
 
 def _sections() -> Iterator[str]:
@@ -82,6 +97,17 @@ def _table(rows: list[Setting]) -> Iterator[str]:
         bounds = row.range.replace("..", " … ").strip()
         yield f"| `{row.name}` | {_type_text(row.type)}{unit} | {here} | {pulsar} | {bounds} | {row.note} |"
     yield ""
+
+
+def _cluster_table() -> Iterator[str]:
+    alone = settings_table()
+    yield "| key | what becomes of it | here | note |"
+    yield "| --- | --- | --- | --- |"
+    for row in cluster_settings_table().values():
+        if row is alone[row.name]:
+            continue
+        here = f"`{row.default}`" if row.default else ""
+        yield f"| `{row.name}` | {_BECOMES[row.kind]} | {here} | {row.note} |"
 
 
 def _type_text(kind: str) -> str:

@@ -6,11 +6,23 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from magnetar.config.cluster import ClusterSettings, quorum_problems
 from magnetar.config.properties import PropertyError, parse_properties
-from magnetar.config.table import Setting, SettingClass, Value, ValueRefused, settings_table
+from magnetar.config.table import (
+    Setting,
+    SettingClass,
+    Value,
+    ValueRefused,
+    cluster_settings_table,
+    settings_table,
+)
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 COMMAND_LINE = "command line"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _HOST = (
@@ -312,6 +324,8 @@ class Loaded:
     """Every key of the table as text, as in effect; secrets masked."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What file and command line say, by name, names that nobody knows included; secrets as they are."""
+    cluster: ClusterSettings | None = None
+    """None: everything is in one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,21 +338,26 @@ class _Given:
 
 
 def load(
-    path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
+    path: str | Path | None,
+    accept: Iterable[str] = (),
+    overrides: Mapping[str, str] | None = None,
+    *,
+    cluster: bool = False,
 ) -> Loaded:
     """Reads a property file of Pulsar's; without one all defaults count.
 
     :param accept: guarded keys that may be set although they are not honoured
     :param overrides: keys from the command line; they win over the file
+    :param cluster: for a broker on ZooKeeper and BookKeeper
     :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
         is set and not accepted, or ``accept`` names something that is not a key
     """
-    table = settings_table()
+    table = cluster_settings_table() if cluster else settings_table()
     accepted = frozenset(accept)
     problems = [f"{key} is not the name of a setting" for key in sorted(accepted - table.keys())]
     warnings: list[str] = []
     everything: dict[str, str] = {}
-    given = _read_file(Path(path), warnings, everything) if path is not None else {}
+    given = _read_file(Path(path), table, warnings, everything) if path is not None else {}
     for key, text in (overrides or {}).items():
         given[key] = _Given(table[key], text, COMMAND_LINE)
         everything[key] = text
@@ -360,10 +379,15 @@ def load(
     _close_doors(values, given)
     _check_names(given, problems)
     _check_together(values, given, problems)
+    if cluster:
+        for keys, problem in quorum_problems(values):
+            origin = next((given[key].origin for key in keys if key in given), "defaults")
+            problems.append(f"{origin}: {problem}")
     if problems:
         raise ConfigurationError(problems)
     texts = {key: _as_text(table[key], value) for key, value in values.items()}
-    return Loaded(_typed(values), tuple(warnings), texts, everything)
+    in_cluster = _typed(ClusterSettings, values) if cluster else None
+    return Loaded(_typed(Settings, values), tuple(warnings), texts, everything, in_cluster)
 
 
 def default_settings(**changes: Any) -> Settings:
@@ -373,12 +397,14 @@ def default_settings(**changes: Any) -> Settings:
     return Settings(**{**known, **changes})
 
 
-def _typed(values: Mapping[str, Value]) -> Settings:
+def _typed(kind: type[T], values: Mapping[str, Value]) -> T:
     by_attribute: dict[str, Any] = {attribute_name(key): value for key, value in values.items()}
-    return Settings(**{entry.name: by_attribute[entry.name] for entry in fields(Settings)})
+    return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
 
 
-def _read_file(path: Path, warnings: list[str], everything: dict[str, str]) -> dict[str, _Given]:
+def _read_file(
+    path: Path, table: Mapping[str, Setting], warnings: list[str], everything: dict[str, str]
+) -> dict[str, _Given]:
     try:
         # Java reads property files as ISO-8859-1, whatever they are.
         properties = parse_properties(path.read_text("iso-8859-1"))
@@ -386,7 +412,6 @@ def _read_file(path: Path, warnings: list[str], everything: dict[str, str]) -> d
         raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
     except PropertyError as error:
         raise ConfigurationError([f"{path}:{error.line}: {error}"]) from error
-    table = settings_table()
     given: dict[str, _Given] = {}
     unknown: dict[str, int] = {}
     for item in properties:

@@ -1,12 +1,13 @@
 """The table of all settings: Pulsar's names, types, defaults and ranges, and what each of them does here.
 
-``settings.tsv`` beside this module is the table; ``docs/settings.md`` is made from it.
+``settings.tsv`` beside this module is the table, ``cluster.tsv`` says what is otherwise in a broker on
+ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib.resources import files
@@ -138,7 +139,7 @@ def _range_text(low: str, high: str) -> str:
 
 @cache
 def settings_table() -> dict[str, Setting]:
-    """Every known key, in the table's order."""
+    """Every known key, in the table's order, and what it does where everything is in one process."""
     text = files("magnetar.config").joinpath("settings.tsv").read_text("utf-8")
     table: dict[str, Setting] = {}
     for line in text.splitlines()[1:]:
@@ -151,6 +152,23 @@ def settings_table() -> dict[str, Setting]:
             pulsar=pulsar,
             range=bounds,
             dynamic=dynamic == "yes",
+            kind=SettingClass(group),
+            same=tuple(same.split("|")) if same else (),
+            note=note,
+        )
+    return table
+
+
+@cache
+def cluster_settings_table() -> dict[str, Setting]:
+    """Every known key, and what it does in a broker on ZooKeeper and BookKeeper."""
+    text = files("magnetar.config").joinpath("cluster.tsv").read_text("utf-8")
+    table = dict(settings_table())
+    for line in text.splitlines()[1:]:
+        name, default, group, same, note = line.split("\t")
+        table[name] = replace(
+            table[name],
+            default=default,
             kind=SettingClass(group),
             same=tuple(same.split("|")) if same else (),
             note=note,

@@ -8,12 +8,13 @@ ledger store commits then; a crash costs at most what was acknowledged since.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, NoSuchLedger
+from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerStore, NoSuchLedger, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
@@ -91,6 +92,11 @@ class CursorStorage:
         self._abandoned = False
         self._interval = self._pause = 0.0
         self.use_rate(None)
+
+    def use_quorums(self, quorums: Quorums) -> None:
+        """For the ledgers that are made from now on."""
+        self._settings = replace(self._settings, quorums=quorums)
+        self.side.use_quorums(quorums)
 
     def use_rate(self, rate: float | None) -> None:
         """How often the state is written from now on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_cache import LedgerCache
@@ -58,6 +59,12 @@ class Cursors(Mapping[str, Cursor]):
             for cursor in self._by_name.values():
                 if cursor.storage is not None:
                     cursor.storage.use_rate(rate)
+
+    def use_quorums(self, quorums: Quorums) -> None:
+        """For the ledgers that are made for them from now on."""
+        for cursor in self._by_name.values():
+            if cursor.storage is not None:
+                cursor.storage.use_quorums(quorums)
 
     def remove(self, cursor: Cursor) -> None:
         if self._by_name.get(cursor.name) is cursor:

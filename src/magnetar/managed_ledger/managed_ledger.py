@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from magnetar.invariants import must
@@ -23,6 +24,7 @@ from magnetar.ledger.interface import (
     LedgerFenced,
     LedgerStore,
     LedgerWriter,
+    Quorums,
     StoreFull,
 )
 from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue
@@ -420,6 +422,12 @@ class ManagedLedger:
         if retention != self.retention:
             self.retention = retention
             self.trimmer.schedule()
+
+    def use_quorums(self, quorums: Quorums) -> None:
+        """For the ledgers that are made from now on, those of cursors as well."""
+        if quorums != self.settings.quorums:
+            self.settings = replace(self.settings, quorums=quorums)
+            self.cursors.use_quorums(quorums)
 
     def check_rollover(self) -> None:
         """Rolls a ledger that reached its age; called now and then."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from magnetar.io.interfaces import Io
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger
+from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_storage import CursorStorage, stored_properties
@@ -67,12 +68,13 @@ class ManagedLedgers:
         name: str,
         *,
         create: bool,
-        settings: ManagedLedgerSettings | None = None,
         retention: RetentionSettings | None = None,
+        quorums: Quorums | None = None,
     ) -> ManagedLedger:
         """Recovers a managed ledger, or makes it.
 
         :param retention: None for that of the settings
+        :param quorums: None for those of the settings
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
         :raises MetadataDamaged: its record cannot be read
@@ -96,11 +98,11 @@ class ManagedLedgers:
             self._io,
             self.store,
             self._metadata,
-            settings or self.settings,
+            self.settings if quorums is None else replace(self.settings, quorums=quorums),
             self.cache,
             record,
             node.version,
-            retention or (settings or self.settings).retention,
+            retention or self.settings.retention,
             self.deletions,
         )
         if empty is not None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from magnetar.io.interfaces import Io
-from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter
+from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
@@ -74,6 +75,10 @@ class SideLedgers:
         """Ledgers that the record may name: a write of it was not answered."""
         self.ended = False
         """Its cursor is closed or gone: what is named now is not changed any more."""
+
+    def use_quorums(self, quorums: Quorums) -> None:
+        """For the ledgers that are made from now on."""
+        self._settings = replace(self._settings, quorums=quorums)
 
     def described(self, name: str) -> Mapping[str, Any] | None:
         """What a property says; None when there is none, or it is not written as here."""

@@ -17,6 +17,7 @@ from typing import Protocol
 from magnetar import __version__, hot
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.policies.dynamic import Apply
+from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.audit import AUDIT
 from magnetar.http.engine.connection import HttpLimits
@@ -52,7 +53,8 @@ _SAME_SIGNAL_SECONDS = 1.0
 class ProcessOptions:
     """What the command line says."""
 
-    data_dir: Path
+    data_dir: Path | None = None
+    """None: nothing is kept on this machine."""
     config: Path | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Settings by Pulsar's names."""
@@ -80,6 +82,8 @@ class Place:
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     make_authorizer: Callable[[Grants], Authorizer] | None = None
     """None: nobody is asked who may do what."""
+    cluster: ClusterSettings | None = None
+    """None: everything is in one process."""
     dynamic: Mapping[str, Apply] = field(default_factory=dict)
     """Settings that can be changed while the broker runs, and what takes them."""
 
@@ -99,6 +103,11 @@ class Broker(Protocol):
     @property
     def binary_ports(self) -> Mapping[str, int]:
         """The real ones of doors without a listener of their own, by ``pulsar`` and ``pulsar+ssl``."""
+        ...
+
+    @property
+    def may_be_interrupted(self) -> bool:
+        """Whether a start may be given up half way, now."""
         ...
 
     async def start(self) -> None:
@@ -127,10 +136,15 @@ def advertised_host(settings: Settings) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
+def run_process(
+    title: str, options: ProcessOptions, make_broker: MakeBroker, *, cluster: bool = False
+) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once.
+
+    :param cluster: metadata and ledgers are in ZooKeeper and BookKeeper
+    """
     try:
-        loaded = load(options.config, options.accept_unhonoured, options.overrides)
+        loaded = load(options.config, options.accept_unhonoured, options.overrides, cluster=cluster)
         load_entry_filters(loaded.settings.entry_filter_names)
     except ConfigurationError as error:
         for problem in error.problems:
@@ -151,10 +165,14 @@ def run_process(title: str, options: ProcessOptions, make_broker: MakeBroker) ->
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
     except (OSError, LedgerError, MetadataError, SettingsContradict) as error:
         log.debug("not started", exc_info=error)
-        sys.stderr.write(f"magnetar: not started with data in {options.data_dir}: {_reason(error)}\n")
+        sys.stderr.write(f"magnetar: not started with {_data(options)}: {_reason(error)}\n")
         return EXIT_CODE_FAILED
     finally:
         loop.close()
+
+
+def _data(options: ProcessOptions) -> str:
+    return "data in BookKeeper" if options.data_dir is None else f"data in {options.data_dir}"
 
 
 def _reason(error: Exception) -> str:
@@ -190,7 +208,7 @@ async def _serve(
     loop: asyncio.AbstractEventLoop,
 ) -> int:
     stopping = _listen_to_signals(loop)
-    io = real_io(loop, options.data_dir)
+    io = real_io(loop, options.data_dir or ".")
     settings = loaded.settings
     host = advertised_host(settings)
     listening = doors(settings)
@@ -211,11 +229,13 @@ async def _serve(
             tls,
             asked,
             lambda grants: authorizer(io, settings, loaded.given, roles, grants),
+            loaded.cluster,
             roles.dynamic,
         )
     )
     try:
-        await broker.start()
+        if not await _started(broker, loop, stopping):
+            return EXIT_CODE_FAILED
         access = Access(asked, broker.authorizer, not settings.authenticate_metrics_endpoint)
         http.serve(
             Application(
@@ -238,6 +258,19 @@ async def _serve(
     if code == 0:
         log.info("stopped")
     return code
+
+
+async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: asyncio.Future[None]) -> bool:
+    """Starts the broker; False when it was asked to stop while it waited for others."""
+    starting = loop.create_task(broker.start())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done() and broker.may_be_interrupted:
+        starting.cancel()
+        await asyncio.wait({starting})
+        log.info("stopped before it served")
+        return False
+    await starting
+    return True
 
 
 async def _open_http(http: HttpServer, listening: Sequence[Door], tls: DoorTls | None) -> dict[str, int]:
@@ -320,8 +353,7 @@ def _say_serving(title: str, options: ProcessOptions, host: str, ports: Mapping[
     urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
     named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
     sys.stdout.write(
-        f"Magnetar {title} is serving {named} "
-        f"(data in {options.data_dir}, started in {_process_age_ms()} ms)\n"
+        f"Magnetar {title} is serving {named} ({_data(options)}, started in {_process_age_ms()} ms)\n"
     )
     sys.stdout.flush()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from magnetar.broker.service import BrokerService
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
 from magnetar.io.mutex import Mutex
@@ -16,8 +18,10 @@ _NAME = "pulsar/{cluster}/persistent/healthcheck"
 class HealthCheck:
     """Has a managed ledger of its own; nobody subscribes to it, so that it is trimmed as it rolls."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, check: Callable[[], None] | None = None) -> None:
+        """:param check: raises BrokerError when a store is known not to answer"""
         self._broker = broker
+        self._check = check
         self._entries: SingleAppends | None = None
         self._mutex = Mutex(broker.io.loop)
 
@@ -29,6 +33,8 @@ class HealthCheck:
         """
         if not self._broker.ready:
             raise ServiceNotReady("The broker is stopping")
+        if self._check is not None:
+            self._check()
         try:
             await self._store_and_read()
         except (LedgerError, ManagedLedgerError) as error:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import (
     ConfigurationError,
     Settings,
@@ -10,7 +11,7 @@ from magnetar.config.settings import (
     default_settings,
     load,
 )
-from magnetar.config.table import SettingClass, settings_table
+from magnetar.config.table import SettingClass, cluster_settings_table, settings_table
 
 
 def write(directory: Path, text: str) -> Path:
@@ -226,3 +227,76 @@ def test_settings_of_expiry_and_quotas() -> None:
     # The old unit counts first, as in Pulsar.
     both = default_settings(backlog_quota_default_limit_bytes=9, backlog_quota_default_limit_gb=0.5)
     assert both.backlog_quota_bytes == 1 << 29
+
+
+def test_every_key_that_a_cluster_honours_is_an_attribute_and_no_other() -> None:
+    alone = settings_table()
+    rows = [row for row in cluster_settings_table().values() if row is not alone[row.name]]
+    honoured = {attribute_name(row.name) for row in rows if row.kind is SettingClass.HONOURED}
+    assert {entry.name for entry in fields(ClusterSettings)} == honoured
+
+
+def test_a_file_with_every_default_of_pulsar_starts_in_a_cluster(tmp_path: Path) -> None:
+    text = "\n".join(f"{key}={row.pulsar}" for key, row in settings_table().items())
+    loaded = load(write(tmp_path, text), cluster=True)
+    assert loaded.cluster is not None
+    assert loaded.cluster.managed_ledger_default_write_quorum == 2
+    assert loaded.cluster.managed_ledger_digest_type == "CRC32C"
+    assert loaded.cluster.session_timeout_ms == 30_000
+    assert not [text for text in loaded.warnings if "ookkeeper" in text or "metadata" in text]
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (
+            "managedLedgerDefaultWriteQuorum=3",
+            "managedLedgerDefaultWriteQuorum 3 is above managedLedgerDefaultEnsembleSize 2",
+        ),
+        (
+            "managedLedgerDefaultEnsembleSize=1",
+            "managedLedgerDefaultWriteQuorum 2 is above managedLedgerDefaultEnsembleSize 1",
+        ),
+        (
+            "managedLedgerDefaultAckQuorum=3",
+            "managedLedgerDefaultAckQuorum 3 is above managedLedgerDefaultWriteQuorum 2",
+        ),
+        (
+            "bookkeeperTLSClientAuthentication=true",
+            "bookkeeperTLSClientAuthentication=true is not honoured yet",
+        ),
+        ("metadataStoreConfigPath=zk.conf", "metadataStoreConfigPath=zk.conf is not honoured yet"),
+    ],
+)
+def test_what_contradicts_in_a_cluster_stops_the_start_by_name(
+    tmp_path: Path, lines: str, wanted: str
+) -> None:
+    path = write(tmp_path, f"metadataStoreUrl=zk:here\n{lines}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(path, cluster=True)
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{path}:2: {wanted}")
+
+
+def test_older_names_of_the_metadata_stores_count_where_the_newer_ones_say_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, "zookeeperServers=old:2181\nconfigurationStoreServers=shared:2181\n")
+    settings = load(path, cluster=True).cluster
+    assert settings is not None
+    assert (settings.local_store, settings.configuration_store) == ("old:2181", "shared:2181")
+    path = write(
+        tmp_path,
+        "zookeeperServers=old:2181\nmetadataStoreUrl=zk:new\nglobalZookeeperServers=oldest\n"
+        "configurationMetadataStoreUrl=zk:newest\nzooKeeperSessionTimeoutMillis=7000\n",
+    )
+    settings = load(path, cluster=True).cluster
+    assert settings is not None
+    assert (settings.local_store, settings.configuration_store) == ("zk:new", "zk:newest")
+    assert settings.session_timeout_ms == 7000
+
+
+def test_a_password_of_ledgers_is_not_shown(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, "managedLedgerPassword=hidden\n"), cluster=True)
+    assert loaded.cluster is not None
+    assert loaded.cluster.managed_ledger_password == "hidden"
+    assert "hidden" not in repr(loaded)
+    assert loaded.texts["managedLedgerPassword"] == "*****"

@@ -8,7 +8,15 @@ import errno
 import pytest
 
 from magnetar.io.jobs import run_job
-from magnetar.io.simulated import Deadlock, PowerLost, ProcessStopped, SimulatedDisk, simulated_io
+from magnetar.io.simulated import (
+    Deadlock,
+    PowerLost,
+    ProcessStopped,
+    SimulatedDisk,
+    SimulatedLoop,
+    Timeline,
+    simulated_io,
+)
 
 
 def _disk(seed: int = 1) -> SimulatedDisk:
@@ -223,3 +231,18 @@ def test_sqlite_keeps_what_it_committed_through_power_cuts() -> None:
         assert connection.execute("PRAGMA integrity_check") == [("ok",)]
         if committed >= 0:
             assert connection.execute("SELECT max(n) FROM t")[0][0] >= committed
+
+
+def test_a_process_that_is_stopped_goes_on_later() -> None:
+    timeline = Timeline()
+    world, process = SimulatedLoop(timeline), SimulatedLoop(timeline)  # type: ignore[abstract]
+    happened: list[tuple[str, float]] = []
+    for seconds in (1, 3, 5):
+        process.call_later(seconds, lambda: happened.append(("process", process.time())))
+        world.call_later(seconds, lambda: happened.append(("world", world.time())))
+    world.call_later(2, process.pause)
+    world.call_later(4, process.resume)
+    world.run_for(10)
+    here = [at for name, at in happened if name == "process"]
+    assert here == [1, 4, 5]
+    assert [at for name, at in happened if name == "world"] == [1, 3, 5]

@@ -206,3 +206,19 @@ def test_a_buffer_that_is_used_again_too_early_shows() -> None:
     buffer[:] = b"other"
     pair.wait()
     assert pair.server.received == b"other"
+
+
+def test_hosts_that_are_separated() -> None:
+    pair = Pair()
+    pair.network.separate("client", "server")
+    pair.client.transport.write(b"lost")
+    pair.wait(100)
+    assert (pair.server.received, pair.server.events) == (b"", ["made"])
+    with pytest.raises(TimeoutError):
+        pair.client_process.loop.run_until(pair.client_process.io.network.connect("server", 7, Side))
+    other = simulated_io(3, network=pair.network, name="other")
+    other.loop.run_until(other.io.network.connect("server", 7, Side))
+    pair.network.rejoin("client", "server")
+    pair.wait()
+    assert pair.client.events[-1] == pair.server.events[-1] == "lost"
+    pair.client_process.loop.run_until(pair.client_process.io.network.connect("server", 7, Side))

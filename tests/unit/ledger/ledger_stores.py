@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
 
 from magnetar.io.simulated import Simulation
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.faulty import FaultyLedgerStore
-from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter
+from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter, Quorums
 
 MINIATURE = EmbeddedSettings(
     segment_bytes=64 << 10,
@@ -45,12 +48,51 @@ async def _delayed(simulation: Simulation) -> LedgerStore:
     return store
 
 
-STORES: dict[str, Opener] = {
-    "embedded": _default,
-    "embedded-miniature": _miniature,
-    "faulty": _faulty,
-    "delayed": _delayed,
+class _BookKeeper:
+    """Opens a store of each life on the same servers, which outlive it."""
+
+    def __init__(self, bookies: int, least: Quorums | None = None) -> None:
+        self._bookies = bookies
+        self._least = least
+        self._servers: SimulatedServers | None = None
+
+    async def __call__(self, simulation: Simulation) -> LedgerStore:
+        network = simulation.host.network
+        if self._servers is None:
+            self._servers = SimulatedServers(network, self._bookies)
+        else:
+            self._servers.move(network)
+        store: LedgerStore = await open_bookkeeper_store(simulation)
+        return store if self._least is None else Copies(store, self._least)
+
+
+class Copies:
+    """A ledger store that makes no ledger with fewer copies of entries than these quorums ask for."""
+
+    def __init__(self, store: LedgerStore, least: Quorums) -> None:
+        self._store = store
+        self._least = least
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> LedgerWriter:
+        used = max(quorums, self._least, key=lambda each: each.write)
+        return await self._store.create(used, custom, high_priority=high_priority)
+
+
+STORES: dict[str, Callable[[], Opener]] = {
+    "embedded": lambda: _default,
+    "embedded-miniature": lambda: _miniature,
+    "faulty": lambda: _faulty,
+    "delayed": lambda: _delayed,
+    "bookkeeper": lambda: _BookKeeper(3),
+    "bookkeeper-copies": lambda: _BookKeeper(3, Quorums(3, 3, 2)),
+    "bookkeeper-striped": lambda: _BookKeeper(5, Quorums(5, 3, 2)),
 }
+"""What opens a store in each life of a process, for one test."""
 
 
 class Listener:

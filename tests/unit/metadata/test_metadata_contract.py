@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.io.real import real_io
+from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.faulty import Fault, FaultyMetadataStore
 from magnetar.metadata.interface import (
@@ -54,8 +55,20 @@ async def _resolving(directory: Path) -> MetadataStore:
     return ResolvingStore(faulty, asyncio.get_running_loop())
 
 
+async def _divided(directory: Path) -> MetadataStore:
+    """What the suite writes lies in either of two stores."""
+    for name in ("local", "configuration"):
+        (directory / name).mkdir(exist_ok=True)
+    return DividedStore(await _embedded(directory / "local"), await _embedded(directory / "configuration"))
+
+
 Opener = Callable[[Path], Awaitable[MetadataStore]]
-STORES: dict[str, Opener] = {"embedded": _embedded, "faulty": _faulty, "resolving": _resolving}
+STORES: dict[str, Opener] = {
+    "embedded": _embedded,
+    "faulty": _faulty,
+    "resolving": _resolving,
+    "divided": _divided,
+}
 
 
 async def until(heard: Callable[[], bool]) -> None:

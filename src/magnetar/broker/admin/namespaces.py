@@ -62,7 +62,9 @@ class NamespaceAdmin:
         policies = {**new_policies(clusters, bundles), **given}
         policies.update(replication_clusters=list(clusters), bundles=bundles, deleted=False)
         try:
-            check_namespace(of_namespace(self._policies.defaults, policies, self._broker.settings.cluster))
+            settings = self._broker.settings
+            counting = of_namespace(self._policies.defaults, policies, settings.cluster)
+            check_namespace(counting, one_copy=settings.one_copy)
         except MetadataFailure as error:
             raise InvalidRequest(str(error)) from error
         await self._records.create(name, policies)
@@ -168,7 +170,8 @@ class NamespaceAdmin:
                 _put(table, inner, value)
                 record[field] = table
             if value is not None:
-                check_namespace(of_namespace(self._policies.defaults, record, cluster), field)
+                counting = of_namespace(self._policies.defaults, record, cluster)
+                check_namespace(counting, field, one_copy=self._broker.settings.one_copy)
 
         await self._policies.change_namespace(self._broker.parse_namespace(namespace), work)
 

@@ -86,7 +86,8 @@ class TopicPolicyAdmin:
                 counting = of_topic(above, record)
             except MetadataFailure as error:
                 raise InvalidRequest(str(error)) from error
-            check_topic(counting, field, self._broker.max_message_size)
+            one_copy = self._broker.settings.one_copy
+            check_topic(counting, field, self._broker.max_message_size, one_copy=one_copy)
             if field == "replicationClusters":
                 self._check_clusters(counting.replication_clusters)
 

@@ -16,10 +16,11 @@ _QUOTAS = "backlog_quota_map"
 _PERSISTENCE = "persistence"
 
 
-def check_namespace(policies: EffectivePolicies, field: str | None = None) -> None:
+def check_namespace(policies: EffectivePolicies, field: str | None = None, *, one_copy: bool = True) -> None:
     """Checks what counts for a namespace.
 
     :param field: what is being set; None for everything
+    :param one_copy: the ledger store keeps one copy of an entry, and no more
     :raises InvalidRequest: it contradicts itself
     :raises PreconditionFailed: it contradicts others, or cannot be honoured
     """
@@ -37,10 +38,12 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None) -> No
             "Please increase retention quota and retry"
         )
     if field in (None, _PERSISTENCE):
-        check_persistence(policies.persistence)
+        check_persistence(policies.persistence, one_copy=one_copy)
 
 
-def check_topic(policies: EffectivePolicies, field: str, broker_max_message_size: int) -> None:
+def check_topic(
+    policies: EffectivePolicies, field: str, broker_max_message_size: int, *, one_copy: bool = True
+) -> None:
     """Like :func:`check_namespace`, for what a topic's own policies amount to."""
     if field == "retentionPolicies":
         check_retention(policies.retention)
@@ -55,7 +58,7 @@ def check_topic(policies: EffectivePolicies, field: str, broker_max_message_size
             "Please increase retention quota and retry"
         )
     elif field == "persistence":
-        check_persistence(policies.persistence)
+        check_persistence(policies.persistence, one_copy=one_copy)
     elif field == "maxMessageSize" and not 0 <= policies.max_message_size <= broker_max_message_size:
         raise PreconditionFailed(
             "topic-level maxMessageSize must be greater than or equal to 0 "
@@ -77,7 +80,7 @@ def check_retention(retention: Retention) -> None:
         )
 
 
-def check_persistence(persistence: Persistence) -> None:
+def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
     """:raises InvalidRequest: the quorums are not of one another's size
 
     :raises PreconditionFailed: more copies than the ledger store keeps
@@ -90,7 +93,7 @@ def check_persistence(persistence: Persistence) -> None:
         raise InvalidRequest(
             f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack})"
         )
-    if write > 1:
+    if one_copy and write > 1:
         raise PreconditionFailed(
             f"The embedded ledger store keeps one copy: a write quorum of {write} cannot be honoured"
         )

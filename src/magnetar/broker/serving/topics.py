@@ -270,7 +270,10 @@ class ServedTopics:
     async def _open_stored(self, name: TopicName, policies: EffectivePolicies, *, create: bool) -> Topic:
         try:
             ledger = await self.managed_ledgers.open(
-                name.path, create=create, retention=retention_settings(policies.retention)
+                name.path,
+                create=create,
+                retention=retention_settings(policies.retention),
+                quorums=policies.persistence.quorums,
             )
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error

@@ -69,6 +69,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.timeline = timeline if timeline is not None else Timeline()
         self._tasks: list[asyncio.Task[Any]] = []
         self._abandoned = False
+        self._held: list[asyncio.Handle] | None = None
 
     def time(self) -> float:
         return self.timeline.now
@@ -163,6 +164,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def abandon(self) -> None:
         """Forgets everything that was under way, as a process does that is gone."""
         self._abandoned = True
+        self._held = None
         self.timeline.forget(self)
         for task in self._tasks:
             # A task of a process that is gone is not worth a warning.
@@ -174,6 +176,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             ):
                 coroutine.close()
         self._tasks.clear()
+
+    def pause(self) -> None:
+        """Nothing happens here until :meth:`resume`, as in a process that SIGSTOP stopped; time goes on."""
+        if self._held is None:
+            self._held = []
+
+    def resume(self) -> None:
+        """What should have happened meanwhile happens now."""
+        held, self._held = self._held or [], None
+        self.timeline.ready.extend(held)
 
     def _run(self, finished: Callable[[], bool]) -> None:
         timeline = self.timeline
@@ -188,6 +200,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 if handle._cancelled:
                     continue
                 if handle._loop is not current:
+                    if handle._loop._held is not None:
+                        handle._loop._held.append(handle)
+                        continue
                     current = handle._loop
                     asyncio._set_running_loop(current)
                 timeline.steps += 1

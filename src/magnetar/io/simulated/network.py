@@ -43,6 +43,8 @@ class Link:
         self.ending = False
         """It was reset: what is under way may still arrive, nothing more is sent."""
         self.ends: list[Endpoint] = []
+        self.hosts: frozenset[str] = frozenset()
+        """The names of both sides."""
         self._single_bytes = _SINGLE_BYTES
         self._flights_left = -1
         if self.random.random() < conditions.cut:
@@ -105,6 +107,7 @@ class SimulatedNetwork:
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.links: dict[int, Link] = {}
         """Connections by number, in the order they were made."""
+        self._separated: dict[frozenset[str], list[Link]] = {}
         self.watch: Callable[[int, str, int], None] | None = None
         """Told what happens: the connection's number, what, how many bytes."""
         self._made = 0
@@ -125,6 +128,25 @@ class SimulatedNetwork:
         if self.watch is not None:
             self.watch(link.number, what, size)
 
+    def separate(self, one: str, other: str) -> None:
+        """From now on nothing gets from one host to another, or back, and neither is told."""
+        hosts = frozenset((one, other))
+        if hosts in self._separated:
+            return
+        links = self.links.values()
+        self._separated[hosts] = [link for link in links if link.hosts == hosts and not link.silent]
+        for link in self._separated[hosts]:
+            link.silent = True
+
+    def rejoin(self, one: str, other: str) -> None:
+        """Connections of before break when they are used."""
+        for link in self._separated.pop(frozenset((one, other)), ()):
+            link.silent = False
+            link.reset()
+
+    def separated(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._separated
+
     def answers(self, address: tuple[str, int]) -> bool:
         """Whether somebody listens there."""
         return address in self.listeners
@@ -136,6 +158,7 @@ class SimulatedNetwork:
         self._made += 1
         link = Link(self, self._made, self.conditions)
         self.links[link.number] = link
+        link.hosts = frozenset((client.name, listener.host))
         near_address, far_address = (client.name, self.take_port()), (listener.host, listener.port)
         near = Endpoint(link, client.loop, near_address, far_address)
         far = Endpoint(link, listener.process.loop, far_address, near_address)
@@ -177,14 +200,14 @@ class SimulatedHost:
         conditions = network.conditions
         luck = network.random.random()
         passed = self.loop.create_future()
-        unanswered = luck < conditions.unanswered
+        unanswered = luck < conditions.unanswered or network.separated(self.name, host)
         delay = conditions.connect_timeout if unanswered else network.random.random() * conditions.latency
         timer = self.loop.call_later(delay, _pass, passed)
         try:
             await passed
         finally:
             timer.cancel()
-        if unanswered:
+        if unanswered or network.separated(self.name, host):
             raise TimeoutError(errno.ETIMEDOUT, f"no answer from {host}:{port}")
         listener = network.listeners.get((host, port))
         if listener is None or luck < conditions.unanswered + conditions.refused:

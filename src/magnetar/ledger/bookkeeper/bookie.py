@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Transport
+from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.frames import (
+    Answer,
     AnswerReader,
     Flag,
     FrameError,
@@ -21,6 +23,7 @@ from magnetar.ledger.bookkeeper.frames import (
     batch_read_request,
     read_request,
 )
+from magnetar.ledger.bookkeeper.hot_adds import AddedRun
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,10 @@ _LOOKS = 8
 """How often, in the time that a question has, it is looked for those that have had theirs."""
 
 
+_DOUBT_SECONDS = 10.0
+"""After which a bookie that could not be connected with may listen again."""
+
+
 class BookieSettings(NamedTuple):
     request_seconds: float = 30.0
     """After which a question counts as not answered, or up to an eighth later
@@ -41,6 +48,10 @@ class BookieSettings(NamedTuple):
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
     """After a connection failed questions are answered as lost for so long, and no other one is made."""
+
+
+Where = Callable[[], tuple[str, int] | None]
+"""Host and port of a bookie, asked for before each connection; None: nobody knows them now."""
 
 
 class _Asked(NamedTuple):
@@ -56,19 +67,24 @@ class Bookie:
         loop: Loop,
         clock: Clock,
         network: ConnectingNetwork,
-        host: str,
-        port: int,
+        bookie_id: str,
+        where: Where,
         settings: BookieSettings | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._network = network
-        self._host = host
-        self._port = port
+        self.bookie_id = bookie_id
+        self._where = where
         self._settings = settings or BookieSettings()
-        self.address = f"{host}:{port}"
         self._asked: dict[Key, list[_Asked]] = {}
         """Those for the same entry in the order they were asked."""
+        self._streams: dict[int, list[AddStream]] = {}
+        """Those of each ledger that have entries without an answer, in the order they began."""
+        self.pending_bytes = 0
+        """Of runs of adds that are not answered for."""
+        self._waiting: list[AddStream] = []
+        """Those that have something to send."""
         self._out: list[bytes | memoryview] = []
         self._flushing = False
         self._link: _Link | None = None
@@ -77,11 +93,31 @@ class Bookie:
         self._sweep: Cancellable | None = None
         self._requests = 0
         self._closed = False
+        self._refused = False
+        """The last attempt to connect failed."""
 
     @property
     def in_progress(self) -> int:
-        """Questions without an answer."""
-        return sum(len(each) for each in self._asked.values())
+        """Questions without an answer; a stream of adds is one."""
+        return sum(map(len, self._asked.values())) + sum(map(len, self._streams.values()))
+
+    @property
+    def unreachable(self) -> bool:
+        """It could not be connected with, not long ago."""
+        return self._refused and self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS
+
+    def add_soon(self, stream: AddStream) -> None:
+        """There is something to be added, which the stream's owner is asked for when it is sent."""
+        if stream.ended or stream.waits:
+            # If it has ended, whoever adds is about to hear of it.
+            return
+        if self._takes_nothing(self._clock.monotonic()):
+            stream.ended = True
+            self._loop.call_soon(stream.tell_not_added, Status.LOST)
+            return
+        stream.waits = True
+        self._waiting.append(stream)
+        self._flush_soon()
 
     def add(
         self,
@@ -120,11 +156,20 @@ class Bookie:
 
     def _ask(self, key: Key, pieces: Sequence[bytes | memoryview], told: Told) -> None:
         now = self._clock.monotonic()
-        if self._closed or now - self._failed_at < self._settings.retry_seconds:
+        if self._takes_nothing(now):
             self._loop.call_soon(told, Status.LOST, [])
             return
         self._asked.setdefault(key, []).append(_Asked(told, now))
+        self._send(pieces)
+
+    def _takes_nothing(self, now: float) -> bool:
+        return self._closed or now - self._failed_at < self._settings.retry_seconds
+
+    def _send(self, pieces: Sequence[bytes | memoryview]) -> None:
         self._out += pieces
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if self._link is None:
             if self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect())
@@ -136,13 +181,39 @@ class Bookie:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._link is not None and self._out:
+        if self._link is None:
+            return
+        if self._waiting:
+            self._take_adds()
+        if self._out:
             out, self._out = self._out, []
             self._link.transport.writelines(out)
 
+    def _take_adds(self) -> None:
+        """Asks those who add for what they have; it goes out behind what was asked before."""
+        now = self._clock.monotonic()
+        waiting, self._waiting = self._waiting, []
+        for stream in waiting:
+            stream.waits = False
+            if stream.ended:
+                continue
+            pieces, last, size = stream.listener.sending(stream)
+            if not size:
+                continue
+            if not stream.pending:
+                self._streams.setdefault(stream.ledger_id, []).append(stream)
+            stream.sent(last, now, size)
+            self.pending_bytes += size
+            self._out += pieces
+
     async def _connect(self) -> None:
+        where = self._where()
+        if where is None:
+            self._connecting = None
+            self._has_failed("nobody knows its address")
+            return
         link = _Link(self)
-        attempt = self._loop.create_task(self._network.connect(self._host, self._port, lambda: link))
+        attempt = self._loop.create_task(self._network.connect(*where, lambda: link))
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
             await attempt
@@ -161,12 +232,14 @@ class Bookie:
             self._has_failed("it closed the connection")
             return
         self._link = link
-        log.info("connected with a bookie", extra={"bookie": self.address})
+        self._refused = False
+        log.info("connected with a bookie", extra={"bookie": self.bookie_id})
         self._flush()
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()
-        log.warning("no connection with a bookie", extra={"bookie": self.address, "reason": reason})
+        self._refused = True
+        log.warning("no connection with a bookie", extra={"bookie": self.bookie_id, "reason": reason})
         self._end(reason)
 
     def _end(self, reason: str) -> None:
@@ -179,9 +252,19 @@ class Bookie:
             self._sweep.cancel()
             self._sweep = None
         asked, self._asked = self._asked, {}
+        streams, self._streams = self._streams, {}
+        waiting, self._waiting = self._waiting, []
+        self.pending_bytes = 0
         for row in asked.values():
             for each in row:
                 self._loop.call_soon(each.told, Status.LOST, [])
+        for those in streams.values():
+            for stream in those:
+                stream.give_up()
+                self._loop.call_soon(stream.tell_not_added, Status.LOST)
+        for stream in waiting:
+            stream.give_up()
+            self._loop.call_soon(stream.tell_not_added, Status.LOST)
 
     def _look_for_late(self) -> None:
         self._sweep = None
@@ -191,8 +274,21 @@ class Bookie:
                 self._loop.call_soon(row.pop(0).told, Status.TIMED_OUT, [])
             if not row:
                 del self._asked[key]
-        if self._asked:
+        for streams in list(self._streams.values()):
+            for stream in list(streams):
+                if stream.oldest <= oldest:
+                    self._loop.call_soon(stream.tell_not_added, Status.TIMED_OUT)
+                    self.pending_bytes -= stream.give_up()
+                    self._drop(stream)
+        if self._asked or self._streams:
             self._look_later()
+
+    def _drop(self, stream: AddStream) -> None:
+        """No answer of it is waited for any more."""
+        streams = self._streams[stream.ledger_id]
+        streams.remove(stream)
+        if not streams:
+            del self._streams[stream.ledger_id]
 
     def _look_later(self) -> None:
         seconds = self._settings.request_seconds / _LOOKS
@@ -204,28 +300,69 @@ class Bookie:
             return
         try:
             for answer in link.reader.feed(data):
-                if answer.operation == Operation.BATCH_READ:
-                    key = (answer.operation, answer.request_id, 0)
-                else:
-                    key = (answer.operation, answer.ledger_id, answer.entry_id)
-                row = self._asked.get(key)
-                if row is None:
-                    # It has timed out.
-                    continue
-                asked = row.pop(0)
-                if not row:
-                    del self._asked[key]
-                asked.told(answer.status, answer.bodies)
+                self._answered(answer)
                 if link.ended:
                     return
         except FrameError as error:
-            log.error("a bookie says what none can", extra={"bookie": self.address, "reason": str(error)})
+            log.error("a bookie says what none can", extra={"bookie": self.bookie_id, "reason": str(error)})
             self._has_failed(str(error))
+
+    def _answered(self, answer: Answer) -> None:
+        if answer.operation == Operation.ADD:
+            stream = self._stream(answer.ledger_id, answer.entry_id, answer.entry_id)
+            if stream is not None:
+                stream.stripe.answered_one(answer.entry_id)
+                self._settle(stream)
+                if answer.status == Status.OK:
+                    stream.tell_added()
+                else:
+                    stream.tell_not_added(answer.status)
+                return
+        if answer.operation == Operation.BATCH_READ:
+            key = (answer.operation, answer.request_id, 0)
+        else:
+            key = (answer.operation, answer.ledger_id, answer.entry_id)
+        row = self._asked.get(key)
+        if row is None:
+            # It has timed out.
+            return
+        asked = row.pop(0)
+        if not row:
+            del self._asked[key]
+        asked.told(answer.status, answer.bodies)
+
+    def added(self, link: _Link, run: AddedRun) -> None:
+        """The connection had good answers to adds."""
+        if link is not self._link:
+            return
+        ids = run.entry_ids
+        stream = self._stream(run.ledger_id, ids[0], ids[run.count - 1])
+        if stream is not None:
+            stream.stripe.answered(ids, run.count)
+            self._settle(stream)
+            stream.tell_added()
+            return
+        for entry_id in ids[: run.count]:
+            self._answered(Answer(Operation.ADD, Status.OK, run.ledger_id, entry_id, 0, []))
+
+    def _stream(self, ledger_id: int, first: int, last: int) -> AddStream | None:
+        """The first one that waits for these answers."""
+        for stream in self._streams.get(ledger_id, ()):
+            if stream.expects(first) and stream.expects(last):
+                return stream
+        return None
+
+    def _settle(self, stream: AddStream) -> None:
+        """There was an answer."""
+        size = stream.done()
+        self.pending_bytes -= size
+        if not stream.pending:
+            self._drop(stream)
 
     def lost(self, link: _Link, reason: str) -> None:
         """The connection has ended."""
         if link is self._link:
-            log.warning("connection with a bookie lost", extra={"bookie": self.address, "reason": reason})
+            log.warning("connection with a bookie lost", extra={"bookie": self.bookie_id, "reason": reason})
             self._end(reason)
 
 
@@ -234,7 +371,7 @@ class _Link:
 
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
-        self.reader = AnswerReader()
+        self.reader = AnswerReader(added=lambda run: bookie.added(self, run))
         self.transport: Transport
         self.ended = False
 

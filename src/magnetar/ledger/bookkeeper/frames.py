@@ -8,14 +8,16 @@ entry apart.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 from magnetar.ledger.bookkeeper.digests import MASTER_KEY_BYTES
+from magnetar.ledger.bookkeeper.hot_adds import AddedRun, read_added
 
 _LENGTH = struct.Struct(">I")
 _ADD = struct.Struct(">IBBH")
+_ADD_PREFIX = struct.Struct(">BBH")
 _READ = struct.Struct(">IBBHqq")
 _BATCH = struct.Struct(">IBBHqqqiq")
 _ANSWER = struct.Struct(">BBHiqq")
@@ -60,6 +62,14 @@ class Status(IntEnum):
     UNKNOWN_LEDGER_STATE = 107
 
 
+def status_name(status: int) -> str:
+    """For people, also of one that this release does not know."""
+    return _NAMES.get(status, f"status {status}")
+
+
+_NAMES = {status.value: status.name for status in Status}
+
+
 class FrameError(Exception):
     """Bytes that no bookie sends."""
 
@@ -74,6 +84,11 @@ class Answer(NamedTuple):
     """Of a batch read; else 0."""
     bodies: list[bytes]
     """One of a read that was good, some of a batch read, else none."""
+
+
+def add_prefix(key: bytes, flags: Flag = Flag.NONE) -> bytes:
+    """What all requests to add entries of one ledger have between their length and the entry's body."""
+    return _ADD_PREFIX.pack(_VERSION, Operation.ADD, flags) + key
 
 
 def add_head(key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
@@ -102,10 +117,15 @@ class AnswerReader:
     """Cuts what a socket had into answers.
 
     :param limit: bytes of a frame, its length included
+    :param added: told of good answers to adds, many at once; None: each is an answer like any other
     """
 
-    def __init__(self, limit: int = 2 * MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, limit: int = 2 * MAX_FRAME_BYTES, added: Callable[[AddedRun], None] | None = None
+    ) -> None:
         self._limit = limit
+        self._added = added
+        self._run = AddedRun()
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Answer]:
@@ -117,6 +137,11 @@ class AnswerReader:
         at, end = 0, len(data)
         self._rest = b""
         while end - at >= _LENGTH.size:
+            if self._added is not None:
+                at = read_added(data, at, end, self._run)
+                if self._run.count:
+                    self._added(self._run)
+                    continue
             (length,) = _LENGTH.unpack_from(data, at)
             if not _ANSWER.size <= length <= self._limit - _LENGTH.size:
                 raise FrameError(f"a frame of {length} bytes")

@@ -18,6 +18,7 @@ from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.digests import DigestType
 from magnetar.ledger.interface import DataDamaged, LedgerState, Quorums
 
+_NO_END = (1 << 63) - 1
 _LINE = b"BookieMetadataFormatVersion\t"
 _MAX_LINE = 64
 
@@ -71,6 +72,13 @@ class LedgerRecord:
                 break
             found = segment
         return found.ensemble
+
+    def end_of_segment(self, entry_id: int) -> int:
+        """The last entry that may be in the segment of an entry."""
+        for segment in self.segments:
+            if segment.first_entry_id > entry_id:
+                return segment.first_entry_id - 1
+        return _NO_END
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
         """Which of its segment's bookies have an entry, by their index, in the order they are asked."""
@@ -201,9 +209,15 @@ _LONG_CUTS: tuple[int, ...] = (3, 4, 4, 4)
 
 def ledger_path(ledger_id: int) -> str:
     """Where a ledger's metadata lies, below the root of all ledgers."""
-    digits, cuts = (
-        (f"{ledger_id:010d}", _SHORT_CUTS) if ledger_id < _SHORT else (f"{ledger_id:019d}", _LONG_CUTS)
-    )
+    return _cut(f"{ledger_id:010d}", _SHORT_CUTS) if ledger_id < _SHORT else long_ledger_path(ledger_id)
+
+
+def long_ledger_path(ledger_id: int) -> str:
+    """Where it lies when all do as those with long ids."""
+    return _cut(f"{ledger_id:019d}", _LONG_CUTS)
+
+
+def _cut(digits: str, cuts: tuple[int, ...]) -> str:
     pieces = []
     for cut in cuts:
         pieces.append(digits[:cut])
@@ -212,9 +226,9 @@ def ledger_path(ledger_id: int) -> str:
 
 
 def ledger_id_of(path: str) -> int | None:
-    """The reverse of :func:`ledger_path`; None: no ledger lies there."""
+    """The reverse of both; None: no ledger lies there."""
     digits = path.replace("/L", "").replace("/", "")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None
     found = int(digits)
-    return found if found < 1 << 63 and ledger_path(found) == path else None
+    return found if found < 1 << 63 and path in (ledger_path(found), long_ledger_path(found)) else None

@@ -25,9 +25,12 @@ class World:
         self.loop = self.simulation.loop
         self.server = ModelBookie(self.loop)
         self.listener: Any = None
+        self.where: tuple[str, int] | None = ("localhost", 3181)
         self.start()
         io = self.simulation.io
-        self.bookie = Bookie(io.loop, io.clock, io.network, "localhost", 3181, BookieSettings(5.0, 2.0, 0.2))
+        self.bookie = Bookie(
+            io.loop, io.clock, io.network, "one", lambda: self.where, BookieSettings(5.0, 2.0, 0.2)
+        )
         self.told: list[tuple[Any, int, list[bytes]]] = []
 
     def start(self) -> None:

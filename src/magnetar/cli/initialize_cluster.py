@@ -1,0 +1,108 @@
+"""``magnetar initialize-cluster-metadata``: once for each cluster, before its bookies and brokers start."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+_URLS = {
+    "web_service_url": "serviceUrl",
+    "web_service_url_tls": "serviceUrlTls",
+    "broker_service_url": "brokerServiceUrl",
+    "broker_service_url_tls": "brokerServiceUrlTls",
+    "proxy_url": "proxyServiceUrl",
+    "proxy_protocol": "proxyProtocol",
+    "auth_plugin": "authenticationPlugin",
+    "auth_parameters": "authenticationParameters",
+}
+"""Options, and the keys of a cluster's record."""
+
+
+def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "initialize-cluster-metadata",
+        help="set the metadata of a new cluster up",
+        description="Makes what a cluster needs in ZooKeeper. What is there stays, or is refused.",
+    )
+    parser.add_argument("-c", "--cluster", required=True, metavar="NAME")
+    parser.add_argument(
+        *("-md", "--metadata-store", "-zk", "--zookeeper"),
+        dest="metadata_store",
+        required=True,
+        metavar="URL",
+        help="zk:host:port,host:port/path",
+    )
+    parser.add_argument(
+        *("-cms", "--configuration-metadata-store", "-cs", "--configuration-store"),
+        dest="configuration_metadata_store",
+        required=True,
+        metavar="URL",
+        help="where several clusters keep what they share; with one cluster the same as --metadata-store",
+    )
+    parser.add_argument("-uw", "--web-service-url", required=True, metavar="URL", help="http://host:8080")
+    parser.add_argument("-tw", "--web-service-url-tls", metavar="URL", help="https://host:8443")
+    parser.add_argument("-ub", "--broker-service-url", metavar="URL", help="pulsar://host:6650")
+    parser.add_argument("-tb", "--broker-service-url-tls", metavar="URL", help="pulsar+ssl://host:6651")
+    parser.add_argument(
+        "-te", "--tls-enable", action="store_true", help="brokers of other clusters connect with TLS"
+    )
+    parser.add_argument("-pu", "--proxy-url", metavar="URL")
+    parser.add_argument("-pp", "--proxy-protocol", choices=("SNI",))
+    parser.add_argument("--auth-plugin", metavar="CLASS", help="with which other clusters prove who they are")
+    parser.add_argument("--auth-parameters", metavar="TEXT")
+    parser.add_argument(
+        "-bn", "--default-namespace-bundle-number", type=_number, default=0, metavar="N", help="(16)"
+    )
+    for option in ("stream-storage-containers", "transaction-coordinators"):
+        parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help="(16)")
+    parser.add_argument(
+        "--existing-bk-metadata-service-uri",
+        metavar="URI",
+        help="of bookies that serve something else already",
+    )
+    parser.add_argument(
+        "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def run_initialize_cluster(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 it is set up, 1 it is not."""
+    from magnetar.metadata.interface import MetadataError
+    from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
+    from magnetar.server.cluster_setup import LEDGERS, ClusterSetup, SetupContradicts, bookkeeper_of
+    from magnetar.server.cluster_stores import set_up_stores
+
+    setup = ClusterSetup(
+        parsed.cluster,
+        {key: getattr(parsed, option) or "" for option, key in _URLS.items()},
+        parsed.tls_enable,
+        parsed.default_namespace_bundle_number or 16,
+        parsed.initial_num_transaction_coordinators,
+        parsed.initial_num_stream_storage_containers,
+    )
+    existing = parsed.existing_bk_metadata_service_uri
+    try:
+        local = ensemble_address(parsed.metadata_store)
+        configuration = ensemble_address(parsed.configuration_metadata_store)
+        bookkeeper = (
+            bookkeeper_of(existing) if existing else EnsembleAddress(local.hosts, local.chroot + LEDGERS)
+        )
+        set_up_stores(
+            local,
+            configuration,
+            setup,
+            bookkeeper,
+            own_bookkeeper=not existing,
+            timeout_ms=parsed.zookeeper_session_timeout_ms,
+        )
+    except (SetupContradicts, MetadataError, ValueError, OSError) as error:
+        sys.stderr.write(f"magnetar: the cluster is not set up: {error}\n")
+        return 1
+    sys.stdout.write(f"The metadata of cluster {parsed.cluster} is set up\n")
+    return 0

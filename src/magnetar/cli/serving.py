@@ -1,0 +1,138 @@
+"""``magnetar standalone`` and ``magnetar broker``: all in one process, or on ZooKeeper and BookKeeper."""
+
+from __future__ import annotations
+
+import argparse
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from magnetar.server.broker_process import ProcessOptions
+
+_OVERRIDES = {
+    "binary_port": "brokerServicePort",
+    "http_port": "webServicePort",
+    "bind_address": "bindAddress",
+    "advertised_address": "advertisedAddress",
+}
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_standalone(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    standalone = commands.add_parser(
+        "standalone",
+        help="run everything in one process",
+        description="Runs a broker, its storage and its metadata in one process, until SIGTERM or SIGINT.",
+    )
+    standalone.add_argument(
+        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
+    )
+    standalone.add_argument(
+        "--data-dir",
+        type=_folder,
+        metavar="DIR",
+        default=Path("data"),
+        help="where everything is kept (data)",
+    )
+    _add_common(standalone)
+
+
+def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    broker = commands.add_parser(
+        "broker",
+        help="run a broker on ZooKeeper and BookKeeper",
+        description="Runs a broker of a cluster on Apache ZooKeeper and BookKeeper, until SIGTERM or SIGINT.",
+    )
+    broker.add_argument(
+        *("-c", "--config", "--broker-conf"),
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="a broker.conf of Pulsar's",
+    )
+    broker.add_argument(
+        "--wait",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long ZooKeeper and bookies may take to be there (any time)",
+    )
+    _add_common(broker)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--binary-port",
+        type=_port,
+        metavar="N",
+        help="port of the binary protocol (6650); 0 takes a free one",
+    )
+    parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free one")
+    parser.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--advertised-address", metavar="A", help="host that clients are told (where it listens)"
+    )
+    parser.add_argument(
+        "--accept-unhonoured",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="start although the file sets KEY, a promise this release does not keep (may be repeated)",
+    )
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="(text)")
+    parser.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="(info)")
+
+
+def _folder(text: str) -> Path:
+    # An unset variable of a script would else mean the current folder.
+    if not text:
+        raise argparse.ArgumentTypeError("an empty text names no folder")
+    return Path(text)
+
+
+def _port(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a whole number from 0 to 65535")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0 or not isfinite(seconds):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def run_standalone(parsed: argparse.Namespace) -> int:
+    """Answers the exit code."""
+    from magnetar.server.standalone import run_standalone
+
+    return run_standalone(_options(parsed, parsed.data_dir))
+
+
+def run_broker(parsed: argparse.Namespace) -> int:
+    """Answers the exit code."""
+    from magnetar.server.cluster_broker import run_broker
+
+    return run_broker(_options(parsed, None), parsed.wait)
+
+
+def _options(parsed: argparse.Namespace, data_dir: Path | None) -> ProcessOptions:
+    from magnetar.server.broker_process import ProcessOptions
+
+    given = {key: getattr(parsed, option) for option, key in _OVERRIDES.items()}
+    return ProcessOptions(
+        data_dir=data_dir,
+        config=parsed.config,
+        overrides={key: str(value) for key, value in given.items() if value is not None},
+        accept_unhonoured=frozenset(parsed.accept_unhonoured),
+        log_format=parsed.log_format,
+        log_level=parsed.log_level,
+    )

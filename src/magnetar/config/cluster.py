@@ -1,0 +1,71 @@
+"""What counts besides in a broker on ZooKeeper and BookKeeper, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from magnetar.config.table import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Pulsar's names in snake case; units, ranges, defaults: docs/settings.md."""
+
+    zookeeper_servers: str
+    metadata_store_url: str
+    global_zookeeper_servers: str
+    configuration_store_servers: str
+    configuration_metadata_store_url: str
+    metadata_store_session_timeout_millis: int
+    zoo_keeper_session_timeout_millis: int
+    bookkeeper_metadata_service_uri: str
+    bookkeeper_client_timeout_in_seconds: int
+    bookkeeper_client_speculative_read_timeout_in_millis: int
+    bookkeeper_enable_sticky_reads: bool
+    bookkeeper_client_health_check_enabled: bool
+    bookkeeper_client_health_check_interval_seconds: int
+    bookkeeper_client_health_check_error_threshold_per_interval: int
+    bookkeeper_client_health_check_quarantine_time_in_seconds: int
+    bookkeeper_client_quarantine_ratio: float
+    bookkeeper_client_rackaware_policy_enabled: bool
+    bookkeeper_client_regionaware_policy_enabled: bool
+    bookkeeper_client_min_num_racks_per_write_quorum: int
+    bookkeeper_client_enforce_min_num_racks_per_write_quorum: bool
+    bookkeeper_client_isolation_groups: str
+    bookkeeper_client_secondary_isolation_groups: str
+    managed_ledger_default_ensemble_size: int
+    managed_ledger_default_write_quorum: int
+    managed_ledger_default_ack_quorum: int
+    managed_ledger_digest_type: str
+    managed_ledger_password: str = field(repr=False)
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """Of sessions with ZooKeeper, as asked for."""
+        older = self.zoo_keeper_session_timeout_millis
+        return older if older > 0 else self.metadata_store_session_timeout_millis
+
+    @property
+    def local_store(self) -> str:
+        """Where the cluster's own metadata is; empty: nothing is said."""
+        return self.metadata_store_url or self.zookeeper_servers
+
+    @property
+    def configuration_store(self) -> str:
+        """Where what clusters share is; empty: nothing is said."""
+        older = self.configuration_store_servers or self.global_zookeeper_servers
+        return self.configuration_metadata_store_url or older
+
+
+def quorum_problems(values: Mapping[str, Value]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Copies go to some of the bookies of an ensemble, and some of these are waited for.
+
+    Tells of each contradiction the names of the settings, and what it is.
+    """
+    names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
+    ensemble, write, ack = (f"managedLedgerDefault{name}" for name in names)
+    for less, more in ((write, ensemble), (ack, write)):
+        few, many = values[less], values[more]
+        if isinstance(few, int) and isinstance(many, int) and few > many:
+            yield (less, more), f"{less} {few} is above {more} {many}"

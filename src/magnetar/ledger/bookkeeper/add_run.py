@@ -1,0 +1,121 @@
+"""Entries of a ledger on their way to bookies, as requests to add them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
+from magnetar.ledger.bookkeeper.failures import EntryTooLarge
+from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Flag, add_head, add_prefix
+from magnetar.ledger.bookkeeper.hot_adds import Stripe, add_frames
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+
+Piece = bytes | memoryview
+
+_JOINED_BYTES = 128 << 10
+"""Runs up to this size are put together once for all bookies; larger ones go out in pieces."""
+
+
+class AddRun:
+    """Consecutive entries; a request has two pieces: what stands before the payload, and the payload.
+
+    It grows until the first bookie gets it.
+    """
+
+    __slots__ = ("_size", "_whole", "first", "last", "pieces")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.last = first - 1
+        self.pieces: list[Piece] = []
+        self._size = 0
+        self._whole: Sequence[Piece] = ()
+
+    def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Piece], int, int]:
+        """Entries from ``first`` on that belong to a stripe: their requests, the last of them, their bytes.
+
+        No bytes: there are none.
+        """
+        if first <= self.first and stripe.write == stripe.ensemble:
+            if not self._whole:
+                self._whole, self._size = _joined(self.pieces)
+            return self._whole, self.last, self._size
+        chosen: list[Piece] = []
+        last = -1
+        for entry_id in range(max(first, self.first), self.last + 1):
+            if stripe.takes(entry_id):
+                at = 2 * (entry_id - self.first)
+                chosen += self.pieces[at : at + 2]
+                last = entry_id
+        pieces, size = _joined(chosen)
+        return pieces, last, size
+
+    def payload_bytes(self, first: int) -> int:
+        """Of entries from ``first`` on."""
+        return sum(map(len, self.pieces[2 * max(first - self.first, 0) + 1 :: 2]))
+
+
+def _joined(pieces: list[Piece]) -> tuple[Sequence[Piece], int]:
+    """The same bytes, in one piece where that is cheap, and how many."""
+    size = sum(map(len, pieces))
+    return ((b"".join(pieces),) if size <= _JOINED_BYTES else pieces), size
+
+
+class Encoder:
+    """Makes the requests of one writer; ``length`` has the bytes of all payloads so far."""
+
+    def __init__(self, ledger_id: int, record: LedgerRecord, flags: Flag) -> None:
+        self.length = 0
+        self._ledger_id = ledger_id
+        self._digest = Digest(record.digest, record.password)
+        self._key = master_key(record.password)
+        self._flags = flags
+        self._prefix = add_prefix(self._key, flags)
+        self._most = MAX_FRAME_BYTES - len(add_head(self._key, 0)) - self._digest.start
+
+    def add(
+        self,
+        run: AddRun,
+        confirmed: int,
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        first: int,
+        count: int,
+    ) -> None:
+        """Puts entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count), at the end of a run.
+
+        :raises EntryTooLarge: bookies take no such entry
+        """
+        if count > 0 and ends[first + count - 1] - starts[first] > self._most:
+            self._check(starts, ends, first, count)
+        entry_id = run.last + 1
+        if self._digest.kind is DigestType.CRC32C:
+            self.length = add_frames(
+                self._prefix,
+                self._ledger_id,
+                entry_id,
+                confirmed,
+                self.length,
+                buffer,
+                starts,
+                ends,
+                first,
+                count,
+                run.pieces,
+            )
+            run.last += count
+            return
+        for index in range(first, first + count):
+            payload = buffer[starts[index] : ends[index]]
+            self.length += len(payload)
+            number = entry_id + index - first
+            head = self._digest.head(self._ledger_id, number, confirmed, self.length, payload)
+            run.pieces += (add_head(self._key, len(head) + len(payload), self._flags) + head, payload)
+        run.last += count
+
+    def _check(self, starts: array[int], ends: array[int], first: int, count: int) -> None:
+        largest = max(ends[index] - starts[index] for index in range(first, first + count))
+        if largest > self._most:
+            raise EntryTooLarge(f"an entry of {largest} bytes; bookies take {self._most} at most")

@@ -1,0 +1,276 @@
+"""The bookies there are: who is registered, where they listen, who is left alone; a connection to each."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.waiting import sleep
+from magnetar.ledger.bookkeeper import records_pb2 as pb
+from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
+from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
+
+log = logging.getLogger(__name__)
+
+_READ_ONLY = "readonly"
+_RPC = "bookie-rpc"
+_READ_AGAIN_SECONDS = 1.0
+"""After registrations could not be read."""
+_BETWEEN_READS_SECONDS = 0.1
+"""Of registrations that change all the time."""
+_BETWEEN_LOGS_SECONDS = 10.0
+_GONE_SECONDS = 3.0
+"""So long a bookie without a registration still counts as writable: one whose session has ended makes
+another registration at once, and there are releases that then make and delete it over and over."""
+
+
+class Use(Enum):
+    """What a connection is for. Each use has its own: answers do not say which question they are for.
+
+    Bookies close connections over questions that they do not know, which only readers ask; and an answer to
+    an entry that recovery adds looks like that to the writer it is recovered from, where that lives here.
+    """
+
+    WRITING = "writing"
+    READING = "reading"
+    RECOVERING = "recovering"
+
+
+class BookiesSettings(NamedTuple):
+    bookie: BookieSettings = BookieSettings()
+    quarantine: bool = True
+    """Whether bookies are left alone after errors (bookkeeperClientHealthCheckEnabled)."""
+    errors: int = 5
+    """So many of them (bookkeeperClientHealthCheckErrorThresholdPerInterval)…"""
+    within_seconds: float = 60.0
+    """… in so long (bookkeeperClientHealthCheckIntervalSeconds)."""
+    quarantine_seconds: float = 1800.0
+    """bookkeeperClientHealthCheckQuarantineTimeInSeconds"""
+    quarantine_ratio: float = 1.0
+    """How likely it is that a bookie with errors is left alone (bookkeeperClientQuarantineRatio)."""
+
+
+class Bookies:
+    """Those that are registered below ``root``; :meth:`start` it.
+
+    A bookie is named by its id, as ledgers' metadata does. Those that are not registered any more can still
+    be asked: they may come back, and their address is kept.
+    """
+
+    def __init__(
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        root: str = "/ledgers",
+        settings: BookiesSettings | None = None,
+        network: ConnectingNetwork | None = None,
+    ) -> None:
+        """:param network: by which bookies are reached; None: that of ``io``"""
+        self._io = io
+        self._network = network or io.network
+        self._metadata = metadata
+        self._root = root
+        self._available = f"{root}/available"
+        self._settings = settings or BookiesSettings()
+        self._writable: tuple[str, ...] = ()
+        self._read_only: tuple[str, ...] = ()
+        self._gone: dict[str, float] = {}
+        """When those vanished that were writable and are not registered, by the monotonic clock."""
+        self._logged_at = -_BETWEEN_LOGS_SECONDS
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._stale: set[str] = set()
+        """Whose registration has changed since its address was read."""
+        self._connections: dict[tuple[str, Use], Bookie] = {}
+        self._errors: dict[str, deque[float]] = {}
+        self._quarantined: dict[str, float] = {}
+        """Until when, by the monotonic clock."""
+        self._reading: Any = None
+        self._read_again = False
+        self._later: Any = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """:raises MetadataUnavailable: nobody knows which bookies there are"""
+        self._metadata.listen(self._available, self._changed)
+        self._metadata.listen_session(self._session_changed)
+        await self._read()
+
+    def close(self) -> None:
+        """What bookies were asked is lost."""
+        self._closed = True
+        for waiting in (self._reading, self._later):
+            if waiting is not None:
+                waiting.cancel()
+        for bookie in self._connections.values():
+            bookie.close()
+
+    @property
+    def writable(self) -> Sequence[str]:
+        """Ids of those that take new entries, sorted; and of those that vanished just now."""
+        if not self._gone:
+            return self._writable
+        after = self._io.clock.monotonic() - _GONE_SECONDS
+        self._gone = {each: since for each, since in self._gone.items() if since > after}
+        return sorted([*self._writable, *(each for each in self._gone if not self._unreachable(each))])
+
+    @property
+    def read_only(self) -> Sequence[str]:
+        """Ids of those that answer but take nothing new, sorted."""
+        return self._read_only
+
+    async def known(self) -> Sequence[str]:
+        """Ids of all that belong to the cluster, registered now or not, sorted.
+
+        :raises MetadataError: nobody can say
+        """
+        cookies = await self._metadata.children(f"{self._root}/cookies")
+        return sorted({*cookies, *self._writable, *self._read_only})
+
+    def doubtful(self, bookie_id: str) -> bool:
+        """Whether it had better not be chosen for anything new, unless there are no others."""
+        until = self._quarantined.get(bookie_id)
+        if until is not None:
+            if self._io.clock.monotonic() < until:
+                return True
+            del self._quarantined[bookie_id]
+        return bookie_id in self._gone or self._unreachable(bookie_id)
+
+    def _unreachable(self, bookie_id: str) -> bool:
+        connections = (self._connections.get((bookie_id, use)) for use in Use)
+        return any(each is not None and each.unreachable for each in connections)
+
+    def quarantined(self) -> Sequence[str]:
+        """Ids of those that are left alone now, sorted."""
+        now = self._io.clock.monotonic()
+        return sorted(each for each, until in self._quarantined.items() if now < until)
+
+    def bookie(self, bookie_id: str, use: Use = Use.WRITING) -> Bookie:
+        """Questions to one bookie; also to one that nobody knows: it answers that they are lost."""
+        key = (bookie_id, use)
+        found = self._connections.get(key)
+        if found is None:
+            io = self._io
+            found = Bookie(
+                io.loop,
+                io.clock,
+                self._network,
+                bookie_id,
+                lambda: self._where(bookie_id),
+                self._settings.bookie,
+            )
+            if self._closed:
+                found.close()
+            self._connections[key] = found
+        return found
+
+    def failed(self, bookie_id: str) -> None:
+        """Somebody had an error of a bookie's, or no answer. Many of them, and it is left alone for long."""
+        settings = self._settings
+        if not settings.quarantine or bookie_id in self.quarantined():
+            return
+        now = self._io.clock.monotonic()
+        errors = self._errors.setdefault(bookie_id, deque(maxlen=settings.errors))
+        errors.append(now)
+        if len(errors) < settings.errors or errors[0] < now - settings.within_seconds:
+            return
+        errors.clear()
+        if self._io.randomness.fraction() < settings.quarantine_ratio:
+            self._quarantined[bookie_id] = now + settings.quarantine_seconds
+            log.warning(
+                "a bookie is left alone for its errors",
+                extra={"bookie": bookie_id, "seconds": settings.quarantine_seconds},
+            )
+
+    def _where(self, bookie_id: str) -> tuple[str, int] | None:
+        return self._addresses.get(bookie_id) or _host_and_port(bookie_id)
+
+    def _changed(self, change: Change) -> None:
+        self._stale.add(change.path.rpartition("/")[2])
+        self._read_soon()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._stale.update(self._addresses)
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        if self._closed:
+            return
+        if self._reading is not None:
+            self._read_again = True
+            return
+        self._reading = self._io.loop.create_task(self._read_on())
+
+    async def _read_on(self) -> None:
+        """Until nothing has changed while it was read."""
+        try:
+            self._read_again = True
+            while self._read_again:
+                self._read_again = False
+                await self._read()
+                await sleep(self._io.loop, _BETWEEN_READS_SECONDS)
+        except MetadataError as error:
+            log.warning("who the bookies are cannot be read", extra={"reason": str(error)})
+            if not self._closed:
+                self._later = self._io.loop.call_later(_READ_AGAIN_SECONDS, self._read_soon)
+        finally:
+            self._reading = None
+
+    async def _read(self) -> None:
+        writable = [each for each in await self._metadata.children(self._available) if each != _READ_ONLY]
+        read_only = await self._metadata.children(f"{self._available}/{_READ_ONLY}")
+        # Whoever is registered twice has just changed from one to the other.
+        writable = [each for each in writable if each not in read_only]
+        for folder, ids in ((self._available, writable), (f"{self._available}/{_READ_ONLY}", read_only)):
+            for bookie_id in ids:
+                if bookie_id not in self._addresses or bookie_id in self._stale:
+                    await self._read_address(bookie_id, f"{folder}/{bookie_id}")
+        self._are(tuple(writable), tuple(read_only))
+
+    def _are(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
+        """These are registered."""
+        now = self._io.clock.monotonic()
+        registered = {*writable, *read_only}
+        gone = {each: now for each in self._writable if each not in registered}
+        self._gone = {each: at for each, at in (self._gone | gone).items() if each not in registered}
+        changed = (writable, read_only) != (self._writable, self._read_only)
+        self._writable, self._read_only = writable, read_only
+        if changed and now - self._logged_at >= _BETWEEN_LOGS_SECONDS:
+            self._logged_at = now
+            log.info("bookies", extra={"writable": len(writable), "read_only": len(read_only)})
+
+    async def _read_address(self, bookie_id: str, path: str) -> None:
+        self._stale.discard(bookie_id)
+        try:
+            node = await self._metadata.get(path)
+        except BaseException:
+            self._stale.add(bookie_id)
+            raise
+        address = _address(node.value, bookie_id) if node is not None else None
+        if address is not None:
+            self._addresses[bookie_id] = address
+
+
+def _address(value: bytes, bookie_id: str) -> tuple[str, int] | None:
+    """Where a bookie says that it listens."""
+    try:
+        info = pb.BookieServiceInfoFormat.FromString(value)
+    except DecodeError:
+        log.warning("a bookie's registration cannot be read", extra={"bookie": bookie_id})
+        return _host_and_port(bookie_id)
+    endpoints = [each for each in info.endpoints if each.protocol == _RPC] or list(info.endpoints)
+    if endpoints:
+        return endpoints[0].host, endpoints[0].port
+    return _host_and_port(bookie_id)
+
+
+def _host_and_port(bookie_id: str) -> tuple[str, int] | None:
+    """As ids are when nobody gave another one."""
+    host, _, port = bookie_id.rpartition(":")
+    return (host, int(port)) if host and port.isascii() and port.isdigit() and len(port) < 6 else None

@@ -1,0 +1,200 @@
+"""Adding entries: requests for a run of them, answers in runs, and up to where an ack quorum has them.
+
+A hot module: plain Python that also compiles, with the C types in ``hot_adds.pxd``.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+from crc32c import crc32c
+
+_HEADER = struct.Struct(">qqqq")
+_HEAD = struct.Struct(">I24sqqqqI")
+_AROUND = 60
+"""Bytes of a request besides its payload, without the length of the frame in front."""
+_COPY_LIMIT = 4096
+"""Below this many bytes a copy costs less than a view."""
+
+# An answer to an add: its length, version, operation, flags, status, ledger, entry.
+_ANSWER = 28
+_GOOD = b"\x00\x00\x00\x18\x02\x01\x00\x00\x00\x00\x00\x00"
+_ADDED = 12
+
+
+def add_frames(
+    prefix: bytes,
+    ledger_id: int,
+    entry_id: int,
+    confirmed: int,
+    length: int,
+    buffer: bytes,
+    starts: array[int],
+    ends: array[int],
+    first: int,
+    count: int,
+    pieces: list[bytes | memoryview],
+) -> int:
+    """Appends the requests to add entries ``buffer[starts[i]:ends[i]]``, i in [first, first + count).
+
+    Each is two pieces: all that stands before the payload, with its CRC32C, and the payload.
+
+    :param prefix: version, operation, flags and master key: 24 bytes
+    :param entry_id: of the first
+    :param length: bytes of all payloads before the first
+    :returns: bytes of all payloads with these
+    """
+    view = None
+    index = first
+    while index < first + count:
+        start = starts[index]
+        end = ends[index]
+        size = end - start
+        length += size
+        checksum = crc32c(_HEADER.pack(ledger_id, entry_id, confirmed, length))
+        if size < _COPY_LIMIT:
+            payload = buffer[start:end]
+            checksum = crc32c(payload, checksum)
+            pieces.append(
+                _HEAD.pack(_AROUND + size, prefix, ledger_id, entry_id, confirmed, length, checksum)
+            )
+            pieces.append(payload)
+        else:
+            if view is None:
+                view = memoryview(buffer)
+            part = view[start:end]
+            checksum = crc32c(part, checksum)
+            pieces.append(
+                _HEAD.pack(_AROUND + size, prefix, ledger_id, entry_id, confirmed, length, checksum)
+            )
+            pieces.append(part)
+        entry_id += 1
+        index += 1
+    return length
+
+
+class AddedRun:
+    """Good answers to adds of one ledger, one after the other; reused from read to read."""
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self.capacity = capacity
+        self.ledger_id = 0
+        self.count = 0
+        self.entry_ids = array("q", bytes(8 * capacity))
+        # The same array once more: when compiled it is a view that costs nothing to take.
+        self._ids = self.entry_ids
+
+
+def read_added(data: bytes, position: int, end: int, run: AddedRun) -> int:
+    """Reads good answers to adds of one ledger into ``run``; returns the position behind them.
+
+    Stops before anything else; ``run.count`` is 0 when already the first is something else.
+    """
+    count = 0
+    while count < run.capacity and end - position >= _ANSWER:
+        index = 0
+        while index < _ADDED and data[position + index] == _GOOD[index]:
+            index += 1
+        if index < _ADDED:
+            break
+        ledger_id = _number_at(data, position + _ADDED)
+        if count == 0:
+            run.ledger_id = ledger_id
+        elif run.ledger_id != ledger_id:
+            break
+        run._ids[count] = _number_at(data, position + _ADDED + 8)
+        count += 1
+        position += _ANSWER
+    run.count = count
+    return position
+
+
+def _number_at(data: bytes, position: int) -> int:
+    high = data[position]
+    if high > 127:
+        high -= 256
+    value = high
+    index = position + 1
+    while index < position + 8:
+        value = value * 256 + data[index]
+        index += 1
+    return value
+
+
+class Stripe:
+    """Which entries of a segment one bookie of its ensemble gets, and which of them it has answered for."""
+
+    def __init__(self, index: int, ensemble: int, write: int, first: int) -> None:
+        """:param index: of the bookie in the ensemble
+
+        :param first: nothing before it counts
+        """
+        self.index = index
+        self.ensemble = ensemble
+        self.write = write
+        self.next = first
+        """All entries of the stripe before it are answered for, and this one, which belongs to it, is not."""
+        self.early: set[int] = set()
+        """Those behind it that are answered for."""
+        if not self.takes(first):
+            self._step()
+
+    def takes(self, entry_id: int) -> bool:
+        """Whether the bookie is in the entry's write set."""
+        return (self.index - entry_id) % self.ensemble < self.write
+
+    def answered(self, entry_ids: array[int], count: int) -> None:
+        """There were answers for these entries of the stripe."""
+        index = 0
+        while index < count:
+            if entry_ids[index] == self.next and not self.early:
+                if self.write == self.ensemble:
+                    self.next += 1
+                else:
+                    self._step()
+            else:
+                self.answered_one(entry_ids[index])
+            index += 1
+
+    def answered_one(self, entry_id: int) -> None:
+        if entry_id > self.next:
+            self.early.add(entry_id)
+        elif entry_id == self.next:
+            self._step()
+            while self.next in self.early:
+                self.early.discard(self.next)
+                self._step()
+
+    def _step(self) -> None:
+        self.next += 1
+        while not self.takes(self.next):
+            self.next += 1
+
+
+def confirmed_through(stripes: list[Stripe], write: int, ack: int, first: int, end: int) -> int:
+    """The last entry of [first, end) up to which ``ack`` of each one's write set have it; else ``first - 1``.
+
+    What bookies answered out of order counts when the gap before it is closed.
+    """
+    size = len(stripes)
+    entry_id = first
+    if write == size:
+        # The entry behind the last one that ack bookies have, each without a gap.
+        nexts = sorted([stripe.next for stripe in stripes])
+        entry_id = nexts[size - ack]
+        if entry_id < first:
+            entry_id = first
+        return (entry_id if entry_id < end else end) - 1
+    while entry_id < end:
+        count = 0
+        step = 0
+        while step < write:
+            stripe = stripes[(entry_id + step) % size]
+            if stripe.next > entry_id:
+                count += 1
+            step += 1
+        if count < ack:
+            break
+        entry_id += 1
+    return entry_id - 1

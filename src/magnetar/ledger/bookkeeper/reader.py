@@ -1,0 +1,284 @@
+"""Reading a ledger from its bookies."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import sleep
+from magnetar.ledger.bookkeeper.bookie import Bookie
+from magnetar.ledger.bookkeeper.digests import Digest
+from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, EntryLost
+from magnetar.ledger.bookkeeper.last_entries import LastEntries
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
+from magnetar.ledger.bookkeeper.question import (
+    BATCH_ENTRY_OVERHEAD,
+    BATCH_OVERHEAD,
+    Asking,
+    Entry,
+    Question,
+    all_answered,
+)
+from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import (
+    DataDamaged,
+    LedgerMetadata,
+    LedgerState,
+    NoSuchEntry,
+    NoSuchLedger,
+    StoreClosed,
+)
+
+_TRY_AGAIN_SECONDS = 0.5
+"""Bookies that were away may be back: beyond the time in which a lost connection is not made again."""
+_SINGLES = 16
+"""Entries that are asked for at once where there are no batch reads: 80 MiB at most."""
+_BATCH_BYTES = 5 << 20
+"""As many bytes as bookies put into an answer at most."""
+_BATCH_ENTRIES = 10_000
+
+
+class ReadSettings(NamedTuple):
+    speculative_seconds: float = 0.0
+    """After which another bookie is asked, too (bookkeeperClientSpeculativeReadTimeoutInMillis); 0: never."""
+    sticky: bool = True
+    """A reader stays with one bookie of the ensemble as long as it answers (bookkeeperEnableStickyReads)."""
+    batches: bool = True
+
+
+class Written(Protocol):
+    """A ledger's writer, where it lives in this process."""
+
+    @property
+    def last_add_confirmed(self) -> int: ...
+    @property
+    def confirmed_length(self) -> int:
+        """Bytes of all entries up to that one."""
+        ...
+
+
+class ReadParts(NamedTuple):
+    """What all readers of a store share."""
+
+    loop: Loop
+    records: LedgerRecords
+    bookie: Callable[[str], Bookie]
+    """A connection for reading; one that is lost, over a question that a bookie does not know, must not be
+    that of writers."""
+    written: Callable[[int], Written | None]
+    """The writer of a ledger, if it lives here and has not ended."""
+    memory: ReadingMemory
+    settings: ReadSettings
+
+
+class Fate:
+    """What all readers of a ledger in this process hear at once."""
+
+    __slots__ = ("__weakref__", "closed", "deleted")
+
+    def __init__(self) -> None:
+        self.deleted = False
+        """Somebody here deleted it. Of what others delete it is heard when bookies have dropped it."""
+        self.closed = False
+        """The store is."""
+
+
+class BookKeeperReader:
+    """A ``LedgerReader``. What it knows of the ledger's bookies is read again when none of them answers."""
+
+    def __init__(self, ledger_id: int, record: LedgerRecord, fate: Fate, parts: ReadParts) -> None:
+        self.ledger_id = ledger_id
+        self._fate = fate
+        self._record = record
+        self._parts = parts
+        digest = Digest(record.digest, record.password)
+        self._asking = Asking(
+            parts.loop,
+            ledger_id,
+            digest,
+            parts.bookie,
+            parts.memory,
+            speculative_seconds=parts.settings.speculative_seconds,
+        )
+        self._sticky = ledger_id % record.quorums.ensemble
+        self._confirmed = record.last_entry_id
+        self._confirmed_length = record.length
+        self._entry_bytes = 0
+        """Of the largest entries that were read last."""
+        self._closed = False
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        record = self._record
+        self._hear_writer()
+        return LedgerMetadata(
+            self.ledger_id,
+            record.state,
+            self._confirmed,
+            self._confirmed_length,
+            record.ctime_ms,
+            record.custom,
+        )
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def last_add_confirmed(self) -> int:
+        self._still_there()
+        if self._is_closed() or self._hear_writer():
+            return self._confirmed
+        await self._read_record()
+        if self._is_closed():
+            return self._confirmed
+        found = LastEntries(self._asking, self._record)
+        await found.ask()
+        self._still_there()
+        if not found.covered and found.confirmed <= self._confirmed:
+            raise BookiesUnavailable(
+                f"nobody knows what is confirmed of ledger {self.ledger_id}: {found.story()}"
+            )
+        self._has_confirmed(found.confirmed, found.confirmed_length)
+        return self._confirmed
+
+    async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
+        self._still_there()
+        self._hear_writer()
+        if first > self._confirmed and first <= last:
+            await self.last_add_confirmed()
+        if first < 0 or first > min(last, self._confirmed):
+            raise NoSuchEntry(f"entry {first} of ledger {self.ledger_id}: the last is {self._confirmed}")
+        last = min(last, self._confirmed)
+        taken: list[Entry] = []
+        left, more = max_bytes, True
+        while more and first <= last:
+            try:
+                entries = await self._read_some(first, last, left)
+            except (BookiesUnavailable, DataDamaged, EntryLost):
+                if not taken:
+                    raise
+                # Whoever comes back for it will be told.
+                break
+            self._entry_bytes = max(entry.payload_bytes for entry in entries)
+            for entry in entries:
+                left -= entry.payload_bytes
+                if left < 0 and taken:
+                    more = False
+                    break
+                taken.append(entry)
+                first += 1
+            more = more and left > 0
+        self._note_confirmed(taken[-1])
+        return [_run(self.ledger_id, taken)]
+
+    def _still_there(self) -> None:
+        if self._closed or self._fate.closed:
+            raise StoreClosed(f"the reader of ledger {self.ledger_id} is closed")
+        if self._fate.deleted:
+            raise NoSuchLedger(self.ledger_id)
+
+    def _is_closed(self) -> bool:
+        return self._record.state is LedgerState.CLOSED
+
+    def _hear_writer(self) -> bool:
+        """Asks the writer, if it lives here, what is confirmed."""
+        writer = None if self._is_closed() else self._parts.written(self.ledger_id)
+        if writer is None:
+            return False
+        self._has_confirmed(writer.last_add_confirmed, writer.confirmed_length)
+        return True
+
+    def _has_confirmed(self, entry_id: int, length: int | None) -> None:
+        if entry_id > self._confirmed:
+            self._confirmed = entry_id
+            self._confirmed_length = length if length is not None else self._confirmed_length
+
+    def _note_confirmed(self, entry: Entry) -> None:
+        """What the entries of an open ledger say of those before them."""
+        if not self._is_closed():
+            self._has_confirmed(entry.said.last_add_confirmed, None)
+
+    async def _read_some(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """At least one entry, and some behind it."""
+        pauses = [0.0, _TRY_AGAIN_SECONDS]
+        while True:
+            record = self._record
+            questions = self._questions(first, last, max_bytes)
+            await all_answered(self._parts.loop, questions)
+            self._still_there()
+            found: list[Entry] = []
+            for question in questions:
+                if not question.entries:
+                    break
+                found += question.entries
+            if found:
+                return found
+            await self._read_record()
+            if self._record.ensemble_of(first) != record.ensemble_of(first):
+                continue
+            if not pauses or questions[0].missing == len(questions[0].refused):
+                self._give_up(questions[0])
+            await sleep(self._parts.loop, pauses.pop(0))
+
+    def _questions(self, first: int, last: int, max_bytes: int) -> list[Question]:
+        record = self._record
+        last = min(last, record.end_of_segment(first))
+        max_bytes = max(max_bytes, 0)
+        average = self._confirmed_length // (self._confirmed + 1)
+        largest = max(average, self._entry_bytes)
+        if first < last and self._may_ask_batch(bookies := self._bookies(first)):
+            # So much that it shows which entry does not fit any more.
+            expected = min(last - first + 1, max_bytes // average + 2 if average else _BATCH_ENTRIES)
+            around = self._asking.digest.start + BATCH_ENTRY_OVERHEAD
+            limit = min(BATCH_OVERHEAD + max_bytes + largest + expected * around, _BATCH_BYTES)
+            count = min(last - first + 1, 2 * expected, _BATCH_ENTRIES)
+            return [Question(self._asking, bookies, first, count, limit)]
+        count = min(last - first + 1, max_bytes // largest + 2 if largest else _SINGLES, _SINGLES)
+        return [
+            Question(self._asking, self._bookies(entry_id), entry_id)
+            for entry_id in range(first, first + count)
+        ]
+
+    def _may_ask_batch(self, bookies: Sequence[str]) -> bool:
+        """Whether all of them have all entries of the segment, and the first of them answers batch reads."""
+        parts, quorums = self._parts, self._record.quorums
+        each_has_all = quorums.ensemble == quorums.write
+        return parts.settings.batches and each_has_all and parts.memory.takes_batches(bookies[0])
+
+    def _bookies(self, entry_id: int) -> list[str]:
+        record = self._record
+        ensemble = record.ensemble_of(entry_id)
+        indexes = record.write_set(entry_id)
+        if self._parts.settings.sticky and self._sticky in indexes:
+            at = indexes.index(self._sticky)
+            indexes = indexes[at:] + indexes[:at]
+        return self._parts.memory.in_order([ensemble[index] for index in indexes])
+
+    async def _read_record(self) -> None:
+        self._record = (await self._parts.records.read(self.ledger_id)).record
+        self._still_there()
+        if self._is_closed():
+            self._confirmed, self._confirmed_length = self._record.last_entry_id, self._record.length
+
+    def _give_up(self, question: Question) -> None:
+        where = f"entry {question.first} of ledger {self.ledger_id}"
+        if question.damage is not None:
+            raise question.damage
+        if question.missing == len(question.refused):
+            raise EntryLost(f"{where} was acknowledged, and no bookie has it: {question.story()}")
+        raise BookiesUnavailable(f"{where} cannot be read: {question.story()}")
+
+
+def _run(ledger_id: int, entries: Sequence[Entry]) -> EntryRun:
+    """Entries of a batch are joined: what holds a cache together is one buffer for many."""
+    starts, ends = array("q"), array("q")
+    at = 0
+    for said, data in entries:
+        starts.append(at + said.start)
+        at += len(data)
+        ends.append(at)
+    buffer = entries[0].data if len(entries) == 1 else b"".join(entry.data for entry in entries)
+    return EntryRun(ledger_id, entries[0].said.entry_id, len(entries), buffer, starts, ends)

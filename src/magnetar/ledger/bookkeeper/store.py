@@ -1,0 +1,222 @@
+"""Ledgers on the bookies of a cluster, which others write to, read from and repair at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from magnetar.io.in_progress import InProgress
+from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.waiting import outcome
+from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
+from magnetar.ledger.bookkeeper.digests import DigestType
+from magnetar.ledger.bookkeeper.failures import MetadataFailed
+from magnetar.ledger.bookkeeper.frames import Flag
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
+from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
+from magnetar.ledger.bookkeeper.opening import LedgerOpening, OpeningParts
+from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement
+from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
+from magnetar.ledger.bookkeeper.racks import RackTable
+from magnetar.ledger.bookkeeper.reader import ReadSettings
+from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterParts
+from magnetar.ledger.interface import (
+    LedgerReader,
+    LedgerWriter,
+    NoSuchLedger,
+    Quorums,
+    ReadPlans,
+    StoreClosed,
+)
+from magnetar.metadata.interface import MetadataError, MetadataStore
+
+
+class BookKeeperSettings(NamedTuple):
+    root: str = "/ledgers"
+    """Below which the metadata of ledgers and bookies lies, in the store of metadata that is given."""
+    digest: DigestType = DigestType.CRC32C
+    """Of new ledgers (managedLedgerDigestType)."""
+    password: bytes = b""
+    """Of all ledgers (managedLedgerPassword)."""
+    bookies: BookiesSettings = BookiesSettings()
+    reading: ReadSettings = ReadSettings()
+    placement: PlacementSettings | None = None
+    """None: any bookies will do."""
+    max_pending_bytes: int = 64 << 20
+    """Of entries that one bookie has not answered for. Whoever appends to ledgers of a bookie with more waits
+    for it, though others have the entries."""
+
+
+class BookKeeperLedgerStore:
+    """A ``LedgerStore``; made by :meth:`open_store`.
+
+    A closed store leaves its open ledgers open: whoever opens them next recovers them.
+    """
+
+    cursor_write_interval: float | None = None
+
+    def __init__(
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        settings: BookKeeperSettings,
+        network: ConnectingNetwork | None,
+        racks: RackTable | None,
+    ) -> None:
+        self._io = io
+        self._settings = settings
+        self.records = LedgerRecords(metadata, io.loop, settings.root)
+        self.bookies = Bookies(io, metadata, settings.root, settings.bookies, network)
+        self._racks = racks
+        self.placement: Placement = RandomPlacement(self.bookies, io.randomness)
+        if racks is not None and settings.placement is not None:
+            self.placement = RackPlacement(self.bookies, racks, settings.placement, io.randomness)
+        self._writers: dict[int, BookKeeperWriter] = {}
+        self._writer_parts = WriterParts(
+            io.loop,
+            self.records,
+            self.bookies,
+            self.placement,
+            settings.max_pending_bytes,
+            self._writer_ended,
+        )
+        self._opening = LedgerOpening(
+            OpeningParts(
+                io.loop,
+                io.clock,
+                self.records,
+                lambda bookie_id: self.bookies.bookie(bookie_id, Use.READING),
+                lambda bookie_id: self.bookies.bookie(bookie_id, Use.RECOVERING),
+                self.placement,
+                self._writers.get,
+                self._fencing,
+                settings.password,
+                settings.reading,
+            )
+        )
+        self._working = InProgress(io.loop)
+        self._closed = False
+        self._closing: Any = None
+
+    @classmethod
+    async def open_store(
+        cls,
+        io: Io,
+        metadata: MetadataStore,
+        settings: BookKeeperSettings | None = None,
+        network: ConnectingNetwork | None = None,
+        racks_in: MetadataStore | None = None,
+    ) -> BookKeeperLedgerStore:
+        """
+        :param metadata: answers changes for certain (``ResolvingStore``); it outlives the ledger store
+        :param network: by which bookies are reached; None: that of ``io``
+        :param racks_in: where the table of racks is; None: in ``metadata``
+        :raises UnknownLayout: ledgers lie otherwise than this release knows
+        :raises MetadataFailed: the metadata cannot be read
+        """
+        settings = settings or BookKeeperSettings()
+        racks = None if settings.placement is None else RackTable(io, racks_in or metadata)
+        store = cls(io, metadata, settings, network, racks)
+        await store.records.check_layout()
+        try:
+            await store.bookies.start()
+            if racks is not None:
+                await racks.start()
+        except MetadataError as error:
+            raise MetadataFailed(f"who the bookies are cannot be read: {error}") from error
+        store.records.listen(store._metadata_changed)
+        return store
+
+    @property
+    def read_plans(self) -> ReadPlans | None:
+        return None
+
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> LedgerWriter:
+        """See ``LedgerStore.create``.
+
+        :raises NotEnoughBookies: there are too few that take entries
+        :raises ValueError: quorums that contradict each other
+        """
+        if not 0 < quorums.ack <= quorums.write <= quorums.ensemble:
+            raise ValueError(f"no quorums of a ledger: {quorums}")
+        with self._operation():
+            settings = self._settings
+            record = LedgerRecord(
+                quorums,
+                (Segment(0, self.placement.ensemble(quorums)),),
+                digest=settings.digest,
+                password=settings.password,
+                ctime_ms=self._io.clock.wall_ms(),
+                custom=dict(custom),
+            )
+            ledger_id, made = await self.records.make(record)
+            flags = Flag.HIGH_PRIORITY if high_priority else Flag.NONE
+            writer = BookKeeperWriter(ledger_id, made, self._writer_parts, flags)
+            if self._closed:
+                writer.refuse(StoreClosed("the ledger store is closed"))
+            self._writers[ledger_id] = writer
+            return writer
+
+    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
+        self._still_open()
+        return await self._opening.open(ledger_id, recover=recover)
+
+    def may_be_written(self, ledger_id: int) -> bool:
+        return True
+
+    async def delete(self, ledger_id: int) -> None:
+        """The metadata goes; bookies find out and drop the entries."""
+        with self._operation():
+            await self.records.delete(ledger_id)
+            self._opening.deleted(ledger_id)
+            writer = self._writers.get(ledger_id)
+            if writer is not None:
+                writer.end(NoSuchLedger(ledger_id))
+
+    async def ledger_ids(self) -> Sequence[int]:
+        """Of all clients of the cluster: whoever deletes some asks first whose they are."""
+        with self._operation():
+            return await self.records.ledger_ids()
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closed = True
+            self._closing = self._io.loop.create_task(self._close())
+        await outcome(self._io.loop, self._closing)
+
+    async def _close(self) -> None:
+        for writer in list(self._writers.values()):
+            writer.refuse(StoreClosed("the ledger store is closed"))
+        await self._working.none()
+        for writer in list(self._writers.values()):
+            await writer.settled()
+            writer.stop()
+        await self._opening.close()
+        await self.records.close()
+        if self._racks is not None:
+            self._racks.close()
+        self.bookies.close()
+
+    def _operation(self) -> InProgress:
+        """:raises StoreClosed: nothing begins any more"""
+        self._still_open()
+        return self._working
+
+    def _still_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the ledger store is closed")
+
+    def _writer_ended(self, ledger_id: int) -> None:
+        self._writers.pop(ledger_id, None)
+
+    def _fencing(self, ledger_id: int) -> None:
+        writer = self._writers.get(ledger_id)
+        if writer is not None:
+            writer.fenced()
+
+    def _metadata_changed(self, ledger_id: int) -> None:
+        writer = self._writers.get(ledger_id)
+        if writer is not None:
+            self._io.loop.create_task(writer.look())

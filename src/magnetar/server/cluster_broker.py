@@ -1,0 +1,199 @@
+"""A broker on ZooKeeper and BookKeeper."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from magnetar.broker.service import BrokerService
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import SettingsContradict
+from magnetar.errors import MetadataFailure, NotSupported
+from magnetar.io.waiting import sleep
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.interface import MetadataError, MetadataRefused, MetadataStore, SessionEvent
+from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.server.broker_process import Place, ProcessOptions, run_process
+from magnetar.server.cluster_settings import metadata_places, quorums
+from magnetar.server.cluster_stores import Patience, open_ledgers, open_metadata, open_zookeeper
+from magnetar.server.registration import Registration
+from magnetar.server.serving import ServingBroker, Stores
+from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
+
+log = logging.getLogger(__name__)
+
+_EXPIRY_SECONDS = 10.0
+"""How much later than promised ZooKeeper may end a session."""
+_LOOK_SECONDS = 0.5
+
+
+def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code.
+
+    :param wait_seconds: how long ZooKeeper and bookies may take to be there at the start; None: any time
+    """
+    return run_process("broker", options, lambda place: ClusterBroker(place, wait_seconds), cluster=True)
+
+
+class ClusterBroker(ServingBroker):
+    """See :class:`magnetar.server.broker_process.Broker`.
+
+    It ends when its session with ZooKeeper is lost: what it served may be somebody else's from then on.
+    """
+
+    def __init__(self, place: Place, wait_seconds: float | None) -> None:
+        """:raises SettingsContradict: the settings name no ZooKeeper"""
+        super().__init__(place)
+        if place.cluster is None:
+            raise SettingsContradict("these are not the settings of a cluster")
+        self._settings: ClusterSettings = place.cluster
+        self._places = metadata_places(self._settings)
+        self._wait_seconds = wait_seconds
+        self._zookeeper: ZooKeeperMetadataStore | None = None
+        self._metadata: MetadataStore | None = None
+        self._of_bookies: MetadataStore | None = None
+        self._store: BookKeeperLedgerStore | None = None
+        self._ledgers: ManagedLedgers | None = None
+        self._registration: Registration | None = None
+        self._leftovers: Any = None
+
+    @property
+    def may_be_interrupted(self) -> bool:
+        """While it starts it may wait for others for a long time."""
+        return self._broker is None
+
+    async def start(self) -> None:
+        io, settings, places = self._place.io, self._settings, self._places
+        patience = Patience(io.clock, io.loop, self._wait_seconds)
+        self._zookeeper, metadata = await open_metadata(
+            io, places.local, places.configuration, settings.session_timeout_ms, patience
+        )
+        self._metadata = metadata = ResolvingStore(metadata, io.loop)
+        metadata.listen_session(self._session_changed)
+        await self._check_cluster(metadata)
+        if places.own_bookkeeper:
+            of_bookies: MetadataStore = ResolvingStore(self._zookeeper, io.loop)
+            root = places.ledgers.removeprefix(places.local.chroot)
+        else:
+            other = await open_zookeeper(io, places.bookkeeper, settings.session_timeout_ms, patience)
+            of_bookies = self._of_bookies = ResolvingStore(other, io.loop)
+            root = places.ledgers
+        copies = quorums(settings)
+        await self._wait_for_bookies(of_bookies, root, copies.ensemble, patience)
+        self._store = await open_ledgers(io, of_bookies, metadata, root, settings)
+        await self._serve_ledgers(self._store, metadata)
+
+    async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:
+        io, settings = self._place.io, self._place.settings
+        wheel = TimerWheel(io.loop)
+        ledgers = self._ledgers = ManagedLedgers(
+            io,
+            wheel,
+            store,
+            metadata,
+            replace(managed_ledger_settings(settings), quorums=quorums(self._settings)),
+            entry_cache_settings(settings),
+        )
+        registration = self._registration = Registration(io.loop, io.clock, metadata)
+        patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
+        stores = Stores(
+            metadata,
+            ledgers,
+            wheel,
+            f"zk:{self._places.local}",
+            lambda _broker: _InBookKeeper(),
+            store.bookies.known,
+            self._check_session,
+        )
+        broker = await self._serve(stores, lambda known: registration.announce(known, patience_seconds))
+        self._leftovers = io.loop.create_task(self._delete_leftovers(broker, ledgers))
+
+    async def _check_cluster(self, metadata: MetadataStore) -> None:
+        """:raises SettingsContradict: the metadata knows nothing of the cluster"""
+        name = self._place.settings.cluster_name
+        if not await metadata.exists(f"/admin/clusters/{name}"):
+            raise SettingsContradict(
+                f"clusterName={name}: the metadata has no such cluster; "
+                "magnetar initialize-cluster-metadata sets one up"
+            )
+
+    async def _wait_for_bookies(
+        self, metadata: MetadataStore, root: str, wanted: int, patience: Patience
+    ) -> None:
+        """:raises MetadataRefused: too few have come in time"""
+        while True:
+            registered = [each for each in await metadata.children(f"{root}/available") if each != "readonly"]
+            if len(registered) >= wanted:
+                return
+            missing = (
+                f"{len(registered)} bookies are registered, managedLedgerDefaultEnsembleSize is {wanted}"
+            )
+            if patience.over:
+                raise MetadataRefused(missing)
+            patience.tell(missing)
+            await sleep(self._place.io.loop, _LOOK_SECONDS)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._place.io.stop_process(
+                f"the session with ZooKeeper at {self._places.local} is lost: what this broker served may be "
+                "served by another one; the process stops, nothing acknowledged is lost"
+            )
+        elif event is SessionEvent.DISCONNECTED:
+            log.warning("not connected with ZooKeeper", extra={"trouble": self._trouble()})
+        elif event is SessionEvent.RECONNECTED:
+            log.info("connected with ZooKeeper again")
+
+    def _trouble(self) -> str:
+        store = self._zookeeper
+        return "" if store is None else f"{store.session.server}: {store.session.trouble}"
+
+    def _check_session(self) -> None:
+        """:raises MetadataFailure: ZooKeeper does not answer"""
+        if self._zookeeper is not None and not self._zookeeper.session.connected:
+            raise MetadataFailure(f"Not connected with ZooKeeper at {self._places.local}: {self._trouble()}")
+
+    @staticmethod
+    async def _delete_leftovers(broker: BrokerService, ledgers: ManagedLedgers) -> None:
+        """What an earlier life could not delete. Nothing is looked for: others keep ledgers there, too."""
+        try:
+            await ledgers.deletions.resume()
+        except MetadataError as error:
+            log.warning("ledgers that are left over stay for now", extra={"error": str(error)})
+
+    async def stop(self) -> None:
+        """Also after a start that failed half way."""
+        if self._leftovers is not None:
+            self._leftovers.cancel()
+        if self._ledgers is not None:
+            self._ledgers.deletions.stop()
+        await self._stop_serving()
+        if self._store is not None:
+            await self._store.close()
+        if self._registration is not None:
+            await self._withdraw(self._registration)
+        for metadata in (self._of_bookies, self._metadata):
+            if metadata is not None:
+                await metadata.close()
+
+    @staticmethod
+    async def _withdraw(registration: Registration) -> None:
+        try:
+            await registration.withdraw()
+        except MetadataError as error:
+            log.warning("the registration goes with the session", extra={"error": str(error)})
+
+
+class _InBookKeeper:
+    """Where entries are is the bookies' to tell."""
+
+    async def report(self, namespace: str | None = None) -> NoReturn:
+        raise NotSupported("Entries are kept in BookKeeper: its bookies tell what they hold")
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}

@@ -1,0 +1,123 @@
+"""From the settings of a cluster to where its metadata is, and how its ledgers are kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+from magnetar.broker.settings import BrokerSettings
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import SettingsContradict
+from magnetar.ledger.bookkeeper.bookie import BookieSettings
+from magnetar.ledger.bookkeeper.bookies import BookiesSettings
+from magnetar.ledger.bookkeeper.digests import DigestType
+from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings
+from magnetar.ledger.bookkeeper.reader import ReadSettings
+from magnetar.ledger.bookkeeper.store import BookKeeperSettings
+from magnetar.ledger.interface import Quorums
+from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
+from magnetar.server.cluster_setup import LEDGERS, bookkeeper_of
+
+_OTHER_STORE = re.compile(r"(?!zk:|zookeeper:)[a-z][-a-z0-9+.]*:(?![0-9])")
+"""What names another kind of store, as ``etcd:`` does; and not a host with its port."""
+
+
+class MetadataPlaces(NamedTuple):
+    local: EnsembleAddress
+    configuration: EnsembleAddress
+    bookkeeper: EnsembleAddress
+    """Without a path."""
+    ledgers: str
+    """The path of the ledgers there."""
+
+    @property
+    def own_bookkeeper(self) -> bool:
+        """Whether the ledgers' metadata is in the local store."""
+        return self.bookkeeper.hosts == self.local.hosts and self.ledgers == self.local.chroot + LEDGERS
+
+
+def metadata_places(settings: ClusterSettings) -> MetadataPlaces:
+    """:raises SettingsContradict: a setting is missing, or names no ZooKeeper"""
+    if not settings.local_store:
+        raise SettingsContradict("metadataStoreUrl is not set: a broker needs the cluster's ZooKeeper")
+    local = _address("metadataStoreUrl", settings.local_store)
+    shared = settings.configuration_store
+    configuration = _address("configurationMetadataStoreUrl", shared) if shared else local
+    uri = settings.bookkeeper_metadata_service_uri
+    try:
+        bookkeeper = bookkeeper_of(uri) if uri else EnsembleAddress(local.hosts, local.chroot + LEDGERS)
+    except ValueError as error:
+        raise SettingsContradict(f"bookkeeperMetadataServiceUri: {error}") from error
+    return MetadataPlaces(
+        local, configuration, EnsembleAddress(bookkeeper.hosts), bookkeeper.chroot or LEDGERS
+    )
+
+
+def quorums(settings: ClusterSettings) -> Quorums:
+    return Quorums(
+        settings.managed_ledger_default_ensemble_size,
+        settings.managed_ledger_default_write_quorum,
+        settings.managed_ledger_default_ack_quorum,
+    )
+
+
+def ledger_settings(settings: ClusterSettings, root: str) -> BookKeeperSettings:
+    """:param root: below which the metadata of ledgers lies"""
+    return BookKeeperSettings(
+        root,
+        DigestType(settings.managed_ledger_digest_type),
+        settings.managed_ledger_password.encode(),
+        BookiesSettings(
+            BookieSettings(float(settings.bookkeeper_client_timeout_in_seconds)),
+            settings.bookkeeper_client_health_check_enabled,
+            settings.bookkeeper_client_health_check_error_threshold_per_interval,
+            settings.bookkeeper_client_health_check_interval_seconds,
+            settings.bookkeeper_client_health_check_quarantine_time_in_seconds,
+            settings.bookkeeper_client_quarantine_ratio,
+        ),
+        ReadSettings(
+            settings.bookkeeper_client_speculative_read_timeout_in_millis / 1000,
+            settings.bookkeeper_enable_sticky_reads,
+        ),
+        placement=_placement(settings),
+    )
+
+
+def _placement(settings: ClusterSettings) -> PlacementSettings | None:
+    groups = _names(settings.bookkeeper_client_isolation_groups)
+    regions = settings.bookkeeper_client_regionaware_policy_enabled
+    if not groups and not regions and not settings.bookkeeper_client_rackaware_policy_enabled:
+        return None
+    return PlacementSettings(
+        regions,
+        settings.bookkeeper_client_min_num_racks_per_write_quorum,
+        settings.bookkeeper_client_enforce_min_num_racks_per_write_quorum,
+        groups,
+        _names(settings.bookkeeper_client_secondary_isolation_groups),
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, text.split(","))))
+
+
+def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettings:
+    """What is otherwise in a broker whose ledgers are in BookKeeper."""
+    copies, policies = quorums(settings), known.policies
+    persistence = replace(
+        policies.persistence,
+        ensemble=copies.ensemble,
+        write_quorum=copies.write,
+        ack_quorum=copies.ack,
+    )
+    return replace(known, policies=replace(policies, persistence=persistence), one_copy=False)
+
+
+def _address(name: str, text: str) -> EnsembleAddress:
+    if _OTHER_STORE.match(text):
+        raise SettingsContradict(f"{name}: {text!r} is not ZooKeeper (zk:host:port,host:port/path)")
+    try:
+        return ensemble_address(text)
+    except AddressRefused as error:
+        raise SettingsContradict(f"{name}: {error}") from error

@@ -1,0 +1,217 @@
+"""What a cluster's metadata needs before bookies and brokers start: as Apache Pulsar's set-up makes it.
+
+A node that is there stays; one that says something else than what is asked for is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from magnetar.broker.policies.namespaces import divided, new_policies
+from magnetar.io.interfaces import Randomness
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeDamaged
+from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
+from magnetar.naming.namespace_name import NamespaceName
+
+LEDGERS = "/ledgers"
+_COORDINATORS = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+_NAMESPACES = (NamespaceName("public", None, "default"), NamespaceName("pulsar", None, "system"))
+_SERVICE_URI = re.compile(r"(?:zk(?:\+\w+)?://|metadata-store:)(?P<address>.+)")
+
+
+class SetupContradicts(Exception):
+    """The metadata says something else already; the text names the node, and both."""
+
+
+@dataclass(frozen=True)
+class ClusterSetup:
+    """What is asked for."""
+
+    cluster: str
+    urls: Mapping[str, str]
+    """Addresses and credentials of the cluster, by the names of its record; empty ones are left out."""
+    tls: bool = False
+    bundles: int = 16
+    transaction_coordinators: int = 16
+    storage_containers: int = 16
+
+
+async def set_up_cluster(
+    local: MetadataStore,
+    configuration: MetadataStore,
+    setup: ClusterSetup,
+    bookkeeper: EnsembleAddress,
+    randomness: Randomness,
+    *,
+    own_bookkeeper: bool = True,
+) -> None:
+    """Makes what is missing.
+
+    :param bookkeeper: where the bookies' metadata is, its path that of the ledgers
+    :param own_bookkeeper: whether that is to be made, below :data:`LEDGERS` of ``local``
+    :raises SetupContradicts: something else is there already
+    :raises MetadataError: a store refused
+    """
+    await _check_cluster(configuration, setup)
+    if own_bookkeeper:
+        await _make(local, f"{LEDGERS}/available/readonly", b"")
+        instance = str(UUID(bytes=randomness.token(16), version=4))
+        await _make(local, f"{LEDGERS}/INSTANCEID", instance.encode(), any_value=True)
+        await _make(local, "/bookies", b"{}", any_value=True)
+    await _make_functions(local, setup, bookkeeper)
+    await _make_configuration(configuration, setup)
+
+
+def bookkeeper_of(service_uri: str) -> EnsembleAddress:
+    """Where the metadata of bookies is that are there already, with the path of their ledgers.
+
+    :raises ValueError: it is no address of ZooKeeper's
+    """
+    found = _SERVICE_URI.fullmatch(service_uri)
+    if found is None:
+        raise ValueError(
+            f"{service_uri!r} is not zk+hierarchical://hosts/path or metadata-store:zk:hosts/path"
+        )
+    address = ensemble_address(found["address"].replace(";", ","))
+    if service_uri.startswith("metadata-store:"):
+        return EnsembleAddress(address.hosts, address.chroot + LEDGERS)
+    return address
+
+
+async def _make_functions(local: MetadataStore, setup: ClusterSetup, bookkeeper: EnsembleAddress) -> None:
+    """Where Pulsar's functions keep packages and state: in ledgers of the same bookies."""
+    if setup.storage_containers > 0:
+        await _make(local, "/stream/metadata", b"\x08" + _varint(setup.storage_containers))
+        await _make(local, "/stream/assignment", b"")
+        await _make(local, "/stream/servers/available", b"", any_value=True)
+        await _make(local, "/stream/storage", _namespace_binding(bookkeeper))
+    await _make(local, "/pulsar/functions", _namespace_binding(bookkeeper))
+
+
+async def _make_configuration(store: MetadataStore, setup: ClusterSetup) -> None:
+    await _make_json(store, f"/admin/clusters/{setup.cluster}", _cluster_record(setup), check=True)
+    await _make_json(store, "/admin/clusters/global", _client_record(tls=False))
+    for namespace in _NAMESPACES:
+        tenant = {"adminRoles": [], "allowedClusters": [setup.cluster]}
+        await _make_json(store, f"/admin/policies/{namespace.tenant}", tenant, joins="allowedClusters")
+        bundles = setup.bundles if namespace.tenant == "public" else 16
+        policies = new_policies([setup.cluster], divided(bundles))
+        policies["clusterThatCanDeleteNamespace"] = setup.cluster
+        await _make_json(store, f"/admin/policies/{namespace.path}", policies, joins="replication_clusters")
+    if setup.transaction_coordinators > 0:
+        partitions = {"partitions": setup.transaction_coordinators, "deleted": False}
+        await _make_json(store, _COORDINATORS, partitions, check=True)
+
+
+async def _check_cluster(store: MetadataStore, setup: ClusterSetup) -> None:
+    """Before anything is made: a contradiction must not leave half of a cluster."""
+    for path, wanted in (
+        (f"/admin/clusters/{setup.cluster}", _cluster_record(setup)),
+        (_COORDINATORS, {"partitions": setup.transaction_coordinators, "deleted": False}),
+    ):
+        node = await store.get(path)
+        if node is not None and node.value:
+            _compare(path, _decoded(path, node.value), wanted)
+
+
+def _compare(path: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    strange = [key for key in wanted if key in there and there[key] != wanted[key]]
+    if strange:
+        told = ", ".join(f"{key} {there[key]!r}, not {wanted[key]!r}" for key in strange)
+        raise SetupContradicts(f"{path} is there already, with {told}")
+
+
+async def _make_json(
+    store: MetadataStore,
+    path: str,
+    record: Mapping[str, Any],
+    *,
+    check: bool = False,
+    joins: str = "",
+) -> None:
+    """Makes a record; one that is there stays, but for ``joins``.
+
+    :param check: what it says must agree
+    :param joins: a list to which what is new is added: clusters that share a configuration store
+    """
+    while True:
+        node = await store.get(path)
+        there = None if node is None or not node.value else _decoded(path, node.value)
+        if there is None:
+            value: Mapping[str, Any] = record
+        elif joins and (new := [each for each in record[joins] if each not in there.get(joins, [])]):
+            value = {**there, joins: [*there.get(joins, []), *new]}
+        else:
+            if check:
+                _compare(path, there, record)
+            return
+        encoded = json.dumps(value, separators=(",", ":")).encode()
+        try:
+            await store.put(path, encoded, MUST_NOT_EXIST if node is None else node.version)
+        except BadVersion:
+            # Somebody else sets the same cluster up: theirs is looked at.
+            continue
+        return
+
+
+async def _make(store: MetadataStore, path: str, value: bytes, *, any_value: bool = False) -> None:
+    node = await store.get(path)
+    if node is None:
+        try:
+            await store.put(path, value, MUST_NOT_EXIST)
+        except BadVersion:
+            node = await store.get(path)
+    if node is not None and not any_value and node.value != value:
+        raise SetupContradicts(f"{path} is there already, with {node.value!r}, not {value!r}")
+
+
+def _decoded(path: str, value: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise NodeDamaged(f"{path}: not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise NodeDamaged(f"{path}: not an object but {type(record).__name__}")
+    return record
+
+
+def _client_record(*, tls: bool) -> dict[str, Any]:
+    """How the cluster's own clients connect, as far as nobody says anything."""
+    return {
+        "brokerClientTlsEnabled": tls,
+        "tlsAllowInsecureConnection": False,
+        "brokerClientTlsEnabledWithKeyStore": False,
+        "brokerClientTlsTrustStoreType": "JKS",
+        "brokerClientTlsKeyStoreType": "JKS",
+        "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+    }
+
+
+def _cluster_record(setup: ClusterSetup) -> dict[str, Any]:
+    return {**{key: url for key, url in setup.urls.items() if url}, **_client_record(tls=setup.tls)}
+
+
+def _namespace_binding(bookkeeper: EnsembleAddress) -> bytes:
+    """Of DistributedLog, version 1: servers and path of the ledgers, in Thrift's JSON."""
+    servers = _text(str(EnsembleAddress(bookkeeper.hosts)))
+    fields: Sequence[str] = (servers, _text(bookkeeper.chroot), '{"tf":1}', '{"tf":0}', *(servers,) * 3)
+    body = ",".join(f'"{number}":{field}' for number, field in enumerate(fields, 1))
+    return f"1\nBKDL\n{{{body}}}".encode()
+
+
+def _text(value: str) -> str:
+    return '{"str":' + json.dumps(value) + "}"
+
+
+def _varint(number: int) -> bytes:
+    piece = bytearray()
+    while number > 0x7F:
+        piece.append(number & 0x7F | 0x80)
+        number >>= 7
+    piece.append(number)
+    return bytes(piece)

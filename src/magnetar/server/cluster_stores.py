@@ -1,0 +1,133 @@
+"""The metadata stores of a cluster: ZooKeeper, one of its own and one that clusters share, or both in one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from magnetar.config.cluster import ClusterSettings
+from magnetar.io.interfaces import Clock, Io, Loop
+from magnetar.io.real import real_io
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
+from magnetar.metadata.divided import DividedStore
+from magnetar.metadata.interface import MetadataRefused, MetadataStore
+from magnetar.metadata.zookeeper.address import EnsembleAddress
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings
+from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.server.cluster_settings import ledger_settings
+from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 30.0
+_TELL_SECONDS = 10.0
+
+
+class Patience:
+    """How long servers that are not there are waited for, and how often that is told."""
+
+    def __init__(self, clock: Clock, loop: Loop, limit_seconds: float | None) -> None:
+        """:param limit_seconds: None: for ever"""
+        self.clock, self.loop = clock, loop
+        self._deadline = None if limit_seconds is None else clock.monotonic() + limit_seconds
+        self._tell_at = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self._deadline is not None and self.clock.monotonic() >= self._deadline
+
+    def slice(self) -> float:
+        """Seconds to wait until it should be told that nothing has come, or until patience is over."""
+        if self._deadline is None:
+            return _TELL_SECONDS
+        return min(_TELL_SECONDS, max(0.0, self._deadline - self.clock.monotonic()))
+
+    def tell(self, missing: str) -> None:
+        """Says what is waited for, now and then."""
+        if self.clock.monotonic() >= self._tell_at:
+            self._tell_at = self.clock.monotonic() + _TELL_SECONDS
+            log.warning("waiting", extra={"missing": missing})
+
+
+async def open_zookeeper(
+    io: Io, address: EnsembleAddress, timeout_ms: int, patience: Patience
+) -> ZooKeeperMetadataStore:
+    """:raises MetadataRefused: it has not answered in time"""
+    outside = Outside(io.loop, io.clock, io.randomness, io.network)
+    session = SessionSettings(timeout_ms)
+    while True:
+        try:
+            return await ZooKeeperMetadataStore.open_store(
+                outside, address, session, wait_seconds=patience.slice()
+            )
+        except MetadataRefused as refusal:
+            if patience.over:
+                raise
+            patience.tell(str(refusal))
+
+
+async def open_metadata(
+    io: Io,
+    local: EnsembleAddress,
+    configuration: EnsembleAddress,
+    timeout_ms: int,
+    patience: Patience,
+) -> tuple[ZooKeeperMetadataStore, MetadataStore]:
+    """The local store, and all metadata as one store: to close that one is enough.
+
+    :raises MetadataError: one of them does not answer in time
+    """
+    own = await open_zookeeper(io, local, timeout_ms, patience)
+    if configuration == local:
+        return own, own
+    try:
+        return own, DividedStore(own, await open_zookeeper(io, configuration, timeout_ms, patience))
+    except BaseException:
+        await own.close()
+        raise
+
+
+async def open_ledgers(
+    io: Io, of_bookies: MetadataStore, local: MetadataStore, root: str, settings: ClusterSettings
+) -> BookKeeperLedgerStore:
+    """The ledgers of BookKeeper.
+
+    :param of_bookies: with the metadata of bookies and ledgers, below ``root``
+    :param local: with the table of racks
+    """
+    return await BookKeeperLedgerStore.open_store(
+        io, of_bookies, ledger_settings(settings, root), racks_in=local
+    )
+
+
+def set_up_stores(
+    local: EnsembleAddress,
+    configuration: EnsembleAddress,
+    setup: ClusterSetup,
+    bookkeeper: EnsembleAddress,
+    *,
+    own_bookkeeper: bool,
+    timeout_ms: int,
+) -> None:
+    """Sets a cluster up, in a loop of its own.
+
+    :raises SetupContradicts: something else is there already
+    :raises MetadataError: a store does not answer, or refused
+    """
+
+    async def work(io: Io) -> None:
+        own, metadata = await open_metadata(
+            io, local, configuration, timeout_ms, Patience(io.clock, io.loop, _PATIENCE_SECONDS)
+        )
+        try:
+            await set_up_cluster(
+                own, metadata, setup, bookkeeper, io.randomness, own_bookkeeper=own_bookkeeper
+            )
+        finally:
+            await metadata.close()
+
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(work(real_io(loop, ".")))
+    finally:
+        loop.close()

@@ -1,0 +1,170 @@
+"""A broker that serves: its doors, what HTTP sees of it, and its end; on stores that somebody else opened."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from magnetar.broker.admin.all import Admin
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.connections.handlers import handle
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.broker.stats.snapshot import take_snapshot
+from magnetar.http.routing import Process
+from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.interface import MetadataStore
+from magnetar.security.authorization import Authorizer
+from magnetar.server.broker_process import Place
+from magnetar.server.cluster_settings import in_cluster
+from magnetar.server.collector import Collector
+from magnetar.server.doors import Door, advertised
+from magnetar.server.health import HealthCheck
+from magnetar.server.settings import broker_settings
+from magnetar.server.taken_port import taken_port
+
+Announce = Callable[[BrokerSettings], Awaitable[None]]
+
+
+class Storage(Protocol):
+    """What is told of where entries are; of the embedded store, or of one beside the process."""
+
+    async def report(self, namespace: str | None = None) -> Mapping[str, Any]: ...
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What a broker works on."""
+
+    metadata: MetadataStore
+    ledgers: ManagedLedgers
+    wheel: TimerWheel
+    metadata_url: str
+    """As operators are told."""
+    storage: Callable[[BrokerService], Storage]
+    bookies: Callable[[], Awaitable[Sequence[str]]]
+    """Ids of the bookies that there are."""
+    check: Callable[[], None] | None = None
+    """Of the health check: raises BrokerError when a store is known not to answer."""
+
+
+class ServingBroker:
+    """What brokers have in common, whatever stores they open: see :class:`broker_process.Broker`."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._broker: BrokerService | None = None
+        self._admin: Admin | None = None
+        self._process: Process | None = None
+        self._collector: Collector | None = None
+        self._binary_ports: dict[str, int] = {}
+
+    @property
+    def admin(self) -> Admin:
+        if self._admin is None:
+            raise RuntimeError("the broker has not started")
+        return self._admin
+
+    @property
+    def process(self) -> Process:
+        if self._process is None:
+            raise RuntimeError("the broker has not started")
+        return self._process
+
+    @property
+    def may_be_interrupted(self) -> bool:
+        return False
+
+    @property
+    def authorizer(self) -> Authorizer:
+        if self._broker is None:
+            raise RuntimeError("the broker has not started")
+        return self._broker.authorizer
+
+    @property
+    def binary_ports(self) -> Mapping[str, int]:
+        return self._binary_ports
+
+    async def _serve(self, stores: Stores, announce: Announce) -> BrokerService:
+        """With a free port, what clients are told is known only once the broker listens.
+
+        :param announce: writes down where the broker is: before anybody is let in, unless a port is free
+        """
+        place = self._place
+        known = self._known(stores.metadata_url)
+        broker = BrokerService(
+            place.io,
+            stores.wheel,
+            stores.metadata,
+            stores.ledgers,
+            known,
+            authenticator=place.authenticator,
+            authorizer=place.make_authorizer,
+            dynamic=place.dynamic,
+        )
+        self._broker = broker
+        free = any(door.port == 0 for door in place.doors)
+        if not free:
+            await announce(known)
+        await broker.dynamic.start()
+        for door in place.doors:
+            await self._listen(broker, door)
+        if free:
+            known = broker.settings = self._known(stores.metadata_url)
+            await announce(known)
+        self._admin = Admin(broker)
+        self._process = _seen_by_http(broker, stores)
+        self._collector = Collector(place.io, stores.wheel, broker)
+        self._collector.start()
+        return broker
+
+    def _known(self, metadata_url: str) -> BrokerSettings:
+        """The broker's settings, with the ports as far as they are known."""
+        place = self._place
+        fixed = {door.scheme: door.port for door in place.doors if not door.listener}
+        ports = {**fixed, **self._binary_ports, **place.http_ports}
+        told = advertised(place.settings, place.advertised_host, ports)
+        http_port = next(iter(place.http_ports.values()), 0)
+        broker_id = f"{place.advertised_host}:{http_port}"
+        known = broker_settings(place.settings, told, broker_id, place.runtime_settings)
+        known = replace(known, metadata_url=metadata_url)
+        return known if place.cluster is None else in_cluster(known, place.cluster)
+
+    async def _listen(self, broker: BrokerService, door: Door) -> None:
+        tls = self._place.tls
+        network = tls.binary if tls is not None and door.tls else None
+        with taken_port("binary", door.option, door.port):
+            listener = await broker.start(
+                door.host, door.port, lambda: Connection(broker, handle, door.listener), network
+            )
+        if not door.listener:
+            self._binary_ports.setdefault(door.scheme, listener.port)
+
+    async def _stop_serving(self) -> None:
+        """Also after a start that failed half way; the stores stay open."""
+        if self._collector is not None:
+            self._collector.stop()
+        if self._broker is not None:
+            await self._broker.stop()
+
+
+def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
+    storage = stores.storage(broker)
+
+    async def figures() -> MetricsSnapshot:
+        found = await take_snapshot(broker)
+        return replace(found, extra={**found.extra, **storage.metrics()})
+
+    return Process(
+        ready=lambda: broker.ready,
+        check_health=HealthCheck(broker, stores.check).run,
+        settings=broker.settings.runtime,
+        storage=storage.report,
+        figures=figures,
+        bookies=stores.bookies,
+    )

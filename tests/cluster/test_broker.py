@@ -1,0 +1,239 @@
+"""``magnetar broker`` on Apache ZooKeeper and BookKeeper, with the official client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pulsar
+import pytest
+from bookkeeper_servers import BookKeeperServers
+from cluster_broker import SESSION_MS, BrokerProcess
+from kazoo.client import KazooClient
+
+_topics = count()
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def started(
+    started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), started_cluster)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def broker(cluster: BookKeeperServers, started: BrokerProcess) -> BrokerProcess:
+    """A broker that serves; started again where a test has ended it."""
+    if not started.runs:
+        started.start()
+    return started
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/broker-{next(_topics)}"
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[pulsar.Client]:
+    client = pulsar.Client(
+        broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60
+    )
+    yield client
+    client.close()
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def received(consumer: pulsar.Consumer, wanted: int) -> list[bytes]:
+    found = []
+    for _ in range(wanted):
+        message = consumer.receive(timeout_millis=30_000)
+        consumer.acknowledge(message)
+        found.append(message.data())
+    return found
+
+
+def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> object:
+    status, answer = broker.ask(method, f"/admin/v2/{path}", None if body is None else json.dumps(body))
+    assert status < 300, (status, answer)
+    return json.loads(answer) if answer else None
+
+
+def test_what_is_published_is_consumed(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    sent = [b"%d" % number for number in range(500)]
+    for body in sent[:-1]:
+        producer.send_async(body, None)
+    producer.send(sent[-1])
+    assert received(consumer, 500) == sent
+
+
+@pytest.mark.parametrize("ended", ["kill", "stop"])
+def test_all_that_was_acknowledged_is_there_after_a_restart(
+    broker: BrokerProcess, client: pulsar.Client, topic: str, ended: str
+) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    sent = [b"%d" % number for number in range(300)]
+    for body in sent:
+        producer.send(body)
+    assert received(consumer, 100) == sent[:100]
+    broker.restart(kill=ended == "kill")
+    after = b"after"
+    producer.send(after)
+    found: list[bytes] = []
+    while after not in found:
+        found += received(consumer, 1)
+    # Cursors are written, and acknowledgements sent, now and then: the last ones may come again.
+    assert [body for body in found if body not in sent[:100]] == [*sent[100:], after]
+
+
+def test_it_registers_as_brokers_of_apaches_do(broker: BrokerProcess, cluster: BookKeeperServers) -> None:
+    with ZooKeeper(cluster) as zookeeper:
+        [name] = zookeeper.get_children("/loadbalance/brokers")
+        value, stat = zookeeper.get(f"/loadbalance/brokers/{name}")
+    record = json.loads(value)
+    assert stat.ephemeralOwner
+    assert broker.http_url == f"http://{name}" == record["webServiceUrl"]
+    assert record["pulsarServiceUrl"] == broker.url
+    assert record["loadReportType"] == "LocalBrokerData"
+
+
+def test_ledgers_have_the_copies_that_policies_ask_for(
+    broker: BrokerProcess, cluster: BookKeeperServers, client: pulsar.Client, topic: str
+) -> None:
+    client.create_producer(topic).send(b"usual")
+    namespace = "public/copies"
+    ask(broker, "PUT", f"namespaces/{namespace}", {})
+    policies = {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 1}
+    ask(
+        broker,
+        "POST",
+        f"namespaces/{namespace}/persistence",
+        policies | {"managedLedgerMaxMarkDeleteRate": 0},
+    )
+    client.create_producer(f"persistent://{namespace}/t").send(b"fewer")
+    for path, copies in ((topic.removeprefix("persistent://"), (3, 3, 2)), (f"{namespace}/t", (2, 2, 1))):
+        stored = ask(broker, "GET", f"persistent/{path}/internalStats?metadata=true")
+        assert isinstance(stored, dict)
+        ledger_id = stored["ledgers"][-1]["ledgerId"]
+        told = cluster.shell("ledgermetadata", "-ledgerid", str(ledger_id))
+        for name, wanted in zip(("ensembleSize", "writeQuorumSize", "ackQuorumSize"), copies, strict=True):
+            assert f"{name}={wanted}" in told
+        assert "pulsar/managed-ledger" in told
+
+
+class ZooKeeper:
+    """A client of another library, for a while."""
+
+    def __init__(self, servers: BookKeeperServers) -> None:
+        self._client = KazooClient(servers.zookeeper.address)
+
+    def __enter__(self) -> KazooClient:
+        self._client.start()
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+def test_a_second_broker_does_not_start(
+    broker: BrokerProcess, cluster: BookKeeperServers, tmp_path: Path
+) -> None:
+    second = BrokerProcess(tmp_path, cluster, metadataStoreSessionTimeoutMillis=1000)
+    with pytest.raises(pytest.fail.Exception):
+        second.start()
+    assert "one broker serves a cluster" in second.log
+    assert broker.http_url.removeprefix("http://") in second.log
+    assert broker.runs
+
+
+def test_it_ends_when_its_session_is_lost(
+    broker: BrokerProcess, cluster: BookKeeperServers, client: pulsar.Client, topic: str
+) -> None:
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic).send(b"before")
+    cluster.zookeeper.signal(signal.SIGSTOP)
+    try:
+        assert broker.ended(SESSION_MS / 1000 + PATIENCE) == 74
+    finally:
+        cluster.zookeeper.signal(signal.SIGCONT)
+    assert "the session with ZooKeeper" in broker.log
+    broker.start()
+    assert received(consumer, 1) == [b"before"]
+
+
+def test_a_short_silence_of_zookeeper_is_survived(
+    broker: BrokerProcess, cluster: BookKeeperServers, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    producer.send(b"one")
+    cluster.zookeeper.kill()
+    status, told = broker.ask("GET", "/admin/v2/brokers/health")
+    cluster.zookeeper.start()
+    assert status >= 500 or told == b"ok"
+    producer.send(b"two")
+    until(lambda: broker.ask("GET", "/admin/v2/brokers/health") == (200, b"ok"), "health")
+    assert broker.runs
+
+
+def test_it_waits_for_servers_that_are_not_there_yet(
+    started: BrokerProcess, cluster: BookKeeperServers, tmp_path: Path
+) -> None:
+    started.close()
+    cluster.zookeeper.kill()
+    process = BrokerProcess(tmp_path, cluster)
+    process.options = ["--wait", "0.5"]
+    with pytest.raises(pytest.fail.Exception):
+        process.start()
+    assert "cannot be reached" in process.log
+    process.options = []
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "magnetar", *process.command(), "-c", str(tmp_path / "standalone.conf")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    assert waiting.stderr is not None
+    assert next(line for line in waiting.stderr if " waiting " in line)
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(30) == 1
+    waiting.stderr.close()
+    cluster.zookeeper.start()
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"clusterName": "elsewhere"}, "magnetar initialize-cluster-metadata"),
+        ({"metadataStoreUrl": ""}, "metadataStoreUrl is not set"),
+        ({"metadataStoreUrl": "etcd:http://127.0.0.1:2379"}, "is not ZooKeeper"),
+        ({"managedLedgerDefaultWriteQuorum": 4}, "managedLedgerDefaultWriteQuorum 4 is above"),
+        ({"bookkeeperMetadataServiceUri": "etcd:x"}, "bookkeeperMetadataServiceUri"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    cluster: BookKeeperServers, tmp_path: Path, settings: dict[str, int | str], wanted: str
+) -> None:
+    process = BrokerProcess(tmp_path, cluster, **settings)
+    with pytest.raises(pytest.fail.Exception):
+        process.start()
+    assert wanted in process.log

@@ -1,0 +1,148 @@
+"""Apache ZooKeeper and Apache bookies as processes of their own, for tests that need the real ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from java_servers import JavaServer, java
+from kazoo.client import KazooClient
+from zookeeper_server import ZooKeeperServer
+
+CLUSTER = "lab"
+"""The name of the Pulsar cluster that the metadata is set up for."""
+_SESSION_MS = 20000
+"""The most that ZooKeeper grants. A bookie that has lost its session may never register again."""
+
+
+def setup_options(local: str, configuration: str) -> list[str]:
+    """Of ``initialize-cluster-metadata``, Apache's own and ours."""
+    stores = ["--metadata-store", local, "--configuration-metadata-store", configuration]
+    addresses = [
+        "--web-service-url",
+        "http://127.0.0.1:8080",
+        "--broker-service-url",
+        "pulsar://127.0.0.1:6650",
+    ]
+    return ["--cluster", CLUSTER, *stores, *addresses]
+
+
+def _finished(command: Sequence[str], folder: Path) -> str:
+    """What a command printed that did its work."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+class BookieServer(JavaServer):
+    """A bookie; keeps its port, and with it its id, and its folders from start to start."""
+
+    name = "bookie"
+
+    def __init__(self, folder: Path, zookeeper: ZooKeeperServer, settings: Mapping[str, object]) -> None:
+        super().__init__(folder)
+        self._zookeeper = zookeeper
+        self._settings = {
+            "bookiePort": self.port,
+            "allowLoopback": "true",
+            "listeningInterface": "lo",
+            "advertisedAddress": "127.0.0.1",
+            "allowMultipleDirsUnderSameDiskPartition": "true",
+            "journalDirectories": folder / "journal",
+            "ledgerDirectories": folder / "ledgers",
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            "metadataServiceUri": f"metadata-store:zk:{zookeeper.address}",
+            "zkTimeout": _SESSION_MS,
+            "nettyMaxFrameSizeBytes": 5253120,
+            "journalMaxGroupWaitMSec": 1,
+            "journalPreAllocSizeMB": 1,
+            "dbStorage_writeCacheMaxSizeMb": 16,
+            "dbStorage_readAheadCacheMaxSizeMb": 16,
+            "dbStorage_rocksDB_blockCacheSize": 16777216,
+            "diskUsageThreshold": 0.99,
+            "diskUsageWarnThreshold": 0.99,
+            "diskUsageLwmThreshold": 0.98,
+            "httpServerEnabled": "false",
+            **settings,
+        }
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "bookie.conf"
+
+    def set(self, **settings: object) -> None:
+        """Settings of its next start."""
+        self._settings.update(settings)
+
+    def command(self) -> Sequence[str]:
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
+        main = "org.apache.bookkeeper.server.Main"
+        return [*java(self.folder, heap_megabytes=192), main, "--conf", str(self.config)]
+
+    def launch(self) -> None:
+        if self._registered():
+            # A bookie whose last life is still registered would give up.
+            client = KazooClient(self._zookeeper.address)
+            client.start()
+            client.delete(self._node)
+            client.stop()
+            client.close()
+        super().launch()
+
+    def ready(self) -> bool:
+        return super().ready() and self._registered()
+
+    @property
+    def _node(self) -> str:
+        return f"/ledgers/available/{self.address}"
+
+    def _registered(self) -> bool:
+        return self._zookeeper.owner(self._node) is not None
+
+
+class BookKeeperServers:
+    """One ZooKeeper, with the metadata of a Pulsar cluster, and bookies on it.
+
+    ``settings`` are lines of every bookie's configuration.
+    """
+
+    def __init__(self, folder: Path, bookies: int = 3, tick_ms: int = 1000, **settings: object) -> None:
+        self.folder = folder
+        self.zookeeper = ZooKeeperServer(folder / "zookeeper", tick_ms)
+        self.bookies = [
+            BookieServer(folder / f"bookie{number}", self.zookeeper, settings)
+            for number in range(1, bookies + 1)
+        ]
+
+    @property
+    def metadata_store(self) -> str:
+        """The value of ``metadataStoreUrl``."""
+        return f"zk:{self.zookeeper.address}"
+
+    def start(self) -> None:
+        self.zookeeper.start()
+        self.initialize()
+        for bookie in self.bookies:
+            bookie.launch()
+        for bookie in self.bookies:
+            bookie.wait()
+
+    def initialize(self) -> None:
+        """Sets the metadata of the cluster up."""
+        command = [sys.executable, "-m", "magnetar.cli.magnetar", "initialize-cluster-metadata"]
+        _finished([*command, *setup_options(self.metadata_store, self.metadata_store)], self.folder)
+
+    def run(self, main: str, *arguments: str) -> str:
+        """Runs a class of the servers' jars to its end, and tells what it printed."""
+        return _finished([*java(self.folder), main, *arguments], self.folder)
+
+    def shell(self, *arguments: str) -> str:
+        """BookKeeper's own shell: ``listledgers``, ``ledgermetadata -ledgerid 3`` and so on."""
+        config = str(self.bookies[0].config)
+        return self.run("org.apache.bookkeeper.bookie.BookieShell", "-conf", config, *arguments)
+
+    def close(self) -> None:
+        for server in (*self.bookies, self.zookeeper):
+            server.close()
