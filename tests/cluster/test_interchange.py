@@ -8,18 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
+from kazoo.client import KazooClient
 from pulsar.schema import AvroSchema, Integer, Record, String
 
 NAMESPACE = "public/turns"
 TURNS = int(os.environ.get("MAGNETAR_TURNS", "4"))
 EVERYTHING = 30_000
 """Milliseconds that a message may take."""
+
+
+_MARKS = ("Index", "BrokerTimestamp")
+_COMPRESSED = b"\x47\x78"
+"""With which compressed records in the metadata begin."""
 
 
 class Reading(Record):
@@ -62,7 +69,7 @@ def turns(started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathF
     made.close()
 
 
-def ask(broker: BrokerProcess | ApacheBroker, method: str, path: str, body: object = None) -> object:
+def ask(broker: BrokerProcess | ApacheBroker, method: str, path: str, body: object = None) -> Any:
     status, answer = broker.ask(method, f"/admin/v2/{path}", None if body is None else json.dumps(body))
     assert status < 300, (status, answer)
     return json.loads(answer) if answer else None
@@ -73,6 +80,8 @@ def topic(name: str) -> str:
 
 
 def make_namespace(broker: BrokerProcess | ApacheBroker) -> None:
+    if NAMESPACE in ask(broker, "GET", "namespaces/public"):
+        return
     ask(broker, "PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": 4}})
     ask(
         broker,
@@ -102,15 +111,55 @@ def test_topics_go_from_one_broker_to_the_other_and_back(cluster: BookKeeperServ
             delayed(client, turn)
 
 
-def plain(client: pulsar.Client, turn: int, sent: list[bytes], left: list[bytes]) -> list[bytes]:
+def test_what_apaches_broker_may_write_otherwise_is_read(cluster: BookKeeperServers, tmp_path: Path) -> None:
+    interceptors = (f"org.apache.pulsar.common.intercept.Append{each}MetadataInterceptor" for each in _MARKS)
+    turns = Turns(
+        tmp_path,
+        cluster,
+        managedLedgerInfoCompressionType="LZ4",
+        managedLedgerInfoCompressionThresholdInBytes="0",
+        managedCursorInfoCompressionType="ZSTD",
+        managedCursorInfoCompressionThresholdInBytes="0",
+        brokerEntryMetadataInterceptors=",".join(interceptors),
+        managedLedgerPersistIndividualAckAsLongArray="true",
+        persistentUnackedRangesWithMultipleEntriesEnabled="true",
+    )
+    try:
+        sent: list[bytes] = []
+        left: list[bytes] = []
+        for turn in (1, 0, 1, 0):
+            with turns.serving(turn) as (broker, client):
+                if not sent:
+                    make_namespace(broker)
+                left = plain(client, len(sent), sent, left, "otherwise")
+            of_topic = f"/managed-ledgers/{NAMESPACE}/persistent/otherwise"
+            compressed = [node.startswith(_COMPRESSED) for node in nodes(cluster, of_topic, f"{of_topic}/s")]
+            assert compressed == [turn == 1] * 2
+    finally:
+        turns.close()
+
+
+def nodes(cluster: BookKeeperServers, *paths: str) -> list[bytes]:
+    client = KazooClient(cluster.zookeeper.address)
+    client.start()
+    try:
+        return [client.get(path)[0] for path in paths]
+    finally:
+        client.stop()
+        client.close()
+
+
+def plain(
+    client: pulsar.Client, turn: int, sent: list[bytes], left: list[bytes], name: str = "plain"
+) -> list[bytes]:
     """Everything is there in order; what single acknowledgements left open comes again, and nothing else."""
-    consumer = client.subscribe(topic("plain"), "s", consumer_type=pulsar.ConsumerType.Shared)
-    producer = client.create_producer(topic("plain"))
+    consumer = client.subscribe(topic(name), "s", consumer_type=pulsar.ConsumerType.Shared)
+    producer = client.create_producer(topic(name))
     new = [b"%d-%d" % (turn, number) for number in range(60)]
     for body in new:
         producer.send(body)
     sent += new
-    reader = client.create_reader(topic("plain"), pulsar.MessageId.earliest)
+    reader = client.create_reader(topic(name), pulsar.MessageId.earliest)
     assert [reader.read_next(timeout_millis=EVERYTHING).data() for _ in sent] == sent
     wanted = left + new
     messages = [consumer.receive(timeout_millis=EVERYTHING) for _ in wanted]
