@@ -1,4 +1,4 @@
-"""Many seeds of ledgers on bookies: what was acknowledged stays, and whoever recovers agrees with all others."""
+"""Many seeds of ledgers on bookies: what was acknowledged stays, and all who recover a ledger agree."""
 
 from __future__ import annotations
 

@@ -88,12 +88,17 @@ async def open_metadata(
         raise
 
 
-async def open_ledgers(io: Io, metadata: MetadataStore, root: str, settings: ClusterSettings) -> LedgerStore:
+async def open_ledgers(
+    io: Io, of_bookies: MetadataStore, local: MetadataStore, root: str, settings: ClusterSettings
+) -> LedgerStore:
     """The ledgers of BookKeeper.
 
-    :param metadata: with that of the ledgers below ``root``
+    :param of_bookies: with the metadata of bookies and ledgers, below ``root``
+    :param local: with the table of racks
     """
-    return await BookKeeperLedgerStore.open_store(io, metadata, ledger_settings(settings, root))
+    return await BookKeeperLedgerStore.open_store(
+        io, of_bookies, ledger_settings(settings, root), racks_in=local
+    )
 
 
 def set_up_stores(

@@ -265,7 +265,6 @@ def test_a_file_with_every_default_of_pulsar_starts_in_a_cluster(tmp_path: Path)
             "bookkeeperTLSClientAuthentication=true",
             "bookkeeperTLSClientAuthentication=true is not honoured yet",
         ),
-        ("bookkeeperClientIsolationGroups=one", "bookkeeperClientIsolationGroups=one is not honoured yet"),
         ("metadataStoreConfigPath=zk.conf", "metadataStoreConfigPath=zk.conf is not honoured yet"),
     ],
 )
