@@ -75,18 +75,22 @@ class ModelZooKeeper:
         self._made += 1
         session = ModelSession(self._made, min(timeout, self.max_timeout), self.loop.time())
         self.sessions[session.number] = session
-        self.loop.call_later(session.timeout, self.expire)
+        self.watch_session(session)
         return session
+
+    def watch_session(self, session: ModelSession) -> None:
+        """Ends it when its time-out has passed."""
+        self.expire()
+        if session.number in self.sessions:
+            left = session.heard_at + session.timeout - self.loop.time()
+            self.loop.call_later(left, self.watch_session, session)
 
     def expire(self) -> None:
         now = self.loop.time()
         for session in list(self.sessions.values()):
-            left = session.heard_at + session.timeout - now
-            if left <= 0:
+            if session.heard_at + session.timeout <= now:
                 self.expired.append((session.number, now))
                 self.end_session(session)
-            else:
-                self.loop.call_later(left, self.expire)
 
     def end_session(self, session: ModelSession) -> None:
         self.sessions.pop(session.number, None)

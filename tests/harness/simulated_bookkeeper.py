@@ -54,7 +54,7 @@ class ZooKeeperProcess:
         at_once(self._simulation.host.listen("", 2181, model.factory))
         for session in model.sessions.values():
             session.heard_at = model.loop.time()
-        model.loop.call_soon(model.expire)
+            model.loop.call_soon(model.watch_session, session)
 
     def kill(self, *, silently: bool = False) -> None:
         assert self._simulation is not None

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import time
 
+from simulation.bookkeeper.scenario import Scenario as LedgerScenario
 from simulation.scenario import Scenario
+
+
+def one_of_ledgers(seed: int) -> tuple[int, str, str, float]:
+    """As :func:`one`, of ledgers on bookies."""
+    return _one(seed, LedgerScenario(seed))
 
 
 def one(seed: int) -> tuple[int, str, str, float]:
     """(seed, hash of the trace, what went wrong, seconds)"""
+    return _one(seed, Scenario(seed))
+
+
+def _one(seed: int, scenario: Scenario | LedgerScenario) -> tuple[int, str, str, float]:
     began = time.perf_counter()
-    scenario = Scenario(seed)
     wrong = ""
     try:
         scenario.run()

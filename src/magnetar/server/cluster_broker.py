@@ -85,7 +85,7 @@ class ClusterBroker(ServingBroker):
             root = places.ledgers
         copies = quorums(settings)
         await self._wait_for_bookies(of_bookies, root, copies.ensemble, patience)
-        self._store = await open_ledgers(io, of_bookies, root, settings)
+        self._store = await open_ledgers(io, of_bookies, metadata, root, settings)
         await self._serve_ledgers(self._store, metadata)
 
     async def _serve_ledgers(self, store: LedgerStore, metadata: MetadataStore) -> None:

@@ -12,6 +12,7 @@ from magnetar.config.settings import SettingsContradict
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import DigestType
+from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings
 from magnetar.ledger.bookkeeper.reader import ReadSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings
 from magnetar.ledger.interface import Quorums
@@ -79,7 +80,26 @@ def ledger_settings(settings: ClusterSettings, root: str) -> BookKeeperSettings:
             settings.bookkeeper_client_speculative_read_timeout_in_millis / 1000,
             settings.bookkeeper_enable_sticky_reads,
         ),
+        placement=_placement(settings),
     )
+
+
+def _placement(settings: ClusterSettings) -> PlacementSettings | None:
+    groups = _names(settings.bookkeeper_client_isolation_groups)
+    regions = settings.bookkeeper_client_regionaware_policy_enabled
+    if not groups and not regions and not settings.bookkeeper_client_rackaware_policy_enabled:
+        return None
+    return PlacementSettings(
+        regions,
+        settings.bookkeeper_client_min_num_racks_per_write_quorum,
+        settings.bookkeeper_client_enforce_min_num_racks_per_write_quorum,
+        groups,
+        _names(settings.bookkeeper_client_secondary_isolation_groups),
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
 def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettings:

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from array import array
+from itertools import count
 from random import Random
 
-from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter, NoSuchLedger
+from magnetar.ledger.bookkeeper.failures import MetadataFailed
+from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
+from magnetar.ledger.interface import (
+    LedgerError,
+    LedgerFenced,
+    LedgerReader,
+    LedgerState,
+    LedgerStore,
+    LedgerWriter,
+    NoSuchLedger,
+)
 from simulation.bookkeeper.world import TROUBLE, Process, World
 from simulation.trace import Violation
 
 _MOST_UNACKNOWLEDGED = 300
 _READ_BYTES = 1 << 16
+_ENDS = (LedgerFenced, MetadataFailed, NoSuchLedger, NotEnoughBookies)
+"""What may end a writer."""
+_TRIES = 10
+"""Of the judge."""
 
 
 class Writing:
@@ -49,6 +64,11 @@ class Writing:
         self._world.trace.note(self._name, "failed", ledger_id, first_entry_id, repr(reason))
         if ledger_id != self.ledger_id or self.failed is not None or first_entry_id != self.last + 1:
             raise Violation(f"ledger {ledger_id} failed from {first_entry_id} on, after {self.last}")
+        if not isinstance(reason, _ENDS):
+            raise Violation(f"ledger {ledger_id} was ended by {reason!r}")
+        record = self._world.truth.record(ledger_id)
+        if isinstance(reason, LedgerFenced) and record is not None and record.state is LedgerState.OPEN:
+            raise Violation(f"ledger {ledger_id}: {reason}, and nobody recovers it")
         self.failed = reason
 
 
@@ -88,7 +108,7 @@ class Owner:
             return
         world.chain.append(writer.ledger_id)
         world.trace.note(name, "writes", writer.ledger_id)
-        for _ in range(self._random.randrange(1, 120)):
+        for _ in range(self._random.randrange(1, 80)):
             if writing.failed is not None:
                 return
             if writing.appended - writing.last < _MOST_UNACKNOWLEDGED and not world.quiet:
@@ -104,10 +124,10 @@ class Owner:
 
     def _payloads(self, first: int) -> list[bytes]:
         random = self._random
-        count = random.choice((1, 1, 2, 5, 30))
+        many = random.choice((1, 1, 2, 5, 30))
         size = random.choice((0, 10, 100, 100, 3000))
         return [
-            b"%s %d " % (self._process.name.encode(), first + number) + b"x" * size for number in range(count)
+            b"%s %d " % (self._process.name.encode(), first + number) + b"x" * size for number in range(many)
         ]
 
 
@@ -176,7 +196,15 @@ async def judge(process: Process) -> None:
         truth = world.truth.ledgers[ledger_id]
         if truth.deleted:
             continue
-        await recovered(world, process.name, store, ledger_id)
+        for tries in count():
+            try:
+                await recovered(world, process.name, store, ledger_id)
+                break
+            except TROUBLE as error:
+                # Connections still end now and then.
+                if tries == _TRIES:
+                    raise Violation(f"ledger {ledger_id} cannot be recovered: {error!r}") from error
+                await process.sleep(1)
         assert truth.closed is not None
         reader = await store.open(ledger_id, recover=False)
         first = 0

@@ -142,6 +142,32 @@ async def pause_process(fate: Fate) -> None:
         process.resume()
 
 
+async def take_over_in_trouble(fate: Fate) -> None:
+    """Another process takes over from one that may live, while bookies crash, or answer late."""
+    world, random = fate.world, fate.random
+    for bookie in world.servers.bookies:
+        if random.random() < 0.5:
+            bookie.model.delay = random.random() ** 2
+    before = next((each for each in fate.processes if each.name == world.owner), None)
+    world.owner = fate.processes[1 if world.owner == fate.processes[0].name else 0].name
+    await world.sleep(random.random())
+    pausing = (
+        before is not None and before.simulation is not None and not before.paused and random.random() < 0.5
+    )
+    lives = before.lives if before is not None else 0
+    if before is not None and pausing:
+        before.pause()
+    crashing = [world.spawn(crash_bookie(fate)) for _ in range(random.randrange(3))]
+    await fate.while_it_lasts(4)
+    if before is not None and pausing and before.lives == lives:
+        before.resume()
+    for bookie in world.servers.bookies:
+        bookie.model.delay = 0.0
+    for task in crashing:
+        while not task.done():
+            await world.sleep(0.1)
+
+
 FAULTS: dict[Fault, int] = {
     crash_bookie: 8,
     silence_bookie: 4,
@@ -153,6 +179,7 @@ FAULTS: dict[Fault, int] = {
     crash_zookeeper: 2,
     silence_zookeeper: 1,
     another_owner: 6,
+    take_over_in_trouble: 8,
     kill_process: 4,
     pause_process: 4,
 }

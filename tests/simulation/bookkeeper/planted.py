@@ -1,3 +1,170 @@
-"""Realistic bugs that can be planted into the client of bookies, to show that the seeds find such."""
+"""Realistic bugs that can be planted into the client of bookies, to show that the seeds find such.
+
+Each is a context manager that changes the product's classes while it lasts; no product code knows of them.
+"""
 
 from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from magnetar.ledger.bookkeeper import writer as writer_module
+from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
+from magnetar.ledger.bookkeeper.adds import AddStream
+from magnetar.ledger.bookkeeper.frames import Flag
+from magnetar.ledger.bookkeeper.hot_adds import Stripe, confirmed_through
+from magnetar.ledger.bookkeeper.last_entries import LastEntries
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.question import Question
+from magnetar.ledger.bookkeeper.recovery import RecoveryParts, _Recovery
+from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds
+from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
+from magnetar.ledger.interface import Quorums
+from simulation.bookkeeper import world
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = owner.__dict__[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def acknowledged_one_short() -> AbstractContextManager[None]:
+    """An entry counts when one bookie less than its ack quorum has it."""
+
+    def one_short(stripes: Sequence[Stripe], write: int, ack: int, first: int, end: int) -> int:
+        return confirmed_through(list(stripes), write, max(1, ack - 1), first, end)
+
+    return _replaced(writer_module, "confirmed_through", one_short)
+
+
+def _with(quorums: Quorums) -> Callable[[], AbstractContextManager[None]]:
+    """The same, of ledgers with these quorums."""
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with ExitStack() as both:
+            both.enter_context(_replaced(world, "QUORUMS", (quorums,)))
+            both.enter_context(acknowledged_one_short())
+            yield
+
+    return planted
+
+
+@contextmanager
+def fenced_too_few() -> Iterator[None]:
+    """Recovery fences one bookie, and only looks at the others."""
+    read = _Recovery._read
+
+    async def looking(self: _Recovery, first: int, count: int) -> list[Question]:
+        fencing = self._asking
+        self._asking = fencing._replace(flags=Flag.NONE, key=b"")
+        try:
+            return await read(self, first, count)
+        finally:
+            self._asking = fencing
+
+    ask = LastEntries.ask
+
+    async def ask_one(self: LastEntries) -> None:
+        if self._asking.flags & Flag.FENCE:
+            self._ensemble = self._ensemble[:1]
+        await ask(self)
+
+    with (
+        _replaced(LastEntries, "ask", ask_one),
+        _replaced(LastEntries, "covered", property(lambda self: bool(self.answers))),
+        _replaced(_Recovery, "_read", looking),
+    ):
+        yield
+
+
+def confirmed_too_early() -> AbstractContextManager[None]:
+    """An entry tells that the one before it is confirmed, which is only on its way."""
+    run = Encoder.run
+
+    def early(
+        self: Encoder,
+        entry_id: int,
+        _confirmed: int,
+        buffer: bytes,
+        starts: array[int],
+        ends: array[int],
+        first: int,
+        count: int,
+    ) -> AddRun:
+        return run(self, entry_id, entry_id - 1, buffer, starts, ends, first, count)
+
+    return _replaced(Encoder, "run", early)
+
+
+@contextmanager
+def ended_by_a_late_answer() -> Iterator[None]:
+    """That a bookie failed is told once more when it has been replaced, and ends the writer."""
+    on_not_added = BookKeeperWriter.on_not_added
+    tell = AddStream.tell_not_added
+
+    def tell_again(self: AddStream, status: int) -> None:
+        writer = self.listener
+        assert isinstance(writer, BookKeeperWriter)
+        writer._loop.call_later(1.0, lambda: writer._over or writer.on_not_added(self, status))
+        tell(self, status)
+
+    def late(self: BookKeeperWriter, stream: AddStream, status: int) -> None:
+        if all(place.stream is not stream for place in self._places):
+            self.end(self._fenced("by a bookie that was replaced"))
+        else:
+            on_not_added(self, stream, status)
+
+    with (
+        _replaced(AddStream, "tell_not_added", tell_again),
+        _replaced(BookKeeperWriter, "on_not_added", late),
+    ):
+        yield
+
+
+@contextmanager
+def trusts_one_empty_answer() -> Iterator[None]:
+    """Recovery takes an entry as never written when the first bookie that answers has it not."""
+    make = _Recovery.__init__
+
+    def trusting(self: _Recovery, ledger_id: int, record: LedgerRecord, parts: RecoveryParts) -> None:
+        make(self, ledger_id, record, parts)
+        self._enough_missing = 1
+        self._asking = self._asking._replace(enough_missing=1)
+
+    def in_order(self: _Recovery, entry_id: int) -> list[str]:
+        ensemble = self._record.ensemble_of(entry_id)
+        return [ensemble[index] for index in self._record.write_set(entry_id)]
+
+    with _replaced(_Recovery, "__init__", trusting), _replaced(_Recovery, "_bookies", in_order):
+        yield
+
+
+def told_by_a_recovery_that_may_end() -> AbstractContextManager[None]:
+    """What recovery adds again tells what counts by now, on bookies that no metadata names."""
+    add = RecoveryAdds.add
+
+    def telling(self: RecoveryAdds, entry: Any) -> None:
+        self._known = self.confirmed
+        add(self, entry)
+
+    return _replaced(RecoveryAdds, "add", telling)
+
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "acknowledged one short": acknowledged_one_short,
+    "acknowledged one short, 5/3/2": _with(Quorums(5, 3, 2)),
+    "acknowledged one short, 3/2/2": _with(Quorums(3, 2, 2)),
+    "fenced too few": fenced_too_few,
+    "confirmed too early": confirmed_too_early,
+    "ended by a late answer": ended_by_a_late_answer,
+    "trusts one empty answer": trusts_one_empty_answer,
+    "told by a recovery that may end": told_by_a_recovery_that_may_end,
+}

@@ -10,7 +10,7 @@ from simulation.bookkeeper.world import Process, World
 from simulation.trace import Violation
 
 _TROUBLED_SECONDS = (5.0, 40.0)
-_QUIET_SECONDS = 60.0
+_QUIET_SECONDS = 30.0
 """As long as sessions, questions and pauses between tries last, several times."""
 
 
@@ -77,7 +77,6 @@ class Scenario:
         last.start()
         while last.store is None:
             await world.sleep(0.1)
-        await last.sleep(0)
         judging = last.spawn(judge(last))
         while not judging.done():
             await world.sleep(0.1)
@@ -98,7 +97,7 @@ class Scenario:
                 raise Violation(
                     f"ledger {writing.ledger_id}: {writing.last} of {writing.appended} are acknowledged"
                 )
-            # A bookie that failed before has been replaced from there on, and may lack what was confirmed then.
+            # A bookie that failed was replaced from then on, and may lack what was confirmed before.
             for entry_id in range(record.segments[-1].first_entry_id, writing.last + 1):
                 found = world.truth.holders(record, writing.ledger_id, entry_id)
                 if found < record.quorums.write:

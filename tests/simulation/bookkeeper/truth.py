@@ -34,6 +34,7 @@ class Truth:
     def __init__(self, servers: SimulatedServers) -> None:
         self._servers = servers
         self.ledgers: dict[int, LedgerTruth] = {}
+        self._decoded: dict[int, tuple[bytes, LedgerRecord]] = {}
         self.acknowledged = 0
         """Entries of all ledgers."""
         self.recoveries = 0
@@ -99,7 +100,12 @@ class Truth:
         """What the metadata says now; None: the ledger is deleted."""
         path = ROOT + ledger_path(ledger_id)
         node = self._servers.zookeeper.model.nodes.get(path)
-        return decoded(node.value, path) if node is not None else None
+        if node is None:
+            return None
+        known = self._decoded.get(ledger_id)
+        if known is None or known[0] != node.value:
+            known = self._decoded[ledger_id] = (node.value, decoded(node.value, path))
+        return known[1]
 
     def holders(self, record: LedgerRecord, ledger_id: int, entry_id: int) -> int:
         """How many bookies of an entry's write set have it on their disks."""

@@ -137,8 +137,11 @@ class World:
         """
         logger = logging.getLogger("magnetar")
         before = (logger.propagate, logger.level)
+        quiet = logging.NullHandler()
+        logger.addHandler(quiet)
         logger.propagate = False
         try:
             self.loop.run_until(self.spawn(work))
         finally:
+            logger.removeHandler(quiet)
             logger.propagate, logger.level = before

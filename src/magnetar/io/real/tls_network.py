@@ -7,7 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import StreamProtocol, Transport
 from magnetar.io.real.network import BACKLOG
@@ -174,6 +174,79 @@ async def _listening(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
             each.close()
         raise
     return made
+
+
+class Upgrade(NamedTuple):
+    """How a client asks for TLS on a connection that begins without it."""
+
+    question: bytes
+    """What it says first."""
+    answer_bytes: Callable[[bytes], int]
+    """How long the answer is, of which these bytes have come; more than they are as long as that is open."""
+    refused: Callable[[bytes], str]
+    """Why there is no TLS, by the whole answer; empty: there is."""
+
+
+class UpgradingNetwork:
+    """Connects in plain text, asks for TLS, and goes on with it: nothing else is ever said without."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: MakeContext,
+        upgrade: Upgrade,
+        *,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
+    ) -> None:
+        """:param context: asked for each connection, on another thread: it may read files"""
+        self._loop = loop
+        self._context = context
+        self._upgrade = upgrade
+        self._seconds = handshake_seconds
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], StreamProtocol]
+    ) -> tuple[Transport, StreamProtocol]:
+        """See :class:`magnetar.io.interfaces.Network`.
+
+        :raises OSError: nobody answers there or offers TLS, or its certificate is not what is wanted
+        :raises TlsRefused: the context's files cannot be used
+        """
+        made: Callable[[], Any] = factory
+        context = await self._loop.run_in_executor(None, self._context)
+        connection = await self._asked(host, port)
+        try:
+            return await self._loop.create_connection(
+                made, sock=connection, ssl=context, server_hostname=host, ssl_handshake_timeout=self._seconds
+            )
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _asked(self, host: str, port: int) -> socket.socket:
+        """A connection whose other side waits for a handshake."""
+        loop = self._loop
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, number, _, address = found[0]
+        connection = socket.socket(family, kind, number)
+        try:
+            connection.setblocking(False)
+            await loop.sock_connect(connection, address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_sendall(connection, self._upgrade.question)
+            answer = b""
+            while (missing := self._upgrade.answer_bytes(answer) - len(answer)) > 0:
+                # Not a byte more than the answer: what follows belongs to the handshake.
+                data = await loop.sock_recv(connection, missing)
+                if not data:
+                    raise ConnectionResetError(f"{host}:{port} ends connections that ask for TLS")
+                answer += data
+            if reason := self._upgrade.refused(answer):
+                raise ConnectionRefusedError(f"{host}:{port}: {reason}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 class TlsClientNetwork:

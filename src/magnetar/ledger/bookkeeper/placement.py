@@ -13,11 +13,17 @@ from magnetar.ledger.interface import LedgerError, Quorums
 class NotEnoughBookies(LedgerError):
     """There are fewer bookies that take entries than a ledger needs."""
 
-    def __init__(self, needed: int, found: Sequence[str], besides: Collection[str] = ()) -> None:
-        """:param besides: those that may not be taken: the ledger has them, or has just lost them"""
+    def __init__(
+        self, needed: int, found: Sequence[str], besides: Collection[str] = (), rule: str = ""
+    ) -> None:
+        """:param besides: those that may not be taken: the ledger has them, or has just lost them
+
+        :param rule: what they must be like
+        """
         names = ", ".join(found) or "none"
         others = f" besides {', '.join(sorted(besides))}" if besides else ""
-        super().__init__(f"{needed} bookies are needed{others}, there are {len(found)}: {names}")
+        which = f" {rule}" if rule else ""
+        super().__init__(f"{needed} bookies{which} are needed{others}, there are {len(found)}: {names}")
         self.needed = needed
         self.found = found
 

@@ -55,6 +55,7 @@ class RecoveryAdds:
 
     def __init__(self, parts: AddParts, record: LedgerRecord, confirmed: int) -> None:
         self.record = record
+        self._known = confirmed
         self.confirmed = confirmed
         """All up to this one count."""
         self._loop = parts.loop
@@ -100,11 +101,11 @@ class RecoveryAdds:
             raise self._error
 
     def _send(self, adding: _Adding, indexes: Sequence[int]) -> None:
-        """The digest is computed again: it covers what is confirmed by now."""
+        """With what was confirmed when recovery began. What counts since may do so on bookies no metadata
+        names yet: readers that heard of it would be told otherwise by another recovery, if this one ends."""
         said, data = adding.entry
         payload = memoryview(data)[said.start :]
-        confirmed = min(self.confirmed, said.entry_id - 1)
-        head = self._digest.head(self._ledger_id, said.entry_id, confirmed, said.length, payload)
+        head = self._digest.head(self._ledger_id, said.entry_id, self._known, said.length, payload)
         for index in indexes:
             if index in self._given_up:
                 continue

@@ -16,6 +16,8 @@ from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
 from magnetar.ledger.bookkeeper.opening import LedgerOpening, OpeningParts
 from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement
+from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
+from magnetar.ledger.bookkeeper.racks import RackTable
 from magnetar.ledger.bookkeeper.reader import ReadSettings
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterParts
 from magnetar.ledger.interface import (
@@ -38,6 +40,8 @@ class BookKeeperSettings(NamedTuple):
     """Of all ledgers (managedLedgerPassword)."""
     bookies: BookiesSettings = BookiesSettings()
     reading: ReadSettings = ReadSettings()
+    placement: PlacementSettings | None = None
+    """None: any bookies will do."""
     max_pending_bytes: int = 64 << 20
     """Of entries that one bookie has not answered for. Whoever appends to ledgers of a bookie with more waits
     for it, though others have the entries."""
@@ -57,12 +61,16 @@ class BookKeeperLedgerStore:
         metadata: MetadataStore,
         settings: BookKeeperSettings,
         network: ConnectingNetwork | None,
+        racks: RackTable | None,
     ) -> None:
         self._io = io
         self._settings = settings
         self.records = LedgerRecords(metadata, io.loop, settings.root)
         self.bookies = Bookies(io, metadata, settings.root, settings.bookies, network)
+        self._racks = racks
         self.placement: Placement = RandomPlacement(self.bookies, io.randomness)
+        if racks is not None and settings.placement is not None:
+            self.placement = RackPlacement(self.bookies, racks, settings.placement, io.randomness)
         self._writers: dict[int, BookKeeperWriter] = {}
         self._writer_parts = WriterParts(
             io.loop,
@@ -97,17 +105,23 @@ class BookKeeperLedgerStore:
         metadata: MetadataStore,
         settings: BookKeeperSettings | None = None,
         network: ConnectingNetwork | None = None,
+        racks_in: MetadataStore | None = None,
     ) -> BookKeeperLedgerStore:
         """
         :param metadata: answers changes for certain (``ResolvingStore``); it outlives the ledger store
         :param network: by which bookies are reached; None: that of ``io``
+        :param racks_in: where the table of racks is; None: in ``metadata``
         :raises UnknownLayout: ledgers lie otherwise than this release knows
         :raises MetadataFailed: the metadata cannot be read
         """
-        store = cls(io, metadata, settings or BookKeeperSettings(), network)
+        settings = settings or BookKeeperSettings()
+        racks = None if settings.placement is None else RackTable(io, racks_in or metadata)
+        store = cls(io, metadata, settings, network, racks)
         await store.records.check_layout()
         try:
             await store.bookies.start()
+            if racks is not None:
+                await racks.start()
         except MetadataError as error:
             raise MetadataFailed(f"who the bookies are cannot be read: {error}") from error
         store.records.listen(store._metadata_changed)
@@ -181,6 +195,8 @@ class BookKeeperLedgerStore:
             writer.stop()
         await self._opening.close()
         await self.records.close()
+        if self._racks is not None:
+            self._racks.close()
         self.bookies.close()
 
     def _operation(self) -> InProgress:

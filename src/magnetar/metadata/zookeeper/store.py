@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from magnetar.io.in_progress import InProgress
+from magnetar.io.waiting import nobody_waits
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
@@ -214,6 +215,9 @@ class ZooKeeperMetadataStore:
         asked = [
             self.session.ask(Operation.CREATE2, parent, create(parent, b""), _nothing) for parent in parents
         ]
+        for each in asked:
+            # When one of them fails nobody asks for those behind it.
+            each.add_done_callback(nobody_waits)
         for each in asked:
             try:
                 await each

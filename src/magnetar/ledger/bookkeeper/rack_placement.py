@@ -1,0 +1,121 @@
+"""Choosing bookies by where they stand: racks, regions and groups, as Pulsar's policies of placement do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from magnetar.io.interfaces import Randomness
+from magnetar.ledger.bookkeeper.bookies import Bookies
+from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
+from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, RackTable, Stand
+from magnetar.ledger.bookkeeper.spreading import Arrangement, Spread
+from magnetar.ledger.interface import Quorums
+
+
+class PlacementSettings(NamedTuple):
+    regions: bool = False
+    """Racks are ``/region/rack``, and regions count before racks
+    (bookkeeperClientRegionawarePolicyEnabled)."""
+    min_racks: int = 2
+    """Each write quorum has bookies in so many racks, or all its bookies in different ones where it is
+    smaller (bookkeeperClientMinNumRacksPerWriteQuorum)."""
+    enforced: bool = False
+    """No ledger rather than one that is not spread so (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
+    groups: frozenset[str] = frozenset()
+    """Only bookies of these groups; empty: all (bookkeeperClientIsolationGroups)."""
+    further_groups: frozenset[str] = frozenset()
+    """And of these, where those are too few (bookkeeperClientSecondaryIsolationGroups)."""
+
+
+class RackPlacement:
+    """A ``Placement``. Bookies in doubt are chosen only when it cannot be done without."""
+
+    def __init__(
+        self, bookies: Bookies, table: RackTable, settings: PlacementSettings, randomness: Randomness
+    ) -> None:
+        self._bookies = bookies
+        self._table = table
+        self._settings = settings
+        self._randomness = randomness
+
+    def ensemble(self, quorums: Quorums) -> tuple[str, ...]:
+        return self._filled([None] * quorums.ensemble, quorums, ())
+
+    def replaced(
+        self, ensemble: Sequence[str], lost: Collection[int], quorums: Quorums, excluded: Collection[str]
+    ) -> tuple[str, ...]:
+        kept = [None if index in lost else bookie_id for index, bookie_id in enumerate(ensemble)]
+        return self._filled(kept, quorums, {*ensemble, *excluded})
+
+    def _filled(
+        self, kept: Sequence[str | None], quorums: Quorums, besides: Collection[str]
+    ) -> tuple[str, ...]:
+        missing = kept.count(None)
+        candidates = self._candidates(quorums.ensemble, besides)
+        sure = [each for each in candidates if not self._bookies.doubtful(each)]
+        for choice in (sure, candidates):
+            if len(choice) >= missing:
+                filled = self._spread(kept, quorums.write, choice)
+                if filled is not None:
+                    return filled
+        raise NotEnoughBookies(missing, candidates, besides, self._rule(quorums))
+
+    def _candidates(self, needed: int, besides: Collection[str]) -> list[str]:
+        settings = self._settings
+        writable = self._bookies.writable
+        if settings.groups:
+            groups = settings.groups
+            first = [each for each in writable if self._table.of(each).groups & groups]
+            if len(first) < needed:
+                groups = groups | settings.further_groups
+            writable = [each for each in writable if self._table.of(each).groups & groups]
+        if settings.enforced:
+            # Where nobody knows where it stands nobody knows whether it stands elsewhere.
+            writable = [each for each in writable if self._table.of(each).rack != DEFAULT_RACK]
+        return [each for each in writable if each not in besides]
+
+    def _spread(
+        self, kept: Sequence[str | None], write: int, candidates: Sequence[str]
+    ) -> tuple[str, ...] | None:
+        """None: they cannot be spread as they must be."""
+        by_stand: dict[Stand, list[str]] = {}
+        for bookie_id in candidates:
+            by_stand.setdefault(self._stand(bookie_id), []).append(bookie_id)
+        fixed = [None if each is None else self._stand(each) for each in kept]
+        counts = Counter({stand: len(ids) for stand, ids in by_stand.items()})
+        arrangement = Arrangement(fixed, write, counts, self._randomness)
+        regions = len({stand.region for stand in (*by_stand, *fixed) if stand is not None})
+        for wanted in self._wanted(write, regions):
+            stands = arrangement.found(wanted)
+            if stands is not None:
+                chosen = iter([self._taken(by_stand[stand]) for stand in stands])
+                return tuple(next(chosen) if each is None else each for each in kept)
+        return None
+
+    def _wanted(self, write: int, regions: int) -> Iterator[Spread]:
+        """What is tried, the best first."""
+        settings = self._settings
+        least = min(settings.min_racks, write)
+        spans = range(min(write, regions) if settings.regions else 1, 0, -1)
+        for span in spans:
+            most = max(least, span)
+            for racks in range(most, (least if settings.enforced else 1) - 1, -1):
+                yield Spread(racks, min(span, racks))
+
+    def _stand(self, bookie_id: str) -> Stand:
+        """Groups do not matter any more."""
+        return Stand(frozenset(), self._table.of(bookie_id).rack)
+
+    def _taken(self, ids: list[str]) -> str:
+        return ids.pop(self._randomness.below(len(ids)))
+
+    def _rule(self, quorums: Quorums) -> str:
+        settings = self._settings
+        rules = []
+        if settings.groups:
+            rules.append(f"of the groups {', '.join(sorted(settings.groups | settings.further_groups))}")
+        if settings.enforced:
+            rules.append(f"in {min(settings.min_racks, quorums.write)} racks for each write quorum")
+        return " ".join(rules)

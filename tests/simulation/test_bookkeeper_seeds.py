@@ -1,0 +1,69 @@
+"""Many seeds of ledgers on bookies: what was acknowledged stays, and all who recover a ledger agree."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+
+from simulation.bookkeeper.planted import PLANTED
+from simulation.bookkeeper.scenario import Scenario
+
+DEFAULT_SEEDS = 200
+_GROUPS = 8
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Processes that were killed say no goodbye, whatever their coroutines would do when they are collected."""
+
+
+def seeds() -> range:
+    """``MAGNETAR_SIMULATED_SEEDS`` of them, from ``MAGNETAR_FIRST_SEED`` on."""
+    first = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
+    return range(first, first + int(os.environ.get("MAGNETAR_SIMULATED_SEEDS", str(DEFAULT_SEEDS))))
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_nothing_that_was_promised_is_broken(group: int) -> None:
+    acknowledged = recoveries = reads = 0
+    for seed in seeds()[group::_GROUPS]:
+        scenario = Scenario(seed)
+        try:
+            world = scenario.run()
+        except BaseException as error:
+            told = "\n".join(scenario.world.trace.last)
+            raise AssertionError(
+                f"{told}\nseed {seed} (tools/simulate --ledgers --seed {seed} --trace): {error!r}"
+            ) from error
+        acknowledged += world.truth.acknowledged
+        recoveries += world.truth.recoveries
+        reads += world.truth.reads
+        if seed // _GROUPS % 8 == 0:
+            gc.collect()
+    if seeds()[group::_GROUPS]:
+        assert acknowledged
+        assert recoveries
+        assert reads
+
+
+def test_a_seed_is_one_run() -> None:
+    digests = set()
+    for _ in range(2):
+        scenario = Scenario(7)
+        scenario.run()
+        digests.add((scenario.world.trace.steps, scenario.world.trace.digest()))
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("name", list(PLANTED))
+def test_a_planted_bug_is_found(name: str) -> None:
+    with PLANTED[name]():
+        for seed in range(2 * DEFAULT_SEEDS):
+            try:
+                Scenario(seed).run()
+            except BaseException as error:
+                if isinstance(error, TypeError | AttributeError | NameError):
+                    raise
+                print(f"{name}: found at seed {seed}: {error!r}"[:500])
+                return
+    pytest.fail(f"{name}: not found by {2 * DEFAULT_SEEDS} seeds")
