@@ -34,6 +34,14 @@ class ClusterSettings:
     bookkeeper_client_enforce_min_num_racks_per_write_quorum: bool
     bookkeeper_client_isolation_groups: str
     bookkeeper_client_secondary_isolation_groups: str
+    bookkeeper_tls_client_authentication: bool
+    bookkeeper_tls_key_file_type: str
+    bookkeeper_tls_trust_cert_types: str
+    bookkeeper_tls_key_store_password_path: str
+    bookkeeper_tls_trust_store_password_path: str
+    bookkeeper_tls_key_file_path: str
+    bookkeeper_tls_certificate_file_path: str
+    bookkeeper_tls_trust_certs_file_path: str
     managed_ledger_default_ensemble_size: int
     managed_ledger_default_write_quorum: int
     managed_ledger_default_ack_quorum: int

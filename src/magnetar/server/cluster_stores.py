@@ -14,6 +14,7 @@ from magnetar.metadata.interface import MetadataRefused, MetadataStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.server.bookie_tls import bookie_network
 from magnetar.server.cluster_settings import ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
 
@@ -94,9 +95,11 @@ async def open_ledgers(
 
     :param of_bookies: with the metadata of bookies and ledgers, below ``root``
     :param local: with the table of racks
+    :raises SettingsContradict: the files for TLS towards bookies cannot be used
     """
+    network = bookie_network(asyncio.get_running_loop(), settings)
     return await BookKeeperLedgerStore.open_store(
-        io, of_bookies, ledger_settings(settings, root), racks_in=local
+        io, of_bookies, ledger_settings(settings, root), network, racks_in=local
     )
 
 

@@ -1,0 +1,71 @@
+"""The contract of ledger stores, on Apache's bookies: the tests that all stores pass."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bookkeeper_servers import BookKeeperServers
+from zookeeper_server import opened
+
+from magnetar.io.real import real_io
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
+from magnetar.ledger.interface import LedgerStore, Quorums
+from magnetar.metadata.resolving import ResolvingStore
+
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "ledger"))
+from ledger_stores import Copies
+from test_ledger_contract import *  # noqa: F403 - all of its tests, with other fixtures
+
+QUORUMS = {"one copy": Quorums(), "three copies": Quorums(3, 3, 2), "striped": Quorums(3, 2, 2)}
+
+
+class _Younger:
+    """A ledger store in which there are no ledgers that were there before."""
+
+    def __init__(self, store: Any, older: Collection[int]) -> None:
+        self._store = store
+        self._older = older
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def ledger_ids(self) -> Sequence[int]:
+        return [found for found in await self._store.ledger_ids() if found not in self._older]
+
+
+@pytest.fixture
+def most_told() -> int:
+    """Each of three bookies answers ten appends, and its answers come in pieces."""
+    return 60
+
+
+@pytest.fixture(params=list(QUORUMS))
+def run(cluster: BookKeeperServers, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """Runs lives of a store, one after the other; ``kill`` ends each but the last without closing."""
+
+    def run_lives(*lives: Callable[[LedgerStore], Awaitable[None]], kill: bool = False) -> None:
+        older: list[int] = []
+
+        async def scenario(life: Callable[[LedgerStore], Awaitable[None]], number: int) -> None:
+            loop = asyncio.get_running_loop()
+            metadata = await opened(cluster.metadata_store)
+            store = await BookKeeperLedgerStore.open_store(
+                real_io(loop, tmp_path), ResolvingStore(metadata, loop), BookKeeperSettings()
+            )
+            if number == 0:
+                older.extend(await store.ledger_ids())
+            await life(_Younger(Copies(store, QUORUMS[request.param]), older))  # type: ignore[arg-type]
+            if kill and number < len(lives) - 1:
+                return
+            await store.close()
+            await metadata.close()
+
+        for number, life in enumerate(lives):
+            asyncio.run(scenario(life, number))
+
+    return run_lives
