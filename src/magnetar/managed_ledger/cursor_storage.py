@@ -397,7 +397,9 @@ class CursorStorage:
         await self._settle()
         self._closed = True
         ledger = self._ledger
-        if self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata:
+        few = self._state.range_count() <= self._settings.max_unacked_ranges_in_metadata
+        # Apache Pulsar writes batches to the metadata as well, but reads them from ledgers only.
+        if few and not self._state.batches:
             self._perhaps_named.add(self._ledger_id)
             await self._put(_NO_LEDGER)
             await self._let_go_of_others(_NO_LEDGER)
