@@ -13,7 +13,7 @@ from magnetar.config.settings import SettingsContradict
 from magnetar.errors import MetadataFailure, NotSupported
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerStore
+from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataRefused, MetadataStore, SessionEvent
 from magnetar.metadata.resolving import ResolvingStore
@@ -57,7 +57,7 @@ class ClusterBroker(ServingBroker):
         self._zookeeper: ZooKeeperMetadataStore | None = None
         self._metadata: MetadataStore | None = None
         self._of_bookies: MetadataStore | None = None
-        self._store: LedgerStore | None = None
+        self._store: BookKeeperLedgerStore | None = None
         self._ledgers: ManagedLedgers | None = None
         self._registration: Registration | None = None
         self._leftovers: Any = None
@@ -88,7 +88,7 @@ class ClusterBroker(ServingBroker):
         self._store = await open_ledgers(io, of_bookies, metadata, root, settings)
         await self._serve_ledgers(self._store, metadata)
 
-    async def _serve_ledgers(self, store: LedgerStore, metadata: MetadataStore) -> None:
+    async def _serve_ledgers(self, store: BookKeeperLedgerStore, metadata: MetadataStore) -> None:
         io, settings = self._place.io, self._place.settings
         wheel = TimerWheel(io.loop)
         ledgers = self._ledgers = ManagedLedgers(
@@ -106,7 +106,7 @@ class ClusterBroker(ServingBroker):
             ledgers,
             wheel,
             f"zk:{self._places.local}",
-            lambda _broker: _InBookKeeper(),
+            lambda _broker: _InBookKeeper(store),
             self._check_session,
         )
         broker = await self._serve(stores, lambda known: registration.announce(known, patience_seconds))
@@ -189,10 +189,23 @@ class ClusterBroker(ServingBroker):
 
 
 class _InBookKeeper:
-    """Where entries are is the bookies' to tell."""
+    """Where entries are is the bookies' to tell; how it is to write to them is told here."""
+
+    def __init__(self, store: BookKeeperLedgerStore) -> None:
+        self._store = store
 
     async def report(self, namespace: str | None = None) -> NoReturn:
         raise NotSupported("Entries are kept in BookKeeper: its bookies tell what they hold")
 
     def metrics(self) -> Mapping[str, float]:
-        return {}
+        known = self._store.figures()
+        return {
+            "magnetar_bookkeeper_writable_bookies": known.writable,
+            "magnetar_bookkeeper_read_only_bookies": known.read_only,
+            "magnetar_bookkeeper_quarantined_bookies": known.quarantined,
+            "magnetar_bookkeeper_open_writers": known.writers,
+            "magnetar_bookkeeper_pending_add_bytes": known.pending_bytes,
+            "magnetar_bookkeeper_replaced_bookies": known.replaced,
+            "magnetar_bookkeeper_fenced_writers": known.fenced,
+            "magnetar_bookkeeper_failed_writers": known.failed,
+        }

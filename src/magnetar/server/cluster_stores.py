@@ -9,7 +9,6 @@ from magnetar.config.cluster import ClusterSettings
 from magnetar.io.interfaces import Clock, Io, Loop
 from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
-from magnetar.ledger.interface import LedgerStore
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.interface import MetadataRefused, MetadataStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
@@ -91,7 +90,7 @@ async def open_metadata(
 
 async def open_ledgers(
     io: Io, of_bookies: MetadataStore, local: MetadataStore, root: str, settings: ClusterSettings
-) -> LedgerStore:
+) -> BookKeeperLedgerStore:
     """The ledgers of BookKeeper.
 
     :param of_bookies: with the metadata of bookies and ledgers, below ``root``
