@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0
 _TELL_SECONDS = 10.0
+_FIRST_SECONDS = 1.0
+"""Whoever waits longer is told so."""
 
 
 class Patience:
@@ -39,9 +41,10 @@ class Patience:
 
     def slice(self) -> float:
         """Seconds to wait until it should be told that nothing has come, or until patience is over."""
+        until = _TELL_SECONDS if self._tell_at else _FIRST_SECONDS
         if self._deadline is None:
-            return _TELL_SECONDS
-        return min(_TELL_SECONDS, max(0.0, self._deadline - self.clock.monotonic()))
+            return until
+        return min(until, max(0.0, self._deadline - self.clock.monotonic()))
 
     def tell(self, missing: str) -> None:
         """Says what is waited for, now and then."""
