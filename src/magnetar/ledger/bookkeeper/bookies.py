@@ -124,6 +124,11 @@ class Bookies:
         """Ids of those that answer but take nothing new, sorted."""
         return self._read_only
 
+    @property
+    def pending_bytes(self) -> int:
+        """Of entries that were sent to bookies and are not answered for."""
+        return sum(bookie.pending_bytes for bookie in self._connections.values())
+
     async def known(self) -> Sequence[str]:
         """Ids of all that belong to the cluster, registered now or not, sorted.
 
