@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 from magnetar.io.interfaces import Loop, Transport
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, UNAUTHORIZED, FENCED, READ_ONLY = 0, 1, 2, 100, 102, 104, 105
+BAD_VERSION = 103
+NEWEST_VERSION = 2
 ADD, READ, BATCH_READ = 1, 2, 7
+_SHORTEST = 4
+_LEAST = {ADD: 40, READ: 20, BATCH_READ: 40}
+"""Bytes of a request, without its length."""
 FENCE, RECOVERY_ADD = 1, 2
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 
@@ -115,6 +120,9 @@ class ModelBookie:
     def add(self, flags: int, key: bytes, body: bytes) -> tuple[int, int, int]:
         """Status, ledger id, entry id; what is good has yet to be written."""
         ledger_id, entry_id = struct.unpack_from(">qq", body)
+        if ledger_id >= 0 and (entry_id < 0 or len(body) == 16):
+            # It knows the ledger from now on.
+            self.ledgers.setdefault(ledger_id, ModelLedger(key))
         if ledger_id < 0 or entry_id < 0 or len(body) == 16:
             return BAD_REQUEST, ledger_id, entry_id
         if self.read_only:
@@ -128,6 +136,8 @@ class ModelBookie:
 
     def read(self, flags: int, ledger_id: int, entry_id: int, key: bytes) -> tuple[int, bytes]:
         """Status, and the body; the fence has yet to be written."""
+        if ledger_id < 0:
+            return BAD_REQUEST, b""
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
             return (NO_ENTRY if flags & FENCE else NO_LEDGER), b""
@@ -142,8 +152,11 @@ class ModelBookie:
             return NO_LEDGER, b""
         entries, out, used = self.ledgers[ledger_id].entries, bytearray(), 36
         entry_id = first
-        while entry_id in entries and (count <= 0 or entry_id < first + count):
-            body = entries[entry_id]
+        while count <= 0 or entry_id < first + count:
+            # As it reads single ones: -1 is the last; it goes on with 0 behind it.
+            body = entries.get(max(entries, default=-1) if entry_id == -1 else entry_id)
+            if body is None:
+                break
             used += 4 + len(body)
             if out and used > min(max_bytes, MAX_BATCH_BYTES):
                 break
@@ -167,7 +180,10 @@ class ModelBookieConnection:
     def data_received(self, data: bytes) -> None:
         self._received += data
         while len(self._received) >= 4:
-            (length,) = struct.unpack_from(">I", self._received)
+            (length,) = struct.unpack_from(">i", self._received)
+            if length < _SHORTEST:
+                self._close()
+                return
             if len(self._received) < 4 + length:
                 return
             frame, self._received = self._received[4 : 4 + length], self._received[4 + length :]
@@ -176,14 +192,20 @@ class ModelBookieConnection:
 
     def _take(self, frame: bytes) -> None:
         bookie = self._bookie
-        _version, operation, flags = struct.unpack_from(">BBH", frame)
-        if operation == BATCH_READ and not bookie.knows_batches:
-            self.transport.close()
+        version, operation, flags = struct.unpack_from(">BBH", frame)
+        known = (ADD, READ, BATCH_READ) if bookie.knows_batches else (ADD, READ)
+        keyless = operation == READ and flags & FENCE and len(frame) < 40
+        if not version or operation not in known or keyless or len(frame) < _LEAST[operation]:
+            self._close()
+            return
+        if version > NEWEST_VERSION:
+            ids = struct.unpack_from(">qq", frame, 24 if operation == ADD else 4)
+            self._answer(struct.pack(">BBHiqq", version, operation, 0, BAD_VERSION, *ids))
             return
         if operation == ADD:
             key, body = frame[4:24], frame[24:]
             status, ledger_id, entry_id = bookie.add(flags, key, body)
-            answer = struct.pack(">BBHiqq", 2, operation, 0, status, ledger_id, entry_id)
+            answer = struct.pack(">BBHiqq", version, operation, 0, status, ledger_id, entry_id)
             if status == OK:
                 bookie.write(Write(ledger_id, key, entry_id, body), lambda: self._answer(answer))
                 return
@@ -191,7 +213,7 @@ class ModelBookieConnection:
             ledger_id, entry_id = struct.unpack_from(">qq", frame, 4)
             if operation == READ:
                 status, body = bookie.read(flags, ledger_id, entry_id, frame[20:])
-                answer = struct.pack(">BBHiqq", 2, operation, 0, status, ledger_id, entry_id) + body
+                answer = struct.pack(">BBHiqq", version, operation, 0, status, ledger_id, entry_id) + body
                 if flags & FENCE and status != UNAUTHORIZED:
                     bookie.write(Write(ledger_id, frame[20:]), lambda: self._answer(answer))
                     return
@@ -200,8 +222,13 @@ class ModelBookieConnection:
                 request, count, max_bytes = struct.unpack_from(">qiq", frame, 20)
                 status, bodies = bookie.read_batch(ledger_id, entry_id, count, max_bytes)
                 numbers = (status, ledger_id, entry_id, request)
-                answer = struct.pack(">BBHiqqq", 2, operation, 0, *numbers) + bodies
+                answer = struct.pack(">BBHiqqq", version, operation, 0, *numbers) + bodies
         self._answer(answer)
+
+    def _close(self) -> None:
+        """It says nothing to what it does not understand."""
+        self._received = b""
+        self.transport.close()
 
     def _answer(self, answer: bytes) -> None:
         if self._bookie.silent:

@@ -190,31 +190,36 @@ class Onlooker:
 
 async def judge(process: Process) -> None:
     """Recovers and reads all there is, when nothing goes wrong any more."""
-    world, store = process.world, process.store
-    assert store is not None
+    world = process.world
     for ledger_id in world.chain:
-        truth = world.truth.ledgers[ledger_id]
-        if truth.deleted:
+        if world.truth.ledgers[ledger_id].deleted:
             continue
         for tries in count():
             try:
-                await recovered(world, process.name, store, ledger_id)
+                await _judge(process, ledger_id)
                 break
             except TROUBLE as error:
                 # Connections still end now and then.
                 if tries == _TRIES:
-                    raise Violation(f"ledger {ledger_id} cannot be recovered: {error!r}") from error
+                    raise Violation(f"ledger {ledger_id} cannot be recovered and read: {error!r}") from error
                 await process.sleep(1)
-        assert truth.closed is not None
-        reader = await store.open(ledger_id, recover=False)
-        first = 0
-        while first <= truth.closed[0]:
-            runs = await reader.read(first, truth.closed[0], _READ_BYTES)
-            world.truth.was_read(ledger_id, runs)
-            first = runs[-1].last_entry_id + 1
-        reader.close()
-        record = world.truth.record(ledger_id)
-        assert record is not None
-        for entry_id in range(truth.closed[0] + 1):
-            if world.truth.holders(record, ledger_id, entry_id) < record.quorums.ack:
-                raise Violation(f"entry {entry_id} of ledger {ledger_id} ended below its ack quorum")
+
+
+async def _judge(process: Process, ledger_id: int) -> None:
+    world, store = process.world, process.store
+    assert store is not None
+    await recovered(world, process.name, store, ledger_id)
+    closed = world.truth.ledgers[ledger_id].closed
+    assert closed is not None
+    reader = await store.open(ledger_id, recover=False)
+    first = 0
+    while first <= closed[0]:
+        runs = await reader.read(first, closed[0], _READ_BYTES)
+        world.truth.was_read(ledger_id, runs)
+        first = runs[-1].last_entry_id + 1
+    reader.close()
+    record = world.truth.record(ledger_id)
+    assert record is not None
+    for entry_id in range(closed[0] + 1):
+        if world.truth.holders(record, ledger_id, entry_id) < record.quorums.ack:
+            raise Violation(f"entry {entry_id} of ledger {ledger_id} ended below its ack quorum")

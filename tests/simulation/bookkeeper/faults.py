@@ -6,7 +6,7 @@ Each fault ends by itself, or when :attr:`World.quiet` is set.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -134,7 +134,7 @@ async def pause_process(fate: Fate) -> None:
     lives = process.lives
     fate.world.trace.note("pause", process.name)
     process.pause()
-    if fate.random.random() < 0.7:
+    if fate.random.random() < 0.7 and len(fate.processes) > 1:
         await another_owner(fate)
     await fate.while_it_lasts(15)
     if process.lives == lives:
@@ -143,27 +143,22 @@ async def pause_process(fate: Fate) -> None:
 
 
 async def take_over_in_trouble(fate: Fate) -> None:
-    """Another process takes over from one that may live, while bookies crash, or answer late."""
+    """Another process takes over from one that does not hear of it, while bookies crash or are slow."""
     world, random = fate.world, fate.random
     for bookie in world.servers.bookies:
         if random.random() < 0.5:
             bookie.model.delay = random.random() ** 2
-    before = next((each for each in fate.processes if each.name == world.owner), None)
-    world.owner = fate.processes[1 if world.owner == fate.processes[0].name else 0].name
-    await world.sleep(random.random())
-    pausing = (
-        before is not None and before.simulation is not None and not before.paused and random.random() < 0.5
-    )
-    lives = before.lives if before is not None else 0
-    if before is not None and pausing:
-        before.pause()
-    crashing = [world.spawn(crash_bookie(fate)) for _ in range(random.randrange(3))]
+    one, other = fate.processes[:2]
+    before, after = (one, other) if world.owner == one.name else (other, one)
+    harm = random.choice((pause_process, cut_off_metadata, crash_bookie))
+    under_way = [world.spawn(harm(replace(fate, processes=[before])))]
+    await world.sleep(0.1 * random.random())
+    world.owner = after.name
+    under_way += [world.spawn(crash_bookie(fate)) for _ in range(random.randrange(3))]
     await fate.while_it_lasts(4)
-    if before is not None and pausing and before.lives == lives:
-        before.resume()
     for bookie in world.servers.bookies:
         bookie.model.delay = 0.0
-    for task in crashing:
+    for task in under_way:
         while not task.done():
             await world.sleep(0.1)
 

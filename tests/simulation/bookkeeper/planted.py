@@ -22,7 +22,7 @@ from magnetar.ledger.bookkeeper.recovery import RecoveryParts, _Recovery
 from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
 from magnetar.ledger.interface import Quorums
-from simulation.bookkeeper import world
+from simulation.bookkeeper import faults, scenario, world
 
 
 @contextmanager
@@ -44,14 +44,19 @@ def acknowledged_one_short() -> AbstractContextManager[None]:
     return _replaced(writer_module, "confirmed_through", one_short)
 
 
-def _with(quorums: Quorums) -> Callable[[], AbstractContextManager[None]]:
-    """The same, of ledgers with these quorums."""
+def _with(
+    plant: Callable[[], AbstractContextManager[None]], quorums: Quorums, *likely: faults.Fault
+) -> Callable[[], AbstractContextManager[None]]:
+    """A bug in ledgers with these quorums, where hardly anything happens but what is likely to show it."""
 
     @contextmanager
     def planted() -> Iterator[None]:
-        with ExitStack() as both:
-            both.enter_context(_replaced(world, "QUORUMS", (quorums,)))
-            both.enter_context(acknowledged_one_short())
+        with ExitStack() as all_of_them:
+            all_of_them.enter_context(_replaced(world, "QUORUMS", (quorums,)))
+            if likely:
+                weights = {fault: 10 if fault in likely else 1 for fault in faults.FAULTS}
+                all_of_them.enter_context(_replaced(scenario, "FAULTS", weights))
+            all_of_them.enter_context(plant())
             yield
 
     return planted
@@ -87,21 +92,21 @@ def fenced_too_few() -> Iterator[None]:
 
 def confirmed_too_early() -> AbstractContextManager[None]:
     """An entry tells that the one before it is confirmed, which is only on its way."""
-    run = Encoder.run
+    add = Encoder.add
 
     def early(
         self: Encoder,
-        entry_id: int,
+        run: AddRun,
         _confirmed: int,
         buffer: bytes,
         starts: array[int],
         ends: array[int],
         first: int,
         count: int,
-    ) -> AddRun:
-        return run(self, entry_id, entry_id - 1, buffer, starts, ends, first, count)
+    ) -> None:
+        add(self, run, run.last, buffer, starts, ends, first, count)
 
-    return _replaced(Encoder, "run", early)
+    return _replaced(Encoder, "add", early)
 
 
 @contextmanager
@@ -160,11 +165,23 @@ def told_by_a_recovery_that_may_end() -> AbstractContextManager[None]:
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "acknowledged one short": acknowledged_one_short,
-    "acknowledged one short, 5/3/2": _with(Quorums(5, 3, 2)),
-    "acknowledged one short, 3/2/2": _with(Quorums(3, 2, 2)),
-    "fenced too few": fenced_too_few,
+    "acknowledged one short, 5/3/2": _with(acknowledged_one_short, Quorums(5, 3, 2)),
+    "acknowledged one short, 3/2/2": _with(acknowledged_one_short, Quorums(3, 2, 2)),
+    "fenced too few": _with(
+        fenced_too_few,
+        Quorums(3, 3, 1),
+        faults.take_over_in_trouble,
+        faults.cut_off,
+        faults.cut_off_metadata,
+    ),
     "confirmed too early": confirmed_too_early,
     "ended by a late answer": ended_by_a_late_answer,
     "trusts one empty answer": trusts_one_empty_answer,
-    "told by a recovery that may end": told_by_a_recovery_that_may_end,
+    "told by a recovery that may end": _with(
+        told_by_a_recovery_that_may_end,
+        Quorums(2, 2, 2),
+        faults.take_over_in_trouble,
+        faults.crash_bookie,
+        faults.crash_zookeeper,
+    ),
 }

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from ledger_stores import append
-from writing_world import REQUEST_SECONDS, World, add
+from writing_world import REQUEST_SECONDS, World, add, payload
 
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType
 from magnetar.ledger.bookkeeper.failures import EntryTooLarge, MetadataFailed
@@ -512,6 +512,31 @@ def test_quorums_that_contradict_each_other_are_refused() -> None:
     world.faulty.disconnect()
     with pytest.raises(MetadataFailed):
         world.run(world.store.create(Quorums(3, 3, 2), {}))
+
+
+def test_figures_of_the_client() -> None:
+    world = World(4)
+    silent, heard = world.writer()
+    writer, listener = world.writer()
+    lost = world.ensemble(writer)[0]
+    lost.refuse(Status.IO_ERROR)
+    add(writer, 3)
+    world.wait()
+    assert listener.last == 2
+    figures = world.store.figures()
+    assert (figures.writable, figures.writers, figures.pending_bytes) == (4, 2, 0)
+    assert (figures.replaced, figures.fenced, figures.failed) == (1, 0, 0)
+    for server in world.servers:
+        server.model.silent = True
+    add(writer, 1)
+    world.wait(0.1)
+    assert world.store.figures().pending_bytes == 3 * (64 + len(payload(3)))
+    world.set(silent, state=LedgerState.IN_RECOVERY)
+    world.wait(LATE * 3)
+    assert heard.failed is not None
+    assert listener.failed is not None
+    figures = world.store.figures()
+    assert (figures.writers, figures.fenced, figures.failed) == (0, 1, 1)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from model_zookeeper import ModelZooKeeper
 
 from magnetar.io.real import real_io
 from magnetar.metadata.divided import DividedStore
@@ -27,6 +28,9 @@ from magnetar.metadata.interface import (
     SessionEvent,
 )
 from magnetar.metadata.resolving import ResolvingStore
+from magnetar.metadata.zookeeper.address import ensemble_address
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings
+from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 
 async def _embedded(directory: Path) -> MetadataStore:
@@ -62,12 +66,28 @@ async def _divided(directory: Path) -> MetadataStore:
     return DividedStore(await _embedded(directory / "local"), await _embedded(directory / "configuration"))
 
 
+_MODELS: dict[Path, ModelZooKeeper] = {}
+
+
+async def _model_zookeeper(directory: Path) -> MetadataStore:
+    """The client of ZooKeeper on the model of simulations, over real sockets; one model for all lives."""
+    loop = asyncio.get_running_loop()
+    model = _MODELS.setdefault(directory, ModelZooKeeper(loop))
+    model.loop = loop
+    io = real_io(loop, directory)
+    listener = await io.network.listen("127.0.0.1", 0, model.factory)
+    outside = Outside(io.loop, io.clock, io.randomness, io.network)
+    address = ensemble_address(f"zk:127.0.0.1:{listener.port}")
+    return await ZooKeeperMetadataStore.open_store(outside, address, SessionSettings(6000), wait_seconds=10)
+
+
 Opener = Callable[[Path], Awaitable[MetadataStore]]
 STORES: dict[str, Opener] = {
     "embedded": _embedded,
     "faulty": _faulty,
     "resolving": _resolving,
     "divided": _divided,
+    "model-zookeeper": _model_zookeeper,
 }
 
 

@@ -123,6 +123,11 @@ class Bookies:
         """Ids of those that answer but take nothing new, sorted."""
         return self._read_only
 
+    @property
+    def pending_bytes(self) -> int:
+        """Of entries that were sent to bookies and are not answered for."""
+        return sum(bookie.pending_bytes for bookie in self._connections.values())
+
     def doubtful(self, bookie_id: str) -> bool:
         """Whether it had better not be chosen for anything new, unless there are no others."""
         until = self._quarantined.get(bookie_id)

@@ -126,16 +126,26 @@ class AnswerReader:
         self._limit = limit
         self._added = added
         self._run = AddedRun()
-        self._rest = b""
+        self._pieces: list[bytes] = []
+        """The beginning of a frame; put together once, when all of it is there."""
+        self._held = 0
+        self._wanted = 0
+        """Bytes that it takes to go on."""
 
     def feed(self, data: bytes) -> Iterator[Answer]:
         """The answers that are whole by now.
 
         :raises FrameError: this is no bookie, or one that speaks another version
         """
-        data = self._rest + data if self._rest else data
+        if self._pieces:
+            self._pieces.append(data)
+            self._held += len(data)
+            if self._held < self._wanted:
+                return
+            data = b"".join(self._pieces)
+            self._pieces.clear()
         at, end = 0, len(data)
-        self._rest = b""
+        self._wanted = _LENGTH.size
         while end - at >= _LENGTH.size:
             if self._added is not None:
                 at = read_added(data, at, end, self._run)
@@ -147,10 +157,13 @@ class AnswerReader:
                 raise FrameError(f"a frame of {length} bytes")
             stop = at + _LENGTH.size + length
             if stop > end:
+                self._wanted = stop - at
                 break
             yield _answer(data, at + _LENGTH.size, stop)
             at = stop
-        self._rest = data[at:]
+        if at < end:
+            self._pieces.append(data[at:])
+            self._held = end - at
 
 
 def _answer(data: bytes, at: int, end: int) -> Answer:

@@ -33,7 +33,7 @@ from magnetar.ledger.interface import (
     StoreClosed,
 )
 
-_TRY_AGAIN_SECONDS = 0.5
+_TRY_AGAIN_SECONDS = (0.3, 1.0)
 """Bookies that were away may be back: beyond the time in which a lost connection is not made again."""
 _SINGLES = 16
 """Entries that are asked for at once where there are no batch reads: 80 MiB at most."""
@@ -203,7 +203,7 @@ class BookKeeperReader:
 
     async def _read_some(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         """At least one entry, and some behind it."""
-        pauses = [0.0, _TRY_AGAIN_SECONDS]
+        pauses = list(_TRY_AGAIN_SECONDS)
         while True:
             record = self._record
             questions = self._questions(first, last, max_bytes)

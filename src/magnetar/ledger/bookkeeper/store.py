@@ -19,7 +19,7 @@ from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import RackTable
 from magnetar.ledger.bookkeeper.reader import ReadSettings
-from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterParts
+from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterCounts, WriterParts
 from magnetar.ledger.interface import (
     LedgerReader,
     LedgerWriter,
@@ -45,6 +45,26 @@ class BookKeeperSettings(NamedTuple):
     max_pending_bytes: int = 64 << 20
     """Of entries that one bookie has not answered for. Whoever appends to ledgers of a bookie with more waits
     for it, though others have the entries."""
+
+
+class ClientFigures(NamedTuple):
+    """How this client of BookKeeper is at one moment."""
+
+    writable: int
+    """Bookies that take entries."""
+    read_only: int
+    quarantined: int
+    """Bookies that get no new ledgers for their errors."""
+    writers: int
+    """Open ledgers that are written here."""
+    pending_bytes: int
+    """Of entries that bookies have not answered for, over all of them."""
+    replaced: int
+    """Since the store was opened, as are those below: bookies replaced in ensembles."""
+    fenced: int
+    """Writers whose ledger somebody else recovers."""
+    failed: int
+    """Writers that ended otherwise before they were closed."""
 
 
 class BookKeeperLedgerStore:
@@ -79,6 +99,7 @@ class BookKeeperLedgerStore:
             self.placement,
             settings.max_pending_bytes,
             self._writer_ended,
+            WriterCounts(),
         )
         self._opening = LedgerOpening(
             OpeningParts(
@@ -179,6 +200,19 @@ class BookKeeperLedgerStore:
         """Of all clients of the cluster: whoever deletes some asks first whose they are."""
         with self._operation():
             return await self.records.ledger_ids()
+
+    def figures(self) -> ClientFigures:
+        bookies, counts = self.bookies, self._writer_parts.counts
+        return ClientFigures(
+            len(bookies.writable),
+            len(bookies.read_only),
+            len(bookies.quarantined()),
+            len(self._writers),
+            bookies.pending_bytes,
+            counts.replaced,
+            counts.fenced,
+            counts.failed,
+        )
 
     async def close(self) -> None:
         if self._closing is None:

@@ -31,6 +31,7 @@ from magnetar.ledger.interface import (
     LedgerFenced,
     LedgerListener,
     LedgerState,
+    NoSuchLedger,
 )
 from magnetar.metadata.interface import BadVersion
 
@@ -38,6 +39,18 @@ log = logging.getLogger(__name__)
 
 _TRIES = 20
 """How often somebody else may change the metadata meanwhile."""
+
+
+class WriterCounts:
+    """What writers of a store have been through since it was opened."""
+
+    def __init__(self) -> None:
+        self.replaced = 0
+        """Bookies in ensembles that others took the place of."""
+        self.fenced = 0
+        """Writers that ended because somebody else recovers their ledger."""
+        self.failed = 0
+        """Writers that ended for other reasons, with entries or without."""
 
 
 class WriterParts(NamedTuple):
@@ -51,6 +64,7 @@ class WriterParts(NamedTuple):
     """Of adds that one bookie has not answered: with more of them nothing counts that it still has to get."""
     ended: Callable[[int], object]
     """Told of a ledger whose writer has ended or closed it."""
+    counts: WriterCounts
 
 
 class _Place:
@@ -180,6 +194,11 @@ class BookKeeperWriter:
             return
         self._leave()
         self._refused = reason
+        counts = self._parts.counts
+        if isinstance(reason, LedgerFenced):
+            counts.fenced += 1
+        elif not isinstance(reason, NoSuchLedger):
+            counts.failed += 1
         log.info("a ledger's writer has ended", extra={"ledger": self.ledger_id, "reason": str(reason)})
         if self._listener is not None:
             on_failed = self._listener.on_failed
@@ -294,6 +313,7 @@ class BookKeeperWriter:
                 "instead": ", ".join(chosen[index] for index in lost),
             },
         )
+        self._parts.counts.replaced += len(lost)
         for index in lost:
             place = self._places[index] = self._place(index, chosen[index], first)
             self._stripes[index] = place.stream.stripe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,3 +206,19 @@ def test_states_follow_each_other() -> None:
         99,
         0,
     )
+
+
+def test_a_large_answer_is_put_together_once() -> None:
+    """However many pieces it comes in: what is copied besides is counted by the pieces that are kept."""
+    body = bytes(1 << 20)
+    answer = struct.pack(">IBBHiqq", 24 + len(body), 2, Operation.READ, 0, 0, 7, 3) + body
+    reader = AnswerReader()
+    kept = []
+    for at in range(0, len(answer), 1 << 12):
+        found = list(reader.feed(answer[at : at + (1 << 12)]))
+        kept.append(max(map(len, reader._pieces), default=0))
+    [only] = found
+    assert only.bodies == [body]
+    assert max(kept) <= 1 << 12
+    assert list(reader.feed(answer[:2])) == []
+    assert [each.entry_id for each in reader.feed(answer[2:] + answer)] == [3, 3]

@@ -1,0 +1,61 @@
+"""The model of a bookie answers as Apache's did when it was asked the same, byte by byte.
+
+``data/conversation.tsv``: what was asked, how, and the answer; empty where the bookie closed the connection.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from model_bookie import ModelBookie
+
+from magnetar.io.simulated import simulated_io
+
+_ROWS = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "data" / "conversation.tsv").read_text().splitlines()
+]
+
+
+class _Client:
+    """A ``StreamProtocol``."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.closed = False
+        self.transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.closed = True
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+def test_a_recorded_conversation() -> None:
+    simulation = simulated_io(1)
+    loop = simulation.loop
+    bookie = ModelBookie(loop)
+    loop.run_until(simulation.host.listen("", 3181, bookie.factory))
+    wrong = []
+    for name, request, answer in _ROWS:
+        client = _Client()
+        loop.run_until(simulation.host.connect("localhost", 3181, lambda client=client: client))  # type: ignore[misc]
+        client.transport.write(bytes.fromhex(request))
+        loop.run_for(1)
+        if (client.received.hex(), client.closed) != (answer, not answer):
+            wrong.append((name, client.received.hex(), client.closed, answer))
+        client.transport.close()
+        loop.run_for(1)
+    assert len(_ROWS) > 70
+    assert not wrong, "\n".join(map(str, wrong))
