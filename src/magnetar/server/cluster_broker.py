@@ -110,6 +110,7 @@ class ClusterBroker(ServingBroker):
             wheel,
             f"zk:{self._places.local}",
             lambda _broker: _InBookKeeper(store),
+            store.bookies.known,
             self._check_session,
             self._measured,
         )

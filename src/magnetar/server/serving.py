@@ -48,6 +48,8 @@ class Stores:
     metadata_url: str
     """As operators are told."""
     storage: Callable[[BrokerService], Storage]
+    bookies: Callable[[], Awaitable[Sequence[str]]]
+    """Ids of the bookies that there are."""
     check: Callable[[], None] | None = None
     """Of the health check: raises BrokerError when a store is known not to answer."""
     measured: Sequence[MeasuredStore] = ()
@@ -168,6 +170,7 @@ def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
         settings=broker.settings.runtime,
         storage=storage.report,
         figures=figures,
+        bookies=stores.bookies,
     )
 
 

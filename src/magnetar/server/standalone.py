@@ -82,6 +82,7 @@ class StandaloneBroker(ServingBroker):
             wheel,
             f"sqlite:{METADATA_FILE}",
             lambda broker: StorageReport(broker, store, guard),
+            _no_bookies,
             measured=(measured,),
         )
         broker = await self._serve(stores, lambda known: self._bootstrap(metadata, known))
@@ -153,3 +154,7 @@ class StandaloneBroker(ServingBroker):
             await self._store.close()
         if self._metadata is not None:
             await self._metadata.close()
+
+
+async def _no_bookies() -> Sequence[str]:
+    return ()
