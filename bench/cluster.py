@@ -1,7 +1,7 @@
 """A broker on ZooKeeper and three bookies, beside Apache Pulsar's on the like: 3/3/2, journals synced.
 
 ``python -m bench.cluster`` prints figures as JSON, those of each run: the broker's and the bookies' processor
-time a message, throughput, latencies at 1,000 messages a second, reading a backlog, memory, start. Each broker
+time a message, throughput, latencies at 1,000 a second, reading a backlog, memory, start. Each broker
 has servers of its own, one after the other.
 """
 

@@ -125,7 +125,7 @@ def _listens(port: int) -> bool:
 
 @dataclass
 class ClusterBroker(Server):
-    """A broker on servers of its own: entries go to three bookies, two have them before they are receipted."""
+    """A broker on servers of its own: entries go to three bookies, two have them before the receipt."""
 
     jars: Path = Path()
     bookkeeper: BookKeeper | None = None
