@@ -16,7 +16,7 @@ from magnetar.ledger.bookkeeper.placement import Placement
 from magnetar.ledger.bookkeeper.reader import BookKeeperReader, Fate, ReadParts, ReadSettings, Written
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.bookkeeper.recovery import RecoveryParts, recovered
-from magnetar.ledger.interface import StoreClosed
+from magnetar.ledger.interface import LedgerState, StoreClosed
 
 
 class OpeningParts(NamedTuple):
@@ -67,7 +67,7 @@ class LedgerOpening:
         found = await self._records.read(ledger_id)
         if not hmac.compare_digest(found.record.password, self._password):
             raise WrongPassword(f"ledger {ledger_id} has another password")
-        if recover:
+        if recover and found.record.state is not LedgerState.CLOSED:
             found = await self._recovered(ledger_id)
         return BookKeeperReader(ledger_id, found.record, fate, self._read_parts)
 
