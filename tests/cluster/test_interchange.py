@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -261,3 +262,50 @@ def delayed(client: pulsar.Client, turn: int) -> None:
         consumer.acknowledge(message)
     client.create_producer(topic("delayed")).send(b"%d" % turn, deliver_after=timedelta(seconds=2))
     consumer.close()
+
+
+def test_a_broker_that_was_stopped_for_too_long_acknowledges_nothing_more(
+    cluster: BookKeeperServers, tmp_path: Path
+) -> None:
+    """While it sleeps Apache's broker opens its topic; then it wakes up, with messages on their way."""
+    ours, apaches = BrokerProcess(tmp_path / "ours", cluster), ApacheBroker(tmp_path / "apaches", cluster)
+    name = "persistent://public/default/asleep"
+    acknowledged: list[bytes] = []
+    try:
+        ours.start()
+        client = pulsar.Client(ours.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        client.subscribe(name, "s").close()
+        producer = client.create_producer(name, batching_enabled=False, send_timeout_millis=0)
+        bodies = [b"%d" % number for number in range(2000)]
+
+        def told(body: bytes) -> Callable[[pulsar.Result, pulsar.MessageId], None]:
+            def done(result: pulsar.Result, _message_id: pulsar.MessageId) -> None:
+                if result == pulsar.Result.Ok:
+                    acknowledged.append(body)
+
+            return done
+
+        for body in bodies[:1000]:
+            producer.send_async(body, told(body))
+        producer.flush()
+        for number, body in enumerate(bodies[1000:]):
+            producer.send_async(body, told(body))
+            if number == 100:
+                ours.signal(signal.SIGSTOP)
+        apaches.start()
+        others = pulsar.Client(apaches.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        consumer = others.subscribe(name, "s")
+        others.create_producer(name).send(b"from the other one")
+        ours.signal(signal.SIGCONT)
+        assert ours.ended(EVERYTHING / 1000) == 74
+        found = []
+        while not found or found[-1] != b"from the other one":
+            found.append(consumer.receive(timeout_millis=EVERYTHING).data())
+        assert len(acknowledged) >= 1000
+        assert found[:-1] == bodies[: len(found) - 1]
+        assert set(acknowledged) <= set(found)
+        others.close()
+        client.shutdown()
+    finally:
+        ours.close()
+        apaches.stop()

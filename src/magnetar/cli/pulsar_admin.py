@@ -74,13 +74,14 @@ def _command(words: list[str]) -> tuple[Command | None, list[str]]:
 
 def _action(name: str) -> Action:
     """:raises UsageError: this release does not have it"""
-    from magnetar.cli.admin import backlogs, messages, policies, resources, schemas, topics
+    from magnetar.cli.admin import backlogs, bookies, messages, policies, resources, schemas, topics
 
     tables: tuple[dict[str, Action], ...] = (
         topics.ACTIONS,
         messages.ACTIONS,
         backlogs.ACTIONS,
         resources.ACTIONS,
+        bookies.ACTIONS,
         policies.ACTIONS,
         schemas.ACTIONS,
     )

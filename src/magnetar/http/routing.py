@@ -31,6 +31,8 @@ class Process:
     """The disk, the ledger store, and what topics take: all of them, or those of a namespace."""
     figures: Callable[[], Awaitable[MetricsSnapshot]]
     """Everything that metrics print, of one moment as far as possible."""
+    bookies: Callable[[], Awaitable[Sequence[str]]]
+    """Ids of the bookies that there are, registered now or not; none where ledgers are embedded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,9 @@ class ClusterOperation(_Named):
     GET_RESOURCE_GROUP = auto()
     UPDATE_RESOURCE_GROUP = auto()
     DELETE_RESOURCE_GROUP = auto()
+    LIST_BOOKIES = auto()
+    GET_RACKS = auto()
+    UPDATE_RACKS = auto()
 
 
 class BrokerOperation(_Named):

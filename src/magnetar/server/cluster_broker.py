@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataRefused, MetadataStore, SessionEvent
+from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
@@ -55,6 +56,7 @@ class ClusterBroker(ServingBroker):
         self._places = metadata_places(self._settings)
         self._wait_seconds = wait_seconds
         self._zookeeper: ZooKeeperMetadataStore | None = None
+        self._measured: Sequence[MeasuredStore] = ()
         self._metadata: MetadataStore | None = None
         self._of_bookies: MetadataStore | None = None
         self._store: BookKeeperLedgerStore | None = None
@@ -70,14 +72,15 @@ class ClusterBroker(ServingBroker):
     async def start(self) -> None:
         io, settings, places = self._place.io, self._settings, self._places
         patience = Patience(io.clock, io.loop, self._wait_seconds)
-        self._zookeeper, metadata = await open_metadata(
+        opened = await open_metadata(
             io, places.local, places.configuration, settings.session_timeout_ms, patience
         )
-        self._metadata = metadata = ResolvingStore(metadata, io.loop)
+        self._zookeeper, self._measured = opened.zookeeper, opened.measured
+        self._metadata = metadata = ResolvingStore(opened.everything, io.loop)
         metadata.listen_session(self._session_changed)
         await self._check_cluster(metadata)
         if places.own_bookkeeper:
-            of_bookies: MetadataStore = ResolvingStore(self._zookeeper, io.loop)
+            of_bookies: MetadataStore = ResolvingStore(opened.local, io.loop)
             root = places.ledgers.removeprefix(places.local.chroot)
         else:
             other = await open_zookeeper(io, places.bookkeeper, settings.session_timeout_ms, patience)
@@ -107,7 +110,9 @@ class ClusterBroker(ServingBroker):
             wheel,
             f"zk:{self._places.local}",
             lambda _broker: _InBookKeeper(store),
+            store.bookies.known,
             self._check_session,
+            self._measured,
         )
         broker = await self._serve(stores, lambda known: registration.announce(known, patience_seconds))
         self._leftovers = io.loop.create_task(self._delete_leftovers(broker, ledgers))

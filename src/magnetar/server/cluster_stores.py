@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from magnetar.config.cluster import ClusterSettings
 from magnetar.io.interfaces import Clock, Io, Loop
@@ -11,6 +13,7 @@ from magnetar.io.real import real_io
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.interface import MetadataRefused, MetadataStore
+from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
@@ -70,25 +73,39 @@ async def open_zookeeper(
             patience.tell(str(refusal))
 
 
+class ClusterMetadata(NamedTuple):
+    """The metadata of a cluster; to close ``everything`` is enough."""
+
+    zookeeper: ZooKeeperMetadataStore
+    """The cluster's own."""
+    local: MeasuredStore
+    """The same, as it is to be used."""
+    everything: MetadataStore
+    """That and what clusters share, as one store."""
+    measured: Sequence[MeasuredStore]
+
+
 async def open_metadata(
     io: Io,
     local: EnsembleAddress,
     configuration: EnsembleAddress,
     timeout_ms: int,
     patience: Patience,
-) -> tuple[ZooKeeperMetadataStore, MetadataStore]:
-    """The local store, and all metadata as one store: to close that one is enough.
-
+) -> ClusterMetadata:
+    """
     :raises MetadataError: one of them does not answer in time
     """
     own = await open_zookeeper(io, local, timeout_ms, patience)
+    measured = MeasuredStore(own, io.clock, "metadata-store")
     if configuration == local:
-        return own, own
+        return ClusterMetadata(own, measured, measured, (measured,))
     try:
-        return own, DividedStore(own, await open_zookeeper(io, configuration, timeout_ms, patience))
+        other = await open_zookeeper(io, configuration, timeout_ms, patience)
     except BaseException:
         await own.close()
         raise
+    shared = MeasuredStore(other, io.clock, "configuration-metadata-store")
+    return ClusterMetadata(own, measured, DividedStore(measured, shared), (measured, shared))
 
 
 async def open_ledgers(
@@ -122,12 +139,13 @@ def set_up_stores(
     """
 
     async def work(io: Io) -> None:
-        own, metadata = await open_metadata(
+        opened = await open_metadata(
             io, local, configuration, timeout_ms, Patience(io.clock, io.loop, _PATIENCE_SECONDS)
         )
+        metadata = opened.everything
         try:
             await set_up_cluster(
-                own, metadata, setup, bookkeeper, io.randomness, own_bookkeeper=own_bookkeeper
+                opened.local, metadata, setup, bookkeeper, io.randomness, own_bookkeeper=own_bookkeeper
             )
         finally:
             await metadata.close()

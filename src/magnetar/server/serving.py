@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,12 +11,13 @@ from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.http.routing import Process
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataStore
+from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
 from magnetar.server.broker_process import Place
 from magnetar.server.cluster_settings import in_cluster
@@ -47,8 +48,12 @@ class Stores:
     metadata_url: str
     """As operators are told."""
     storage: Callable[[BrokerService], Storage]
+    bookies: Callable[[], Awaitable[Sequence[str]]]
+    """Ids of the bookies that there are."""
     check: Callable[[], None] | None = None
     """Of the health check: raises BrokerError when a store is known not to answer."""
+    measured: Sequence[MeasuredStore] = ()
+    """Those whose operations are in the metrics."""
 
 
 class ServingBroker:
@@ -156,7 +161,8 @@ def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
 
     async def figures() -> MetricsSnapshot:
         found = await take_snapshot(broker)
-        return replace(found, extra={**found.extra, **storage.metrics()})
+        metadata = [_metadata_metrics(each) for each in stores.measured]
+        return replace(found, metadata=metadata, extra={**found.extra, **storage.metrics()})
 
     return Process(
         ready=lambda: broker.ready,
@@ -164,4 +170,13 @@ def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
         settings=broker.settings.runtime,
         storage=storage.report,
         figures=figures,
+        bookies=stores.bookies,
     )
+
+
+def _metadata_metrics(store: MeasuredStore) -> MetadataMetrics:
+    operations = [
+        (kind, "success" if good else "fail", tuple(times.counts), times.total_ms)
+        for (kind, good), times in store.times.items()
+    ]
+    return MetadataMetrics(store.name, BOUNDS_MS, operations, store.put_bytes)

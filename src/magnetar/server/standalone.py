@@ -19,6 +19,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, MetadataUnavailable
+from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.serving import ServingBroker, Stores
@@ -62,7 +63,8 @@ class StandaloneBroker(ServingBroker):
         store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
         self._store = store
         io.disk.make_directory(_METADATA)
-        metadata = self._metadata = ResolvingStore(await self.open_metadata(), io.loop)
+        measured = MeasuredStore(await self.open_metadata(), io.clock, "metadata-store")
+        metadata = self._metadata = ResolvingStore(measured, io.loop)
         wheel = TimerWheel(io.loop)
         ledgers = self._ledgers = ManagedLedgers(
             io,
@@ -80,6 +82,8 @@ class StandaloneBroker(ServingBroker):
             wheel,
             f"sqlite:{METADATA_FILE}",
             lambda broker: StorageReport(broker, store, guard),
+            _no_bookies,
+            measured=(measured,),
         )
         broker = await self._serve(stores, lambda known: self._bootstrap(metadata, known))
         self._watch_disk(broker, store)
@@ -150,3 +154,7 @@ class StandaloneBroker(ServingBroker):
             await self._store.close()
         if self._metadata is not None:
             await self._metadata.close()
+
+
+async def _no_bookies() -> Sequence[str]:
+    return ()

@@ -142,6 +142,11 @@ class Objects:
             names["resourcegroup"] = own
             if row.key != f"PUT {_GROUP}":
                 self._set(_GROUP.format(resourcegroup=own), BODIES["ResourceGroup"], "PUT")
+        if "{bookie}" in row.pattern:
+            names["bookie"] = f"{own}:3181"
+            if row.endpoint.method != "POST":
+                path = f"/admin/v2/bookies/racks-info/{quote(names['bookie'])}?group=g"
+                self._set(path, BODIES["BookieInfo"], "POST")
         things = Things(row, names)
         if row.pattern.startswith("/lookup"):
             things.names["domain"] = "persistent"

@@ -88,6 +88,7 @@ def readers() -> Mapping[str, Endpoint]:
 
 
 QUERIES: Mapping[str, str] = {
+    "POST /admin/v2/bookies/racks-info/{bookie}": "group=g",
     "/examinemessage": "initialPosition=earliest&messagePosition=1",
     "POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/messageTTL": "messageTTL=60",
     "POST /admin/v2/non-persistent/{tenant}/{namespace}/{topic}/messageTTL": "messageTTL=60",

@@ -51,7 +51,10 @@ class Served:
         self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
         self.ready = True
         self.health_error: Exception | None = None
-        process = Process(lambda: self.ready, self._check, known.runtime, self._storage, self._figures)
+        self.bookies: list[str] = []
+        process = Process(
+            lambda: self.ready, self._check, known.runtime, self._storage, self._figures, self._bookies
+        )
         self.http = HttpServer(io)
         self._application = Application(
             Admin(self.broker), process, MetricsOptions("0"), "1.2.3", "standalone"
@@ -68,6 +71,9 @@ class Served:
             yield
         finally:
             self.http.serve(self._application)
+
+    async def _bookies(self) -> list[str]:
+        return self.bookies
 
     async def _check(self) -> None:
         if self.health_error is not None:

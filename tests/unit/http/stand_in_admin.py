@@ -33,12 +33,16 @@ class StandInAdmin:
         return self.snapshot
 
     def application(self) -> Application:
-        process = Process(lambda: True, _nothing, {}, _no_storage, self.figures)
+        process = Process(lambda: True, _nothing, {}, _no_storage, self.figures, _no_bookies)
         return Application(cast(Admin, self), process, MetricsOptions("0"), "1")
 
 
 async def _nothing() -> None:
     """All is well."""
+
+
+async def _no_bookies() -> list[str]:
+    return []
 
 
 async def _no_storage(_namespace: str | None) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.admin.backlogs import BacklogAdmin
+from magnetar.broker.admin.bookies import BookieAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
 from magnetar.broker.admin.messages import MessageAdmin
@@ -32,6 +33,7 @@ class Admin:
         self._broker = broker
         self.principal = principal
         self.brokers = BrokerAdmin(broker)
+        self.bookies = BookieAdmin(broker)
         self.clusters = ClusterAdmin(broker)
         self.resource_groups = ResourceGroupAdmin(broker)
         self.namespaces = NamespaceAdmin(broker)

@@ -247,6 +247,18 @@ class GroupMetrics:
 
 
 @dataclass(slots=True)
+class MetadataMetrics:
+    """A metadata store since the start."""
+
+    name: str
+    bounds_ms: Sequence[float]
+    """Upper bounds of buckets."""
+    operations: Sequence[tuple[str, str, Sequence[int], float]]
+    """Kind and outcome, how many by bucket (one more for what lies above), milliseconds of all together."""
+    put_bytes: int
+
+
+@dataclass(slots=True)
 class MetricsSnapshot:
     """Everything ``/metrics`` prints, taken at one moment."""
 
@@ -268,5 +280,6 @@ class MetricsSnapshot:
     resource_groups: Sequence[GroupMetrics] = ()
     proofs: Sequence[Proofs] = ()
     """Of those who were asked who they are."""
+    metadata: Sequence[MetadataMetrics] = ()
     extra: Mapping[str, float] = field(default_factory=dict)
     """Gauges of Magnetar's own, by full name (``magnetar_...``), without labels."""

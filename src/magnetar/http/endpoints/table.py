@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from magnetar.http.endpoints.bookies import BOOKIES
 from magnetar.http.endpoints.namespaces import NAMESPACES
 from magnetar.http.endpoints.read_plans import READ_PLANS
 from magnetar.http.endpoints.resource_groups import RESOURCE_GROUPS
@@ -263,6 +264,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *TOPIC_POLICIES,
     *SCHEMAS,
     *RESOURCE_GROUPS,
+    *BOOKIES,
     *READ_PLANS,
     *STORAGE,
 )

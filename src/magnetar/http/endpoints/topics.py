@@ -208,7 +208,14 @@ _ROWS: Sequence[Endpoint] = (
         "first message published since",
         T.PEEK_MESSAGES,
     ),
-    Endpoint("GET", "/{topic}/backlog", backlogs.estimate, "size and backlog of a topic", T.GET_BACKLOG_SIZE),
+    Endpoint(
+        "GET",
+        "/{topic}/backlog",
+        backlogs.estimate,
+        "size and backlog of a topic",
+        T.GET_BACKLOG_SIZE,
+        refusals={406: "only persistent topics have one"},
+    ),
     Endpoint(
         "PUT",
         "/{topic}/backlogSize",
@@ -244,6 +251,7 @@ _ROWS: Sequence[Endpoint] = (
         "acknowledge everything up to a message",
         T.EXPIRE_MESSAGES,
         body="ResetCursorData",
+        refusals=_NOTHING,
     ),
     Endpoint(
         "POST",
@@ -262,6 +270,7 @@ _ROWS: Sequence[Endpoint] = (
         asks=True,
         body="ResetCursorData",
         success=200,
+        refusals=_KIND,
     ),
     Endpoint(
         "GET", "/{topic}/ledger/{ledgerId}/entry/{entryId}", messages.by_id, "a message", T.PEEK_MESSAGES
@@ -296,7 +305,7 @@ _ROWS: Sequence[Endpoint] = (
         T.SUBSCRIBE,
         parameters=(Parameter("replicated", "truth", "false"),),
         body="ResetCursorData",
-        refusals=_TAKEN,
+        refusals={**_TAKEN, 405: "the topic has as many as it may"},
     ),
     Endpoint(
         "DELETE",

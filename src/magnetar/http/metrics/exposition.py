@@ -73,7 +73,20 @@ def histogram(
 
     :param counts: of each bucket for itself, one more than ``bounds`` for what lies above
     """
-    lines = [f"# TYPE {name} histogram\n"]
+    lines = histogram_samples(name, labels, bounds, counts, total, created_seconds)
+    yield "".join([f"# TYPE {name} histogram\n", *lines])
+
+
+def histogram_samples(
+    name: str,
+    labels: str,
+    bounds: Sequence[float],
+    counts: Sequence[int],
+    total: float,
+    created_seconds: float,
+) -> list[str]:
+    """The lines of one histogram of several with the same name."""
+    lines = []
     below = 0
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
         below += count
@@ -81,4 +94,4 @@ def histogram(
     lines.append(f"{name}_count{{{labels}}} {float(below)!r}\n")
     lines.append(f"{name}_sum{{{labels}}} {float(round(total, 3))!r}\n")
     lines.append(f"{name}_created{{{labels}}} {created_seconds!r}\n")
-    yield "".join(lines)
+    return lines

@@ -22,7 +22,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
-from magnetar.http.metrics import exposition, quotas
+from magnetar.http.metrics import exposition, metadata_stores, quotas
 from magnetar.http.metrics.exposition import Number, family, labels_text
 from magnetar.http.metrics.totals import broker_totals, namespace_totals
 
@@ -194,6 +194,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _proofs(snapshot)
     yield from _resource_groups(snapshot)
     yield from _cache(snapshot, cluster)
+    yield from metadata_stores.of_stores(snapshot.metadata, snapshot.cluster, snapshot.started_seconds)
     if options.managed_ledger_level:
         yield from _managed_ledgers(snapshot)
     yield from _topics_count(snapshot)

@@ -75,6 +75,7 @@ class Bookies:
         self._io = io
         self._network = network or io.network
         self._metadata = metadata
+        self._root = root
         self._available = f"{root}/available"
         self._settings = settings or BookiesSettings()
         self._writable: tuple[str, ...] = ()
@@ -127,6 +128,14 @@ class Bookies:
     def pending_bytes(self) -> int:
         """Of entries that were sent to bookies and are not answered for."""
         return sum(bookie.pending_bytes for bookie in self._connections.values())
+
+    async def known(self) -> Sequence[str]:
+        """Ids of all that belong to the cluster, registered now or not, sorted.
+
+        :raises MetadataError: nobody can say
+        """
+        cookies = await self._metadata.children(f"{self._root}/cookies")
+        return sorted({*cookies, *self._writable, *self._read_only})
 
     def doubtful(self, bookie_id: str) -> bool:
         """Whether it had better not be chosen for anything new, unless there are no others."""

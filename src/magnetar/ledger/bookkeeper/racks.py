@@ -106,9 +106,9 @@ def _stands(table: bytes) -> dict[str, Stand]:
         if not isinstance(bookies, dict):
             raise ValueError(f"group {group!r} is no object of bookies")
         for bookie_id, info in bookies.items():
-            rack = info.get("rack") if isinstance(info, dict) else None
+            rack = (info.get("rack") or "") if isinstance(info, dict) else None
             if not isinstance(rack, str):
-                raise ValueError(f"bookie {bookie_id!r} of group {group!r} has no rack")
+                raise ValueError(f"bookie {bookie_id!r} of group {group!r} stands nowhere")
             path = "/" + rack.strip("/") if rack.strip("/") else DEFAULT_RACK
             known = found.get(bookie_id)
             found[bookie_id] = Stand(known.groups | {group} if known else frozenset((group,)), path)

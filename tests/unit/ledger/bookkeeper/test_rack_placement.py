@@ -130,9 +130,11 @@ def test_the_table_may_change_and_be_damaged() -> None:
     racks.write({"g": {"a1:1": {"rack": "elsewhere/", "hostname": "h"}}, "h": {"a1:1": {"rack": "/new"}}})
     assert table.of("a1:1") == ({"g", "h"}, "/new")
     assert table.of("b1:1").rack == DEFAULT_RACK
-    for damaged in (b"{", b"[]", b'{"g":1}', b'{"g":{"a1:1":{}}}', b'{"g":{"a1:1":{"rack":1}}}', b"\xff"):
+    for damaged in (b"{", b"[]", b'{"g":1}', b'{"g":{"a1:1":[]}}', b'{"g":{"a1:1":{"rack":1}}}', b"\xff"):
         racks.write(damaged)
         assert table.of("a1:1").rack == "/new"
+    racks.write(b'{"g":{"a1:1":{"hostname":"h"}}}')
+    assert racks.table.of("a1:1") == ({"g"}, DEFAULT_RACK)
     racks.write(b"")
     assert table.of("a1:1").rack == DEFAULT_RACK
 

@@ -1,0 +1,131 @@
+"""A broker on ZooKeeper and three bookies, beside Apache Pulsar's on the like: 3/3/2, journals synced.
+
+``python -m bench.cluster`` prints figures as JSON, those of each run: the broker's and the bookies' processor
+time a message, throughput, latencies at 1,000 a second, reading a backlog, memory, start. Each broker
+has servers of its own, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.cluster_servers import ClusterBroker, ClusterMagnetar, ClusterPulsar
+from bench.generators import Void, perf
+from bench.servers import fetch_jars
+from magnetar.admin_client import AdminClient
+
+Figures = dict[str, Any]
+_KEPT = ("publish_rate", "deliver_rate", "server_cpu_us_per_message", "server_cores", "server_rss_mb")
+
+WORKLOADS: dict[str, tuple[str, ...]] = {
+    "100 B, unbatched": ("-s", "100", "-db", "-q", "10000"),
+    "100 B, batched": ("-s", "100", "-q", "10000"),
+    "1 KB, unbatched": ("-s", "1024", "-db", "-q", "10000"),
+    "1 KB, batched": ("-s", "1024", "-q", "10000"),
+    "100 B, 1,000/s": ("-s", "100", "-db", "-r", "1000", "--acks-delay-millis", "100"),
+}
+
+
+class Run:
+    """Workloads on one broker."""
+
+    def __init__(self, server: ClusterBroker, seconds: float) -> None:
+        self._server = server
+        self._seconds = seconds
+        self._topics = 0
+
+    def topic(self) -> str:
+        self._topics += 1
+        return f"persistent://public/default/bench-{self._topics}"
+
+    def warm_up(self) -> None:
+        """A JVM is fast only when it has compiled what is hot; bookies are JVMs."""
+        flags = ("-s", "100", "-db", "-q", "10000", "-time", str(self._seconds * 3), "--warmup-time", "0")
+        perf(self._server, "run", self.topic(), *flags)
+
+    def measured(self, *flags: str) -> Figures:
+        topic = self.topic()
+        duration = ("-time", str(self._seconds), "--warmup-time", "2")
+        return self._with_bookies(topic, lambda: perf(self._server, "run", topic, *duration, *flags))
+
+    def caught_up(self) -> Figures:
+        topic = self.topic()
+        count = str(int(60_000 * self._seconds))
+        perf(self._server, "produce", topic, "-m", count, "-r", "0", "-s", "100", "-db", "--warmup-time", "0")
+        # What is in memory of the broker would be read from there.
+        self._server.stop()
+        self._server.start()
+        flags = ("-sp", "Earliest", "-m", count, "-q", "10000")
+        found: Figures = perf(self._server, "consume", topic, *flags)
+        return {name: found[name] for name in _KEPT if found.get(name) is not None}
+
+    def _with_bookies(self, topic: str, work: Callable[[], Figures]) -> Figures:
+        assert self._server.bookkeeper is not None
+        before = self._server.bookkeeper.cpu_seconds()
+        found = work()
+        used = self._server.bookkeeper.cpu_seconds() - before
+        messages = AdminClient(self._server.admin_url).topic_stats(topic)["msgInCounter"]
+        if not messages:
+            raise Void(f"nothing was published to {topic}")
+        figures = {name: found[name] for name in _KEPT}
+        figures["bookies_cpu_us_per_message"] = round(used / messages * 1e6, 2)
+        for kind in ("publish", "end_to_end"):
+            for quantile, value in (found[f"{kind}_latency_ms"] or {}).items():
+                figures[f"{kind}_{quantile}_ms"] = value
+        return figures
+
+
+def measure(server: ClusterBroker, seconds: float, only: list[str]) -> Figures:
+    found: Figures = {"start_seconds": round(server.start(), 2)}
+    try:
+        run = Run(server, seconds)
+        found["healthy"] = server.healthy()
+        found["idle_rss_mb"] = server.resident_mb()
+        run.warm_up()
+        for name, flags in WORKLOADS.items():
+            if not only or name in only:
+                found[name] = run.measured(*flags)
+                sys.stderr.write(f"{server.title}: {name}: {found[name]}\n")
+        if not only:
+            found["catching up"] = run.caught_up()
+    finally:
+        server.stop_all()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of one run")
+    parser.add_argument("--servers", default="magnetar,pulsar")
+    parser.add_argument("--only", action="append", default=[], choices=list(WORKLOADS))
+    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    options = parser.parse_args()
+    jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
+    found: Figures = {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "load": round(os.getloadavg()[0], 1),
+    }
+    kinds = {"magnetar": (ClusterMagnetar, "Magnetar"), "pulsar": (ClusterPulsar, "Apache Pulsar")}
+    for name in options.servers.split(","):
+        kind, title = kinds[name]
+        with tempfile.TemporaryDirectory(prefix="cluster-bench-") as folder:
+            server = kind(name, title, name, Path(folder) / "broker", jars=jars)
+            try:
+                found[name] = measure(server, options.seconds, options.only)
+            except Void as void:
+                sys.stderr.write(f"void: {void}\n")
+                return 1
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

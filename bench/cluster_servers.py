@@ -1,0 +1,195 @@
+"""Apache ZooKeeper, three Apache bookies, and a broker on them: ours, or Apache Pulsar's."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.process import end, free_port
+from bench.servers import Server, ServerFailed, java_command
+from magnetar.cli.perf.measure import cpu_seconds, resident_megabytes
+
+CLUSTER = "bench"
+_BOOKIES = 3
+_READY_SECONDS = 90.0
+_BOOKIE_MEMORY = ["-Xms96m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC"]
+
+
+@dataclass
+class BookKeeper:
+    """One ZooKeeper and three bookies, with journals that are synced."""
+
+    folder: Path
+    jars: Path
+    zookeeper_port: int = field(default_factory=free_port)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> str:
+        return f"zk:127.0.0.1:{self.zookeeper_port}"
+
+    def start(self) -> None:
+        """:raises ServerFailed: one of them does not start"""
+        self._start(
+            "zookeeper",
+            self.zookeeper_port,
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            {
+                "tickTime": 1000,
+                "dataDir": self.folder / "zookeeper" / "data",
+                "clientPort": self.zookeeper_port,
+                "clientPortAddress": "127.0.0.1",
+                "admin.enableServer": "false",
+                "maxClientCnxns": 0,
+            },
+        )
+        command = [sys.executable, "-m", "magnetar", "initialize-cluster-metadata", "--cluster", CLUSTER]
+        command += ["--metadata-store", self.metadata, "--configuration-metadata-store", self.metadata]
+        addresses = ["--web-service-url", "http://127.0.0.1:8080"]
+        addresses += ["--broker-service-url", "pulsar://127.0.0.1:6650"]
+        subprocess.run([*command, *addresses], check=True, stdout=subprocess.DEVNULL)
+        for number in range(1, _BOOKIES + 1):
+            self._bookie(f"bookie{number}")
+
+    def _bookie(self, name: str) -> None:
+        port = free_port()
+        self._start(
+            name,
+            port,
+            "org.apache.bookkeeper.server.Main",
+            {
+                "bookiePort": port,
+                "allowLoopback": "true",
+                "listeningInterface": "lo",
+                "advertisedAddress": "127.0.0.1",
+                "allowMultipleDirsUnderSameDiskPartition": "true",
+                "journalDirectories": self.folder / name / "journal",
+                "ledgerDirectories": self.folder / name / "ledgers",
+                "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+                "metadataServiceUri": f"metadata-store:{self.metadata}",
+                "zkTimeout": 20000,
+                "nettyMaxFrameSizeBytes": 5253120,
+                "journalMaxGroupWaitMSec": 1,
+                "dbStorage_writeCacheMaxSizeMb": 32,
+                "dbStorage_readAheadCacheMaxSizeMb": 32,
+                "dbStorage_rocksDB_blockCacheSize": 16777216,
+                "diskUsageThreshold": 0.99,
+                "diskUsageWarnThreshold": 0.99,
+                "diskUsageLwmThreshold": 0.98,
+                "httpServerEnabled": "false",
+            },
+        )
+
+    def _start(self, name: str, port: int, main: str, settings: Mapping[str, object]) -> None:
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        config = folder / "config"
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        given = [str(config)] if name == "zookeeper" else ["--conf", str(config)]
+        command = [*java_command(self.jars, folder, _BOOKIE_MEMORY, "warn"), main, *given]
+        with (folder / "log").open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        self.processes[name] = process
+        began = time.monotonic()
+        while not _listens(port):
+            if process.poll() is not None or time.monotonic() - began > _READY_SECONDS:
+                raise ServerFailed(f"{name} does not start: see {folder}")
+            time.sleep(0.05)
+
+    def cpu_seconds(self) -> float:
+        """Of the bookies."""
+        return cpu_seconds([each.pid for name, each in self.processes.items() if name != "zookeeper"])
+
+    def resident_mb(self) -> float:
+        """Of ZooKeeper and the bookies."""
+        return resident_megabytes([each.pid for each in self.processes.values()])
+
+    def stop(self) -> None:
+        for process in reversed(self.processes.values()):
+            end(process)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+@dataclass
+class ClusterBroker(Server):
+    """A broker on servers of its own: entries go to three bookies, two have them before the receipt."""
+
+    jars: Path = Path()
+    bookkeeper: BookKeeper | None = None
+
+    def settings(self) -> dict[str, str]:
+        assert self.bookkeeper is not None
+        return {
+            "metadataStoreUrl": self.bookkeeper.metadata,
+            "configurationMetadataStoreUrl": self.bookkeeper.metadata,
+            "clusterName": CLUSTER,
+            "brokerServicePort": str(self.port),
+            "webServicePort": str(self.http_port),
+            "bindAddress": "127.0.0.1",
+            "advertisedAddress": "127.0.0.1",
+            "managedLedgerDefaultEnsembleSize": "3",
+            "managedLedgerDefaultWriteQuorum": "3",
+            "managedLedgerDefaultAckQuorum": "2",
+            "brokerDeleteInactiveTopicsEnabled": "false",
+        }
+
+    def config(self, settings: Mapping[str, str]) -> str:
+        path = self.folder / "broker.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return str(path)
+
+    def start(self) -> float:
+        """Seconds that the broker alone took."""
+        if self.bookkeeper is None:
+            self.bookkeeper = BookKeeper(self.folder / "bookkeeper", self.jars)
+            self.bookkeeper.start()
+        return super().start()
+
+    def stop_all(self) -> None:
+        """The broker, and what it stands on."""
+        super().stop()
+        if self.bookkeeper is not None:
+            self.bookkeeper.stop()
+
+    def healthy(self) -> bool:
+        """Whether it has published something and read it again."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
+        try:
+            connection.request("GET", "/admin/v2/brokers/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+class ClusterMagnetar(ClusterBroker):
+    """``magnetar broker`` of this checkout."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "magnetar", "broker", "--config", self.config(self.settings())]
+
+
+class ClusterPulsar(ClusterBroker):
+    """Apache Pulsar's broker."""
+
+    def command(self) -> list[str]:
+        manager = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+        settings = self.settings() | {"loadManagerClassName": manager}
+        memory = ["-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m"]
+        collector = ["-XX:+UseZGC", "-XX:+PerfDisableSharedMem", "-XX:+AlwaysPreTouch"]
+        command = java_command(self.jars, self.folder, [*memory, *collector], "warn")
+        return [*command, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", self.config(settings)]

@@ -1,0 +1,72 @@
+"""Where bookies stand, as operators say: the table that placement goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.broker.policies.records import Record, change, create, read
+from magnetar.broker.service import BrokerService
+from magnetar.errors import MetadataFailure, NotFound, PreconditionFailed
+
+_TABLE = "/bookies"
+"""``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
+_INVALID_RACK = "Bookie 'rack' parameter is invalid: it has the form /rack or /region/rack"
+
+
+class BookieAdmin:
+    def __init__(self, broker: BrokerService) -> None:
+        self._metadata = broker.metadata
+
+    async def racks(self) -> Mapping[str, Any]:
+        """``BookiesRackConfiguration``.
+
+        :raises MetadataFailure: the table is damaged
+        """
+        table = await read(self._metadata, _TABLE) or {}
+        if not all(isinstance(group, dict) for group in table.values()):
+            raise MetadataFailure(f"{_TABLE}: a group that is no object")
+        return table
+
+    async def rack(self, bookie_id: str) -> Mapping[str, Any]:
+        """``BookieInfo``. :raises NotFound: the table does not know it"""
+        for group in (await self.racks()).values():
+            if bookie_id in group:
+                found: Mapping[str, Any] = group[bookie_id]
+                return found
+        raise _unknown(bookie_id)
+
+    async def put(self, bookie_id: str, group: str, info: Mapping[str, Any]) -> None:
+        """A bookie is in one group only: it leaves the one that it was in.
+
+        :raises PreconditionFailed: no group, or no path of a rack
+        """
+        if not group:
+            raise PreconditionFailed("Bookie 'group' parameters is missing")
+        if (info.get("rack") or "").strip("/").count("/") > 1:
+            raise PreconditionFailed(_INVALID_RACK)
+
+        def put(record: Record) -> None:
+            _drop(record, bookie_id)
+            record.setdefault(group, {})[bookie_id] = dict(info)
+
+        await self.racks()
+        if not await create(self._metadata, _TABLE, {group: {bookie_id: dict(info)}}):
+            await change(self._metadata, _TABLE, put, MetadataFailure(f"{_TABLE} has gone"))
+
+    async def delete(self, bookie_id: str) -> None:
+        """:raises NotFound: the table does not know it"""
+        await self.rack(bookie_id)
+        await change(self._metadata, _TABLE, lambda record: _drop(record, bookie_id), _unknown(bookie_id))
+
+
+def _drop(table: Record, bookie_id: str) -> None:
+    """Takes a bookie out, and groups that have none left."""
+    for name, group in list(table.items()):
+        group.pop(bookie_id, None)
+        if not group:
+            del table[name]
+
+
+def _unknown(bookie_id: str) -> NotFound:
+    return NotFound(f"Bookie rack placement configuration not found: {bookie_id}")

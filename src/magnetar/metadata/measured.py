@@ -1,0 +1,73 @@
+"""How long operations of a metadata store take, and how many fail, as Pulsar counts them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from magnetar.io.interfaces import Clock
+from magnetar.metadata.interface import MetadataError, MetadataStore, Node
+from magnetar.metadata.passing_on import PassingOnStore
+
+T = TypeVar("T")
+
+BOUNDS_MS = (1.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
+"""Upper bounds of buckets."""
+_KINDS = {"get": "get", "put": "put", "delete": "del"}
+"""What is counted, by Pulsar's names."""
+
+
+class OperationTimes:
+    """Of one kind of operations with one outcome."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        """By bucket, one more for what lies above."""
+        self.total_ms = 0.0
+
+    def add(self, seconds: float) -> None:
+        milliseconds = seconds * 1000
+        self.counts[bisect_left(BOUNDS_MS, milliseconds)] += 1
+        self.total_ms += milliseconds
+
+
+class MeasuredStore(PassingOnStore):
+    """A ``MetadataStore`` in front of ``inner``."""
+
+    def __init__(self, inner: MetadataStore, clock: Clock, name: str) -> None:
+        """:param name: by which operators know it"""
+        super().__init__(inner)
+        self.name = name
+        self.times: dict[tuple[str, bool], OperationTimes] = {
+            (kind, good): OperationTimes() for kind in _KINDS.values() for good in (True, False)
+        }
+        """By kind, and whether it went well. A condition that does not hold is a failure, as in Pulsar."""
+        self.put_bytes = 0
+        self._clock = clock
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        expected_version: int | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Node:
+        node = await super().put(path, value, expected_version, ephemeral=ephemeral, sequential=sequential)
+        self.put_bytes += len(value)
+        return node
+
+    async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
+        kind = _KINDS.get(call)
+        if kind is None:
+            return await work()
+        begun = self._clock.monotonic()
+        try:
+            result = await work()
+        except MetadataError:
+            self.times[kind, False].add(self._clock.monotonic() - begun)
+            raise
+        self.times[kind, True].add(self._clock.monotonic() - begun)
+        return result
