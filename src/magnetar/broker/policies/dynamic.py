@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from magnetar.broker.policies.following import Follower
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.errors import MetadataFailure, PreconditionFailed
 from magnetar.io.interfaces import Io
+from magnetar.metadata.following import Follower
 from magnetar.metadata.interface import MetadataStore, NodeDamaged
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from magnetar.broker.policies.following import Follower
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.broker.policies.values import GroupRates
 from magnetar.errors import MetadataFailure, NotFound
 from magnetar.io.interfaces import Io
+from magnetar.metadata.following import Follower
 from magnetar.metadata.interface import MetadataStore, NodeMissing
 
 log = logging.getLogger(__name__)

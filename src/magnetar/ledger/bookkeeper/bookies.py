@@ -6,22 +6,20 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from magnetar.io.interfaces import ConnectingNetwork, Io
-from magnetar.io.waiting import sleep
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
-from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
+from magnetar.metadata.following import Follower
+from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
 
 log = logging.getLogger(__name__)
 
 _READ_ONLY = "readonly"
 _RPC = "bookie-rpc"
-_READ_AGAIN_SECONDS = 1.0
-"""After registrations could not be read."""
 _BETWEEN_READS_SECONDS = 0.1
 """Of registrations that change all the time."""
 _BETWEEN_LOGS_SECONDS = 10.0
@@ -90,23 +88,24 @@ class Bookies:
         self._errors: dict[str, deque[float]] = {}
         self._quarantined: dict[str, float] = {}
         """Until when, by the monotonic clock."""
-        self._reading: Any = None
-        self._read_again = False
-        self._later: Any = None
+        self._follower: Follower | None = None
         self._closed = False
 
     async def start(self) -> None:
         """:raises MetadataUnavailable: nobody knows which bookies there are"""
         self._metadata.listen(self._available, self._changed)
         self._metadata.listen_session(self._session_changed)
+        # What is stale is noted by then.
+        self._follower = Follower(
+            self._io, self._metadata, self._available, "bookies", self._read, _BETWEEN_READS_SECONDS
+        )
         await self._read()
 
     def close(self) -> None:
         """What bookies were asked is lost."""
         self._closed = True
-        for waiting in (self._reading, self._later):
-            if waiting is not None:
-                waiting.cancel()
+        if self._follower is not None:
+            self._follower.stop()
         for bookie in self._connections.values():
             bookie.close()
 
@@ -197,35 +196,10 @@ class Bookies:
 
     def _changed(self, change: Change) -> None:
         self._stale.add(change.path.rpartition("/")[2])
-        self._read_soon()
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.RECONNECTED:
             self._stale.update(self._addresses)
-            self._read_soon()
-
-    def _read_soon(self) -> None:
-        if self._closed:
-            return
-        if self._reading is not None:
-            self._read_again = True
-            return
-        self._reading = self._io.loop.create_task(self._read_on())
-
-    async def _read_on(self) -> None:
-        """Until nothing has changed while it was read."""
-        try:
-            self._read_again = True
-            while self._read_again:
-                self._read_again = False
-                await self._read()
-                await sleep(self._io.loop, _BETWEEN_READS_SECONDS)
-        except MetadataError as error:
-            log.warning("who the bookies are cannot be read", extra={"reason": str(error)})
-            if not self._closed:
-                self._later = self._io.loop.call_later(_READ_AGAIN_SECONDS, self._read_soon)
-        finally:
-            self._reading = None
 
     async def _read(self) -> None:
         writable = [each for each in await self._metadata.children(self._available) if each != _READ_ONLY]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from magnetar.io.interfaces import Io
-from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
+from magnetar.metadata.following import Follower
+from magnetar.metadata.interface import MetadataStore
 
 log = logging.getLogger(__name__)
 
 TABLE = "/bookies"
 DEFAULT_RACK = "/default-rack"
 """Of bookies that the table does not know."""
-_READ_AGAIN_SECONDS = 1.0
 
 
 class Stand(NamedTuple):
@@ -41,49 +41,19 @@ class RackTable:
         self._metadata = metadata
         self._path = path
         self._stands: Mapping[str, Stand] = {}
-        self._reading: Any = None
-        self._read_again = False
-        self._later: Any = None
-        self._closed = False
+        self._follower: Follower | None = None
 
     async def start(self) -> None:
         """:raises MetadataError: the table cannot be read"""
-        self._metadata.listen(self._path, self._changed)
-        self._metadata.listen_session(self._session_changed)
+        self._follower = Follower(self._io, self._metadata, self._path, "racks of bookies", self._read)
         await self._read()
 
     def close(self) -> None:
-        self._closed = True
-        for waiting in (self._reading, self._later):
-            if waiting is not None:
-                waiting.cancel()
+        if self._follower is not None:
+            self._follower.stop()
 
     def of(self, bookie_id: str) -> Stand:
         return self._stands.get(bookie_id, _NOWHERE)
-
-    def _changed(self, _change: Change) -> None:
-        self._read_soon()
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.RECONNECTED:
-            self._read_soon()
-
-    def _read_soon(self) -> None:
-        self._read_again = True
-        if self._reading is None and not self._closed:
-            self._reading = self._io.loop.create_task(self._read_on())
-
-    async def _read_on(self) -> None:
-        try:
-            while self._read_again:
-                self._read_again = False
-                await self._read()
-        except MetadataError as error:
-            log.warning("the racks of bookies cannot be read", extra={"reason": str(error)})
-            if not self._closed:
-                self._later = self._io.loop.call_later(_READ_AGAIN_SECONDS, self._read_soon)
-        finally:
-            self._reading = None
 
     async def _read(self) -> None:
         node = await self._metadata.get(self._path)

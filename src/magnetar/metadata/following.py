@@ -27,20 +27,30 @@ class Follower:
 
     :param what: its name, for the log
     :param take: reads all of it and lets it count
+    :param pause: seconds after each reading, for what changes all the time
     """
 
     def __init__(
-        self, io: Io, metadata: MetadataStore, root: str, what: str, take: Callable[[], Awaitable[None]]
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        root: str,
+        what: str,
+        take: Callable[[], Awaitable[None]],
+        pause: float = 0.0,
     ) -> None:
         self._io = io
         self._what = what
         self._take = take
+        self._pause = pause
         self._task: Any = None
         self._stale = False
+        self._stopped = False
         metadata.listen(root, self._changed)
         metadata.listen_session(self._session_changed)
 
     def stop(self) -> None:
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
@@ -53,7 +63,7 @@ class Follower:
 
     def _read_anew(self) -> None:
         self._stale = True
-        if self._task is None:
+        if self._task is None and not self._stopped:
             self._task = self._io.loop.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -68,5 +78,8 @@ class Follower:
                     await sleep(self._io.loop, _RETRY_SECONDS)
                 except (MetadataError, MetadataFailure) as error:
                     log.error("cannot be read", extra={"what": self._what, "error": str(error)})
+                else:
+                    if self._pause:
+                        await sleep(self._io.loop, self._pause)
         finally:
             self._task = None
