@@ -25,16 +25,7 @@ from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.protocol.hot_codec import AckRun
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = owner.__dict__[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+from simulation.replacing import replaced
 
 
 class _Unsynced:
@@ -64,7 +55,7 @@ def missing_fsync() -> AbstractContextManager[None]:
         write(self, commit)
         commit.segment.file = file
 
-    return _replaced(CommitLog, "_write", unsynced)
+    return replaced(CommitLog, "_write", unsynced)
 
 
 def trimming_off_by_one() -> AbstractContextManager[None]:
@@ -74,7 +65,7 @@ def trimming_off_by_one() -> AbstractContextManager[None]:
     def one_too_far(self: LedgerList, position: tuple[int, int]) -> Any:
         return consumed_through(self, (position[0], position[1] + 1))
 
-    return _replaced(LedgerList, "consumed_through", one_too_far)
+    return replaced(LedgerList, "consumed_through", one_too_far)
 
 
 def ack_lost_on_redelivery() -> AbstractContextManager[None]:
@@ -89,7 +80,7 @@ def ack_lost_on_redelivery() -> AbstractContextManager[None]:
             run.ledger_ids[to], run.entry_ids[to] = run.ledger_ids[index], run.entry_ids[index]
         run.count = len(kept)
 
-    return _replaced(Subscription, "_let_go_run", loses)
+    return replaced(Subscription, "_let_go_run", loses)
 
 
 class _Reusing:
@@ -117,7 +108,7 @@ def reused_buffer() -> AbstractContextManager[None]:
     def reusing(self: Outgoing, transport: Any) -> None:
         use(self, _Reusing(transport) if transport is not None else None)
 
-    return _replaced(Outgoing, "use", reusing)
+    return replaced(Outgoing, "use", reusing)
 
 
 @contextmanager
@@ -136,7 +127,7 @@ def receipt_before_commit() -> Iterator[None]:
         if last_entry_id > self._acknowledged:
             durable(self, last_entry_id)
 
-    with _replaced(EmbeddedWriter, "append", told_early), _replaced(EmbeddedWriter, "on_durable", once):
+    with replaced(EmbeddedWriter, "append", told_early), replaced(EmbeddedWriter, "on_durable", once):
         yield
 
 
@@ -149,7 +140,7 @@ def snapshot_in_a_commit() -> AbstractContextManager[None]:
         if self.full():
             self.snapshot(self._saved_at)
 
-    return _replaced(Deduplication, "counted", too_early)
+    return replaced(Deduplication, "counted", too_early)
 
 
 def bytes_stay_counted() -> AbstractContextManager[None]:
@@ -158,7 +149,7 @@ def bytes_stay_counted() -> AbstractContextManager[None]:
     def popped(self: LedgerTable, ledger_id: int) -> None:
         self.rows.pop(ledger_id, None)
 
-    return _replaced(LedgerTable, "delete", popped)
+    return replaced(LedgerTable, "delete", popped)
 
 
 def empty_segment_stays() -> AbstractContextManager[None]:
@@ -169,7 +160,7 @@ def empty_segment_stays() -> AbstractContextManager[None]:
         drop(self, segment_id, stored)
         self.emptied.discard(segment_id)
 
-    return _replaced(LedgerTable, "_drop", unheard)
+    return replaced(LedgerTable, "_drop", unheard)
 
 
 def closed_one_short() -> AbstractContextManager[None]:
@@ -181,7 +172,7 @@ def closed_one_short() -> AbstractContextManager[None]:
         fenced = row is not None and row.recovering and last_entry_id > 0
         recovered(self, ledger_id, last_entry_id - fenced, length)
 
-    return _replaced(LedgerTable, "close", short)
+    return replaced(LedgerTable, "close", short)
 
 
 def full_segment_forgotten() -> AbstractContextManager[None]:
@@ -190,7 +181,7 @@ def full_segment_forgotten() -> AbstractContextManager[None]:
     def forgotten(self: EmbeddedLedgerStore, segment: LogSegment, next_sequence: int) -> None:
         """Nothing is said."""
 
-    return _replaced(EmbeddedLedgerStore, "_filled", forgotten)
+    return replaced(EmbeddedLedgerStore, "_filled", forgotten)
 
 
 def banned_stays() -> AbstractContextManager[None]:
@@ -199,13 +190,13 @@ def banned_stays() -> AbstractContextManager[None]:
     def unheard(self: Revocation, touched: object) -> None:
         """Nothing is done."""
 
-    return _replaced(Revocation, "_permissions_changed", unheard)
+    return replaced(Revocation, "_permissions_changed", unheard)
 
 
 def delivered_early() -> AbstractContextManager[None]:
     """What is due within two seconds is taken for due."""
     cutoff = DelayTracker._cutoff_ms
-    return _replaced(DelayTracker, "_cutoff_ms", lambda self: cutoff(self) + 2000)
+    return replaced(DelayTracker, "_cutoff_ms", lambda self: cutoff(self) + 2000)
 
 
 def run_one_short() -> AbstractContextManager[None]:
@@ -215,7 +206,7 @@ def run_one_short() -> AbstractContextManager[None]:
     async def short(self: DelayIndex, records: Sequence[int]) -> Any:
         return await write_run(self, records[:-1] or records)
 
-    return _replaced(DelayIndex, "write_run", short)
+    return replaced(DelayIndex, "write_run", short)
 
 
 def horizon_too_far() -> AbstractContextManager[None]:
@@ -225,7 +216,7 @@ def horizon_too_far() -> AbstractContextManager[None]:
     async def too_far(self: TopicCompaction, cursor: Any, ledger: Any, _to: Any) -> None:
         await install(self, cursor, ledger, self._managed_ledger.max_read_position)
 
-    return _replaced(TopicCompaction, "_install", too_far)
+    return replaced(TopicCompaction, "_install", too_far)
 
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {

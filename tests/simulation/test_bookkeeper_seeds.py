@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 
 import pytest
 
 from simulation.bookkeeper.planted import PLANTED
 from simulation.bookkeeper.scenario import Scenario
+from simulation.seeds import seeds
 
 DEFAULT_SEEDS = 200
 _GROUPS = 8
@@ -19,16 +19,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 """Processes that were killed say no goodbye, whatever their coroutines would do when they are collected."""
 
 
-def seeds() -> range:
-    """``MAGNETAR_SIMULATED_SEEDS`` of them, from ``MAGNETAR_FIRST_SEED`` on."""
-    first = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
-    return range(first, first + int(os.environ.get("MAGNETAR_SIMULATED_SEEDS", str(DEFAULT_SEEDS))))
-
-
 @pytest.mark.parametrize("group", range(_GROUPS))
 def test_nothing_that_was_promised_is_broken(group: int) -> None:
     acknowledged = recoveries = reads = 0
-    for seed in seeds()[group::_GROUPS]:
+    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         scenario = Scenario(seed)
         try:
             world = scenario.run()
@@ -42,7 +36,7 @@ def test_nothing_that_was_promised_is_broken(group: int) -> None:
         reads += world.truth.reads
         if seed // _GROUPS % 8 == 0:
             gc.collect()
-    if seeds()[group::_GROUPS]:
+    if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert acknowledged
         assert recoveries
         assert reads

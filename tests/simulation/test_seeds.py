@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import gc
-import os
 
 import pytest
 
 from simulation.scenario import Scenario
+from simulation.seeds import seeds
 
 DEFAULT_SEEDS = 300
 _GROUPS = 12
 
 
-def seeds() -> range:
-    """``MAGNETAR_SIMULATED_SEEDS`` of them, from ``MAGNETAR_FIRST_SEED`` on."""
-    first = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
-    return range(first, first + int(os.environ.get("MAGNETAR_SIMULATED_SEEDS", str(DEFAULT_SEEDS))))
-
-
 @pytest.mark.parametrize("group", range(_GROUPS))
 def test_nothing_that_was_promised_is_broken(group: int) -> None:
     deliveries = looks = lives = 0
-    for seed in seeds()[group::_GROUPS]:
+    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         scenario = Scenario(seed)
         try:
             world = scenario.run()
@@ -37,7 +31,7 @@ def test_nothing_that_was_promised_is_broken(group: int) -> None:
         if seed // _GROUPS % 8 == 0:
             # Worlds are large, and full of circles: the collector does not come as often as they do.
             gc.collect()
-    if seeds()[group::_GROUPS]:
+    if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
         assert deliveries
         assert looks
         assert lives

@@ -23,16 +23,7 @@ from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
 from magnetar.ledger.interface import Quorums
 from simulation.bookkeeper import faults, scenario, world
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = owner.__dict__[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+from simulation.replacing import replaced
 
 
 def acknowledged_one_short() -> AbstractContextManager[None]:
@@ -41,7 +32,7 @@ def acknowledged_one_short() -> AbstractContextManager[None]:
     def one_short(stripes: Sequence[Stripe], write: int, ack: int, first: int, end: int) -> int:
         return confirmed_through(list(stripes), write, max(1, ack - 1), first, end)
 
-    return _replaced(writer_module, "confirmed_through", one_short)
+    return replaced(writer_module, "confirmed_through", one_short)
 
 
 def _with(
@@ -52,10 +43,10 @@ def _with(
     @contextmanager
     def planted() -> Iterator[None]:
         with ExitStack() as all_of_them:
-            all_of_them.enter_context(_replaced(world, "QUORUMS", (quorums,)))
+            all_of_them.enter_context(replaced(world, "QUORUMS", (quorums,)))
             if likely:
                 weights = {fault: 10 if fault in likely else 1 for fault in faults.FAULTS}
-                all_of_them.enter_context(_replaced(scenario, "FAULTS", weights))
+                all_of_them.enter_context(replaced(scenario, "FAULTS", weights))
             all_of_them.enter_context(plant())
             yield
 
@@ -83,9 +74,9 @@ def fenced_too_few() -> Iterator[None]:
         await ask(self)
 
     with (
-        _replaced(LastEntries, "ask", ask_one),
-        _replaced(LastEntries, "covered", property(lambda self: bool(self.answers))),
-        _replaced(_Recovery, "_read", looking),
+        replaced(LastEntries, "ask", ask_one),
+        replaced(LastEntries, "covered", property(lambda self: bool(self.answers))),
+        replaced(_Recovery, "_read", looking),
     ):
         yield
 
@@ -106,7 +97,7 @@ def confirmed_too_early() -> AbstractContextManager[None]:
     ) -> None:
         add(self, run, run.last, buffer, starts, ends, first, count)
 
-    return _replaced(Encoder, "add", early)
+    return replaced(Encoder, "add", early)
 
 
 @contextmanager
@@ -128,8 +119,8 @@ def ended_by_a_late_answer() -> Iterator[None]:
             on_not_added(self, stream, status)
 
     with (
-        _replaced(AddStream, "tell_not_added", tell_again),
-        _replaced(BookKeeperWriter, "on_not_added", late),
+        replaced(AddStream, "tell_not_added", tell_again),
+        replaced(BookKeeperWriter, "on_not_added", late),
     ):
         yield
 
@@ -148,7 +139,7 @@ def trusts_one_empty_answer() -> Iterator[None]:
         ensemble = self._record.ensemble_of(entry_id)
         return [ensemble[index] for index in self._record.write_set(entry_id)]
 
-    with _replaced(_Recovery, "__init__", trusting), _replaced(_Recovery, "_bookies", in_order):
+    with replaced(_Recovery, "__init__", trusting), replaced(_Recovery, "_bookies", in_order):
         yield
 
 
@@ -160,7 +151,7 @@ def told_by_a_recovery_that_may_end() -> AbstractContextManager[None]:
         self._known = self.confirmed
         add(self, entry)
 
-    return _replaced(RecoveryAdds, "add", telling)
+    return replaced(RecoveryAdds, "add", telling)
 
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {

@@ -8,9 +8,8 @@ from typing import Any
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.broker.service import BrokerService
 from magnetar.errors import MetadataFailure, NotFound, PreconditionFailed
+from magnetar.ledger.bookkeeper.racks import TABLE
 
-_TABLE = "/bookies"
-"""``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
 _INVALID_RACK = "Bookie 'rack' parameter is invalid: it has the form /rack or /region/rack"
 
 
@@ -23,9 +22,9 @@ class BookieAdmin:
 
         :raises MetadataFailure: the table is damaged
         """
-        table = await read(self._metadata, _TABLE) or {}
+        table = await read(self._metadata, TABLE) or {}
         if not all(isinstance(group, dict) for group in table.values()):
-            raise MetadataFailure(f"{_TABLE}: a group that is no object")
+            raise MetadataFailure(f"{TABLE}: a group that is no object")
         return table
 
     async def rack(self, bookie_id: str) -> Mapping[str, Any]:
@@ -51,13 +50,13 @@ class BookieAdmin:
             record.setdefault(group, {})[bookie_id] = dict(info)
 
         await self.racks()
-        if not await create(self._metadata, _TABLE, {group: {bookie_id: dict(info)}}):
-            await change(self._metadata, _TABLE, put, MetadataFailure(f"{_TABLE} has gone"))
+        if not await create(self._metadata, TABLE, {group: {bookie_id: dict(info)}}):
+            await change(self._metadata, TABLE, put, MetadataFailure(f"{TABLE} has gone"))
 
     async def delete(self, bookie_id: str) -> None:
         """:raises NotFound: the table does not know it"""
         await self.rack(bookie_id)
-        await change(self._metadata, _TABLE, lambda record: _drop(record, bookie_id), _unknown(bookie_id))
+        await change(self._metadata, TABLE, lambda record: _drop(record, bookie_id), _unknown(bookie_id))
 
 
 def _drop(table: Record, bookie_id: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from magnetar.managed_ledger.position import Position
 
@@ -40,10 +40,6 @@ class ReplayPositions:
         if position not in self._set:
             self._set.add(position)
             self._unsorted.append(position)
-
-    def add_all(self, positions: Iterable[Position]) -> None:
-        for position in positions:
-            self.add(position)
 
     def discard(self, position: Position) -> None:
         """Takes a position out; its place in the row is passed over."""

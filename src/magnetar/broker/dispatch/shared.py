@@ -176,13 +176,14 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         """Sends up to ``limit`` of the entries that wait, with one look at the cache; False when they are not
         there."""
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
-        waiting = self.replay.lowest(limit, self._gap())
+        gap = self._gap()
+        waiting = self.replay.lowest(limit, gap)
         first, last = waiting[0], waiting[-1]
         reader = self._subscription.topic.managed_ledger.reader
         run = reader.read_cached(first, last, last[1] - first[1] + 1, max_bytes)
         if run is None:
             # What will be sent next is brought into the cache by the same read.
-            last = self.replay.lowest(DUE_AT_ONCE, self._gap())[-1]
+            last = self.replay.lowest(DUE_AT_ONCE, gap)[-1]
             self._start(self._read_replay(first, last, max_bytes), consumer, max_bytes, again=True)
             return False
         self._replay_run(consumer, run, waiting)

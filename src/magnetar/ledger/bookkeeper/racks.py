@@ -14,6 +14,7 @@ from magnetar.metadata.interface import MetadataStore
 log = logging.getLogger(__name__)
 
 TABLE = "/bookies"
+"""``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
 DEFAULT_RACK = "/default-rack"
 """Of bookies that the table does not know."""
 

@@ -7,7 +7,7 @@ lose a rack then costs no entry all its copies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from magnetar.io.interfaces import Randomness
@@ -120,18 +120,3 @@ class Arrangement:
             len({stand.rack for stand in stands}) + free >= wanted.racks
             and len({stand.region for stand in stands}) + free >= wanted.regions
         )
-
-
-def keeps(stands: Sequence[Stand], write: int, wanted: Spread) -> bool:
-    """Whether an ensemble is spread as wanted."""
-    size = len(stands)
-
-    def several(label: Callable[[Stand], str], least: int) -> bool:
-        return all(
-            len({label(stands[(first + step) % size]) for step in range(write)}) >= least
-            for first in range(size)
-        )
-
-    return several(lambda stand: stand.rack, wanted.racks) and several(
-        lambda stand: stand.region, wanted.regions
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from magnetar.io.simulated import Simulation, simulated_io
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, Stand
-from magnetar.ledger.bookkeeper.spreading import Arrangement, Spread, keeps
+from magnetar.ledger.bookkeeper.spreading import Arrangement, Spread
 
 
 def stand(rack: str) -> Stand:
@@ -21,6 +22,21 @@ def stand(rack: str) -> Stand:
 @pytest.fixture(scope="module")
 def simulation() -> Simulation:
     return simulated_io(1)
+
+
+def keeps(stands: Sequence[Stand], write: int, wanted: Spread) -> bool:
+    """Whether an ensemble is spread as wanted."""
+    size = len(stands)
+
+    def several(label: Callable[[Stand], str], least: int) -> bool:
+        return all(
+            len({label(stands[(first + step) % size]) for step in range(write)}) >= least
+            for first in range(size)
+        )
+
+    return several(lambda stand: stand.rack, wanted.racks) and several(
+        lambda stand: stand.region, wanted.regions
+    )
 
 
 def exists(fixed: list[Stand | None], write: int, left: Counter[Stand], wanted: Spread) -> bool:
