@@ -12,6 +12,7 @@ from magnetar.broker.compaction.process import service
 from magnetar.broker.compaction.questions import Beginning, Kind, Nonsense, Places, Question
 from magnetar.io.interfaces import Cancellable, Io, Process, ProcessFailed
 from magnetar.io.waiting import finished, nobody_waits
+from magnetar.protocol.hot_compaction import PARTS
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -21,6 +22,9 @@ _KEPT_SECONDS = 10.0
 
 _ANSWER_SECONDS = 300.0
 """A process that does not answer for so long does not work any more. It may have to wait for a processor."""
+
+_MOST_MESSAGES = 1 << 31
+"""In an entry: that is as far as the number in a batch's metadata goes."""
 
 _SPANS_AT_ONCE = 4_096
 
@@ -109,18 +113,21 @@ class LatestElsewhere:
 
     def number(self, entries: Entries) -> Asked[int]:
         """It comes to the number of messages so far."""
-        return self._ask(questions.number(entries), self._numbered)
+        return self._ask(questions.number(entries), partial(self._numbered, entries.count))
 
-    def _numbered(self, answer: bytes) -> int:
+    def _numbered(self, entries: int, answer: bytes) -> int:
         count = questions.opened_counts(answer, 1)[0]
-        if count < self.count:
-            raise Nonsense(f"{count} messages after {self.count}")
+        if not 0 <= count - self.count <= entries * _MOST_MESSAGES:
+            raise Nonsense(f"{count} messages with {entries} entries after {self.count}")
         self.count = count
         return count
 
     async def settle(self) -> None:
-        """It is known there what stays."""
-        for part in range(await self._count(questions.plain(Kind.PARTS))):
+        """It is known there what stays, when this returns."""
+        parts = await self._count(questions.plain(Kind.PARTS))
+        if parts > PARTS:
+            raise ProcessFailed(f"the compaction process wants to settle {parts} parts of {PARTS}")
+        for part in range(parts):
             await self._done(questions.settle_part(part))
         kept = await self._count(questions.plain(Kind.SETTLE))
         if kept > self.count:
