@@ -110,7 +110,7 @@ MEDDLES: dict[str, Callable[[bytes], bytes]] = {
 
 
 ANSWERS = 8
-"""Of a compaction of what is there: begin, number (three times), parts, settle, staying, copy; then remove."""
+"""Of a compaction of what is there: begin, number (thrice), parts, settle, staying, copy; then remove."""
 
 
 def test_so_many_answers_are_needed() -> None:
