@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
 _SERVING = re.compile(r"is serving (.+) \(data in ")
