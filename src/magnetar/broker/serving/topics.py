@@ -273,7 +273,7 @@ class ServedTopics:
                 name.path,
                 create=create,
                 retention=retention_settings(policies.retention),
-                quorums=policies.persistence.quorums,
+                quorums=policies.quorums,
             )
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
