@@ -119,7 +119,8 @@ class Digest:
         payload = memoryview(body)[self.start :]
         if body[_HEADER.size : self.start] != self._compute(body[: _HEADER.size], payload):
             raise DataDamaged(f"entry {found_entry} of ledger {ledger_id} does not carry its digest")
-        if not -1 <= confirmed < found_entry or length < len(payload):
+        # What AutoRecovery copies says what was confirmed then: perhaps the entry itself, or one behind it.
+        if confirmed < -1 or length < len(payload):
             raise DataDamaged(
                 f"entry {found_entry} of ledger {ledger_id} says that {confirmed} was confirmed, and that "
                 f"all have {length} bytes"
