@@ -16,6 +16,7 @@ from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
+from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
@@ -54,6 +55,7 @@ class ManagedLedgers:
         self.settings = settings
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
         self.deletions = DeletionQueue(io.loop, store, metadata)
+        self._exports = Exports(metadata)
         self.opened: dict[str, ManagedLedger] = {}
 
     async def exists(self, name: str) -> bool:
@@ -77,8 +79,10 @@ class ManagedLedgers:
         :param quorums: None for those of the settings
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
+        :raises ManagedLedgerMoving: it is being exported
         :raises MetadataDamaged: its record cannot be read
         """
+        await self._exports.check(name)
         path = f"{ROOT}/{name}"
         node = await self._metadata.get(path)
         if node is None:
