@@ -26,9 +26,11 @@ from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.exports import ExportNote, ExportState, encode_note, note_path
 from magnetar.metadata.interface import NodeMissing
 
+_COMPONENT = b"magnetar-export"
+_EXPORT = "magnetar/export"
 _COPY = "copy-"
 _STATE = "state-"
-_MOST_IN_DOUBT = 100_000
+_MOST_IN_DOUBT = 10_000
 """Ids that are looked at for a ledger that was made and not noted."""
 
 
@@ -52,7 +54,8 @@ class NotedLedgers:
     def __init__(self, side: Side, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
         self._side = side
         self._path = note_path(unit)
-        self._names = names
+        self._placeholder = {"application": b"pulsar", "component": _COMPONENT, _EXPORT: unit.encode()}
+        self._names = names | {unit.encode()}
         self.note = note
         self.copies: dict[int, NotedLedger] = {}
         """By the id of the ledger that each is a copy of."""
@@ -61,8 +64,8 @@ class NotedLedgers:
 
     async def begin(self) -> None:
         """Makes the note."""
-        probe = await self._probe()
-        self.note = replace(self.note, after=probe)
+        await self._write()
+        self.note = replace(self.note, after=await self._probe())
         await self._write()
 
     async def resume(self) -> None:
@@ -95,7 +98,7 @@ class NotedLedgers:
 
     async def _probe(self) -> int:
         """An id that is given to nobody else: ledgers that are made from now on have higher ones."""
-        writer = await self._side.ledgers.create(self._side.managed.settings.quorums, {})
+        writer = await self._side.ledgers.create(self._side.managed.settings.quorums, self._placeholder)
         await writer.close()
         await self._side.ledgers.delete(writer.ledger_id)
         return writer.ledger_id
@@ -130,6 +133,10 @@ class NotedLedgers:
         writer = await self._side.ledgers.create(quorums, custom)
         await self._note(old, NotedLedger(writer.ledger_id, topic=topic))
         return writer
+
+    async def create_placeholder(self, old: int, quorums: Quorums, topic: str) -> None:
+        """Makes a ledger of which only the id is wanted."""
+        await (await self.create(old, quorums, self._placeholder, topic)).close()
 
     async def finish(self, old: int, contents: Contents | None) -> None:
         """:param contents: what it holds for certain; None: it stands for one that is gone"""

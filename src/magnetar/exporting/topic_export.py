@@ -1,9 +1,9 @@
 """One topic, with its partitions, goes from one side to the other.
 
 First everything is copied and read back, while the topic is whole where it was, and may be served there. Then
-the target gets its records, which nobody may open yet. With one node at the source, the note that the topic has
-left, that is turned round: nobody may open what is there any more, and what is at the target soon. What is at
-the source goes last. Whoever is cut short leaves notes of how far it came; the next run goes on from there.
+the target gets its records, which nobody may open yet. With one node at the source, the note that the topic
+has left, that is turned round: nobody may open what is there any more, and what is at the target soon. What
+is at the source goes last. Whoever is cut short leaves notes of how far it came; the next run goes on there.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class TopicExport:
             self._anew = True
             if known is not None:
                 await noted.drop(old)
-            await (await noted.create(old, self._quorums, {}, name)).close()
+            await noted.create_placeholder(old, self._quorums, name)
         if not noted.copies[old].gone:
             await self._target.ledgers.delete(noted.copies[old].new)
             await noted.finish(old, None)

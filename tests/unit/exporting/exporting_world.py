@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from simulated_bookkeeper import ROOT as BOOKIES
 from simulated_bookkeeper import SETTINGS, ZOOKEEPER, SimulatedServers
 from world import STORE
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.persistent import Topic, TopicSettings
+from magnetar.broker.topics.within import TopicWriter
+from magnetar.errors import TopicNotFound
 from magnetar.exporting.export import Export, Plan, Selection
 from magnetar.exporting.namespaces import WhichPolicies
 from magnetar.exporting.side import Side
@@ -29,6 +31,7 @@ from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerStore
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.errors import ManagedLedgerMoving
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
@@ -51,7 +54,7 @@ ORDERS = TopicName.parse("persistent://public/default/orders")
 """Two partitions."""
 KEYED = TopicName.parse("persistent://public/default/keyed")
 """Compacted, and what is compacted has left the topic."""
-PLAIN = TopicName.parse("persistent://public/default/plain/odd?".replace("/odd", "-odd"))
+PLAIN = TopicName.parse("persistent://public/default/plain?")
 """Schemas, policies, cursors with holes; its name has a character that paths do not."""
 ENDED = TopicName.parse("persistent://public/default/ended")
 """Terminated, and everything consumed."""
@@ -85,12 +88,23 @@ class World:
     :param bookies: the second pair of stores is on them; None: both are on the disk
     """
 
-    def __init__(self, disk: SimulatedDisk | None = None, *, bookies: bool = False) -> None:
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        *,
+        bookies: bool = False,
+        servers: SimulatedServers | None = None,
+    ) -> None:
+        """:param servers: of a life before, which they outlive"""
         self.simulation: Simulation = simulated_io(1, disk)
-        if bookies:
-            self.servers = SimulatedServers(self.simulation.host.network, 3)
+        network = self.simulation.host.network
+        if servers is not None:
+            servers.move(network)
+        elif bookies:
+            servers = SimulatedServers(network, 3)
+        self.servers = servers
         self.a = self.run(self._open("a", on_bookies=False))
-        self.b = self.run(self._open("b", on_bookies=bookies))
+        self.b = self.run(self._open("b", on_bookies=servers is not None))
         self.mapping: dict[tuple[str, int], MappedLedger] = {}
 
     def run(self, work: Awaitable[T]) -> T:
@@ -104,10 +118,20 @@ class World:
         await bootstrap(metadata, f"cluster-{place}", *URLS, 4)
         managed = ManagedLedgers(io, wheel, ledgers, metadata, ROLLING, EntryCacheSettings())
         topic = TopicSettings(DispatchSettings(), batch_index_acks=True)
-        known = BrokerSettings(f"cluster-{place}", URLS[1], URLS[0], topic)
+        policies = EffectivePolicies(deduplication=True)
+        known = BrokerSettings(f"cluster-{place}", URLS[1], URLS[0], topic, policies=policies)
         broker = BrokerService(io, wheel, metadata, managed, known)
         return Side(
-            place, place, f"cluster-{place}", io, wheel, metadata, managed, broker, not on_bookies, nobody_came
+            place,
+            place,
+            f"cluster-{place}",
+            io,
+            wheel,
+            metadata,
+            managed,
+            broker,
+            not on_bookies,
+            nobody_came,
         )
 
     def export(
@@ -128,6 +152,15 @@ class World:
     def plan(self, selection: Selection | None = None, **options: Any) -> Plan:
         return self.run(Export(self.a, self.b, **options).plan(selection or Selection()))
 
+    def begin_export(self) -> None:
+        """It goes on while the loop runs."""
+        export = Export(self.a, self.b)
+
+        async def work() -> None:
+            await export.run(await export.plan(Selection()), self.keep, lambda _unit: None)
+
+        self.exporting = self.simulation.loop.create_task(work())
+
     def keep(self, lines: Sequence[MappedLedger]) -> None:
         for line in lines:
             self.mapping[line.topic, line.old] = line
@@ -138,11 +171,67 @@ class World:
             self.run(side.broker.close_all())
             side.broker.stopping = False
 
+    def stop(self) -> SimulatedDisk:
+        """A clean stop."""
+
+        async def close() -> None:
+            for side in (self.a, self.b):
+                await side.broker.stop()
+                side.managed.deletions.stop()
+                await side.ledgers.close()
+                await side.metadata.close()
+
+        self.run(close())
+        self.simulation.abandon()
+        return self.simulation.disk.power_cut()
+
+    def leftovers(self, side: Side) -> list[dict[str, bytes]]:
+        """What ledgers say of themselves that no record names.
+
+        But for those with policies of topics: a broker that is killed leaves such, and removes them later.
+        """
+
+        async def find() -> list[dict[str, bytes]]:
+            known = await side.ledgers.ledger_ids()
+            store = DeletingNothing(side.ledgers)
+            managed = ManagedLedgers(
+                side.io,
+                side.wheel,
+                store,
+                side.metadata,
+                ROLLING,
+                EntryCacheSettings(),  # type: ignore[arg-type]
+            )
+            await managed.remove_orphans(known, await side.broker.schemas.storage.ledger_ids())
+            found = []
+            for ledger_id in store.deleted:
+                reader = await side.ledgers.open(ledger_id, recover=False)
+                custom = dict(reader.metadata.custom)
+                if not any(b"__change_events" in value for value in custom.values()):
+                    found.append(custom)
+            return found
+
+        return self.run(find())
+
     def topic(self, side: Side, name: TopicName) -> Topic:
         return persistent(self.run(side.broker.topic(name, create=True)))
 
 
 _bookies = on_bookies
+
+
+class DeletingNothing:
+    """A ledger store that only says what was to be deleted."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self.deleted: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def delete(self, ledger_id: int) -> None:
+        self.deleted.append(ledger_id)
 
 
 def entry(number: int, key: str = "", batch: int = 0) -> bytes:
@@ -200,16 +289,16 @@ async def _populate_plain(side: Side) -> None:
     broker = side.broker
     topic = persistent(await broker.topic(PLAIN, create=True))
     cursor = await _cursor(side, topic, "holes/and more", {"a": "b"})
-    once = await _cursor(side, topic, "pulsar.dedup")
-    await publish(topic, [entry(number, batch=3) for number in range(23)])
+    for name, count in (("q", 6), ("p", 17)):
+        writer = TopicWriter(topic, name)
+        for number in range(count):
+            await writer.append(entry(number, batch=3), number)
+            await sleep(topic.loop, 0.05)
     at = await positions(topic)
     for number in (0, 1, 4, 6, 7, 11, 21):
         cursor.delete(*at[number])
     cursor.consume_batch_indexes(*at[2], 0b101, 3)
     cursor.consume_batch_indexes(*at[12], 0b001, 3)
-    assert once.storage is not None
-    once.storage.properties = {"p": 22, "q": 5}
-    once.mark_delete_to(at[20])
     for fields in ("", ',{"name":"b","type":"int","default":0}'):
         definition = f'{{"type":"record","name":"R","fields":[{{"name":"a","type":"int"}}{fields}]}}'
         schema = SchemaData(SchemaType.AVRO, definition.encode(), {})
@@ -223,7 +312,9 @@ async def _populate_plain(side: Side) -> None:
 async def _populate_keyed(side: Side) -> None:
     topic = persistent(await side.broker.topic(KEYED, create=True))
     cursor = await _cursor(side, topic, "reads")
-    await publish(topic, [entry(number, f"k{number % 4}" if number > 2 else f"once{number}") for number in range(14)])
+    await publish(
+        topic, [entry(number, f"k{number % 4}" if number > 2 else f"once{number}") for number in range(14)]
+    )
     topic.compaction.start()
     while topic.compaction.running:
         await sleep(side.io.loop, 0.05)
@@ -279,11 +370,24 @@ async def content(side: Side, name: TopicName) -> Content:
     return found
 
 
+STORED = (*(ORDERS.partition(index) for index in range(2)), *ALL[1:])
+
+
+async def served(side: Side) -> dict[str, Any]:
+    """The topics that clients would find there now."""
+    found = {}
+    for name in STORED:
+        try:
+            found[str(name)] = await content(side, name)
+        except (TopicNotFound, ManagedLedgerMoving):
+            continue
+    return found
+
+
 async def contents(side: Side) -> dict[str, Any]:
     """Of all topics, and what is said of them."""
     broker = side.broker
-    names = [*(ORDERS.partition(index) for index in range(2)), *ALL[1:]]
-    found: dict[str, Any] = {str(name): await content(side, name) for name in names}
+    found: dict[str, Any] = {str(name): await content(side, name) for name in STORED}
     found["partitions"] = await broker.namespaces.partitioned(ORDERS)
     index, _ = await broker.schemas.storage.index(PLAIN.schema_path)
     found["schemas"] = [await broker.schemas.storage.read(each) for each in index]
