@@ -63,6 +63,8 @@ class Export:
         if source.identity == target.identity:
             return Plan(refusals=[f"source and target are the same: {source.name}"])
         plan = Plan()
+        for side in (source, target):
+            plan.refusals += [f"{each}: that has to be stopped before" for each in side.served_by]
         left, arriving = await notes(source.metadata), await notes(target.metadata)
         units = await self._units(selection, plan)
         for path, note in {**left, **arriving}.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from magnetar.broker.service import BrokerService
@@ -32,6 +32,8 @@ class Side:
     """Entries are kept once, whatever policies say."""
     still_alone: Callable[[], None]
     """:raises NotExported: somebody else may serve its topics by now"""
+    served_by: Sequence[str] = ()
+    """What runs there and would have to be stopped; only where it is looked whether topics can go."""
 
     @property
     def ledgers(self) -> LedgerStore:
