@@ -91,13 +91,9 @@ def _is_offloaded(summary: LedgerSummary) -> bool:
     return info.offloadContext.complete or len(info.offloadContext.offloadSegment) > 0
 
 
-def is_system_topic(local: str) -> str | None:
-    """Why a topic does not go by itself; None: it does."""
-    if local == "__change_events":
-        return "policies go with their topics"
-    if local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS):
-        return "state of transactions, which are not carried over"
-    return None
+def of_transactions(local: str) -> bool:
+    """Whether a topic of that name has the state of transactions: it stays."""
+    return local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS)
 
 
 def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
-from magnetar.exporting.checks import is_system_topic, refusals, too_many_copies
+from magnetar.exporting.checks import of_transactions, refusals, too_many_copies
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.namespaces import NamespaceExport, WhichPolicies, namespaces_of
 from magnetar.exporting.side import Side
@@ -124,9 +125,11 @@ class Export:
                 name = self._name(domain, namespace, piece)
                 if not selection.has(name.base):
                     continue
-                why = is_system_topic(name.local)
-                if why is not None:
-                    plan.left_out.append(f"{name}: {why}")
+                if name.local == CHANGE_EVENTS:
+                    # What is set for topics goes with them.
+                    continue
+                if of_transactions(name.local):
+                    plan.left_out.append(f"{name} has the state of transactions")
                     continue
                 parts.append((name.partition_index, name.base, f"{below}/{piece}"))
         for _index, name, path in sorted(parts, key=lambda part: (str(part[1]), part[0])):
