@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
-from magnetar.exporting.checks import of_transactions, refusals, too_many_copies
+from magnetar.exporting.checks import Known, known_of, of_transactions, refusals, too_many_copies
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.namespaces import NamespaceExport, WhichPolicies, namespaces_of
 from magnetar.exporting.side import Side
@@ -76,9 +76,13 @@ class Export:
         plan.units = [units[name] for name in sorted(units, key=str)]
         missing = sorted(str(name) for name in selection.topics if name not in units)
         plan.refusals += [f"{source.name} has no topic {name}" for name in missing]
+        known: dict[NamespaceName, Known] = {}
         for unit in plan.units:
+            namespace = unit.name.namespace_name
+            if namespace not in known:
+                known[namespace] = await known_of(source, target, namespace)
             begun = left.get(unit.path), arriving.get(unit.path)
-            plan.refusals += await refusals(source, target, unit, begun)
+            plan.refusals += await refusals(source, target, unit, begun, known[namespace])
         for namespace in plan.namespaces:
             plan.refusals += await self._namespaces.refusals(namespace)
             plan.refusals += await self._policies_refused(namespace, units)
