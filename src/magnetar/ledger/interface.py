@@ -155,6 +155,10 @@ class LedgerReader(Protocol):
         """
         ...
 
+    def in_background(self) -> None:
+        """What is read from now on is in no hurry: who writes meanwhile is to wait as little as can be."""
+        ...
+
     async def last_add_confirmed(self) -> int:
         """The last entry known durable now; -1 for none. Of an open ledger the store is asked.
 

@@ -506,6 +506,22 @@ def open_raw(
     return index
 
 
+def shift(offsets: array[int], by: int) -> None:
+    """Adds ``by`` to each."""
+    for index in range(len(offsets)):
+        offsets[index] += by
+
+
+def ascend(ends: array[int], start: int, end: int) -> bool:
+    """Whether entries that end there fill the bytes from ``start`` to ``end``, one after another."""
+    last = start
+    for index in range(len(ends)):
+        if ends[index] <= last:
+            return False
+        last = ends[index]
+    return last == end
+
+
 def consecutive(ledger_ids: array[int], entry_ids: array[int], first: int, count: int) -> int:
     """How many from ``first`` on stand one after another in one ledger."""
     index = first + 1

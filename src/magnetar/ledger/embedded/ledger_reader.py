@@ -48,11 +48,15 @@ class EmbeddedReader:
         self._row = row
         self._context = context
         self._closed = False
+        self._ahead = True
 
     @property
     def metadata(self) -> LedgerMetadata:
         """As of now."""
         return self._row.metadata()
+
+    def in_background(self) -> None:
+        self._ahead = False
 
     async def last_add_confirmed(self) -> int:
         return self._row.last_entry_id
@@ -99,7 +103,7 @@ class EmbeddedReader:
         try:
             part = await context.lookup.part(segment_id, self._row.ledger_id, part_first, first)
             extent = self._plan(part, first, last, max_bytes)
-            data = await context.reads.read(segment_id, extent.length, extent.offset)
+            data = await context.reads.read(segment_id, extent.length, extent.offset, ahead=self._ahead)
         finally:
             context.reads.unpin(segment_id)
         starts, ends = array("q"), array("q")
