@@ -17,6 +17,7 @@ PROTOS = (
     "magnetar/managed_ledger/records.proto",
     "magnetar/broker/schemas/records.proto",
     "magnetar/ledger/bookkeeper/records.proto",
+    "magnetar/ledger/bookkeeper/bookie_protocol.proto",
 )
 WANTED = "6.30"
 

@@ -18,10 +18,14 @@ from magnetar.ledger.interface import LedgerStore, Quorums
 from magnetar.metadata.resolving import ResolvingStore
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "ledger"))
-from ledger_stores import Copies
+from ledger_stores import Copies, in_version_3
 from test_ledger_contract import *  # noqa: F403 - all of its tests, with other fixtures
 
-QUORUMS = {"one copy": Quorums(), "three copies": Quorums(3, 3, 2), "striped": Quorums(3, 2, 2)}
+VARIANTS = {
+    "one copy, version 3": (Quorums(), in_version_3(BookKeeperSettings())),
+    "three copies": (Quorums(3, 3, 2), BookKeeperSettings()),
+    "striped": (Quorums(3, 2, 2), BookKeeperSettings()),
+}
 
 
 class _Younger:
@@ -44,9 +48,11 @@ def most_told() -> int:
     return 60
 
 
-@pytest.fixture(params=list(QUORUMS))
+@pytest.fixture(params=list(VARIANTS))
 def run(cluster: BookKeeperServers, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
     """Runs lives of a store, one after the other; ``kill`` ends each but the last without closing."""
+
+    quorums, settings = VARIANTS[request.param]
 
     def run_lives(*lives: Callable[[LedgerStore], Awaitable[None]], kill: bool = False) -> None:
         older: list[int] = []
@@ -55,11 +61,11 @@ def run(cluster: BookKeeperServers, request: pytest.FixtureRequest, tmp_path: Pa
             loop = asyncio.get_running_loop()
             metadata = await opened(cluster.metadata_store)
             store = await BookKeeperLedgerStore.open_store(
-                real_io(loop, tmp_path), ResolvingStore(metadata, loop), BookKeeperSettings()
+                real_io(loop, tmp_path), ResolvingStore(metadata, loop), settings
             )
             if number == 0:
                 older.extend(await store.ledger_ids())
-            await life(_Younger(Copies(store, QUORUMS[request.param]), older))  # type: ignore[arg-type]
+            await life(_Younger(Copies(store, quorums), older))  # type: ignore[arg-type]
             if kill and number < len(lives) - 1:
                 return
             await store.close()

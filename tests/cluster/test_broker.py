@@ -19,6 +19,8 @@ from cluster_broker import SESSION_MS, BrokerProcess
 from java_servers import free_port
 from kazoo.client import KazooClient
 
+from magnetar.ledger.bookkeeper.ledger_record import ledger_path
+
 _topics = count()
 PATIENCE = 60.0
 
@@ -169,6 +171,46 @@ def test_bookies_that_are_killed_under_load_cost_nothing_that_was_acknowledged(
     assert list(dict.fromkeys(found)) == [body for body in sent if body in set(found)]
     while set(found) != set(sent):
         found += received(consumer, 1)
+
+
+def test_a_ledger_that_is_lost_holds_its_topic_up_until_settings_let_it_go(
+    broker: BrokerProcess, cluster: BookKeeperServers, client: pulsar.Client, topic: str
+) -> None:
+    consumers = [
+        client.subscribe(topic, "exclusive"),
+        client.subscribe(topic, "shared", consumer_type=pulsar.ConsumerType.Shared),
+    ]
+    path = f"persistent/{topic.removeprefix('persistent://')}"
+    producer = client.create_producer(topic)
+    sent = [b"%d" % number for number in range(30)]
+    for number, body in enumerate(sent):
+        producer.send(body)
+        if number in (9, 19):
+            ask(broker, "PUT", f"{path}/unload")
+    for consumer in consumers:
+        consumer.close()
+    ask(broker, "PUT", f"{path}/unload")
+    stored = ask(broker, "GET", f"{path}/internalStats")
+    assert isinstance(stored, dict)
+    lost = [each["ledgerId"] for each in stored["ledgers"] if each["entries"]][1]
+    with ZooKeeper(cluster) as zookeeper:
+        zookeeper.delete(f"/ledgers{ledger_path(lost)}")
+    consumers = [
+        client.subscribe(topic, "exclusive"),
+        client.subscribe(topic, "shared", consumer_type=pulsar.ConsumerType.Shared),
+    ]
+    for consumer in consumers:
+        assert received(consumer, 10) == sent[:10]
+    until(lambda: broker.log.count(f"no such ledger: {lost}") >= 2, "the log names what is lost")
+    ask(broker, "POST", "brokers/configuration/autoSkipNonRecoverableData/true")
+    try:
+        for consumer in consumers:
+            assert received(consumer, 10) == sent[20:]
+    finally:
+        ask(broker, "DELETE", "brokers/configuration/autoSkipNonRecoverableData")
+    status, metrics = broker.ask("GET", "/metrics/")
+    assert status == 200
+    assert b'\nmagnetar_lost_entries_skipped{cluster="lab"} 20\n' in metrics
 
 
 class ZooKeeper:

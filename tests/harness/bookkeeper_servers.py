@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from java_servers import JavaServer, java
 from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
+
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledger_path
 
 CLUSTER = "lab"
 """The name of the Pulsar cluster that the metadata is set up for."""
@@ -86,7 +88,9 @@ class BookieServer(JavaServer):
             # A bookie whose last life is still registered would give up.
             client = KazooClient(self._zookeeper.address)
             client.start()
-            client.delete(self._node)
+            for node in (self._node, f"/ledgers/available/readonly/{self.address}"):
+                if client.exists(node) is not None:
+                    client.delete(node)
             client.stop()
             client.close()
         super().launch()
@@ -98,8 +102,13 @@ class BookieServer(JavaServer):
     def _node(self) -> str:
         return f"/ledgers/available/{self.address}"
 
+    @property
+    def read_only(self) -> bool:
+        """Whether it is registered as one that takes nothing new."""
+        return self._zookeeper.owner(f"/ledgers/available/readonly/{self.address}") is not None
+
     def _registered(self) -> bool:
-        return self._zookeeper.owner(self._node) is not None
+        return self._zookeeper.owner(self._node) is not None or self.read_only
 
 
 class BookKeeperServers:
@@ -111,10 +120,8 @@ class BookKeeperServers:
     def __init__(self, folder: Path, bookies: int = 3, tick_ms: int = 1000, **settings: object) -> None:
         self.folder = folder
         self.zookeeper = ZooKeeperServer(folder / "zookeeper", tick_ms)
-        self.bookies = [
-            BookieServer(folder / f"bookie{number}", self.zookeeper, settings)
-            for number in range(1, bookies + 1)
-        ]
+        self._settings = settings
+        self.bookies = [self.another_bookie(folder / f"bookie{number}") for number in range(1, bookies + 1)]
 
     @property
     def metadata_store(self) -> str:
@@ -128,6 +135,37 @@ class BookKeeperServers:
             bookie.launch()
         for bookie in self.bookies:
             bookie.wait()
+
+    def another_bookie(self, folder: Path) -> BookieServer:
+        """Not started, and not among :attr:`bookies`."""
+        return BookieServer(folder, self.zookeeper, self._settings)
+
+    def forget(self, bookie: BookieServer) -> None:
+        """Of one that is lost for good, what the metadata says besides what ledgers it has."""
+        client = KazooClient(self.zookeeper.address)
+        client.start()
+        try:
+            for path in (f"/ledgers/available/{bookie.address}", f"/ledgers/cookies/{bookie.address}"):
+                if client.exists(path) is not None:
+                    client.delete(path)
+        finally:
+            client.stop()
+            client.close()
+
+    def records(self, ledger_ids: Iterable[int]) -> dict[int, LedgerRecord]:
+        """The metadata of ledgers, of those that are there."""
+        client = KazooClient(self.zookeeper.address)
+        client.start()
+        try:
+            found = {}
+            for ledger_id in ledger_ids:
+                path = f"/ledgers{ledger_path(ledger_id)}"
+                if client.exists(path) is not None:
+                    found[ledger_id] = decoded(client.get(path)[0], path)
+            return found
+        finally:
+            client.stop()
+            client.close()
 
     def initialize(self) -> None:
         """Sets the metadata of the cluster up."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import model_bookie_version3
+
 from magnetar.io.interfaces import Loop, Transport
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, UNAUTHORIZED, FENCED, READ_ONLY = 0, 1, 2, 100, 102, 104, 105
@@ -67,6 +69,10 @@ class ModelBookie:
         """Else a batch read ends the connection, as before BookKeeper 4.17."""
         self.delay = 0.0
         """Seconds before each answer."""
+        self.told: dict[int, bytes] = {}
+        """What was confirmed last of each ledger, as it was told apart from entries."""
+        self.disk = (1 << 40, 1 << 39)
+        """Bytes it has, and bytes that are free."""
         self.requests = 0
 
     def factory(self) -> ModelBookieConnection:
@@ -171,6 +177,7 @@ class ModelBookieConnection:
     def __init__(self, bookie: ModelBookie) -> None:
         self._bookie = bookie
         self._received = b""
+        self._only_version_2 = False
         self.transport: Any = None
 
     def connection_made(self, transport: Transport) -> None:
@@ -192,6 +199,11 @@ class ModelBookieConnection:
 
     def _take(self, frame: bytes) -> None:
         bookie = self._bookie
+        if frame[0] == model_bookie_version3.FIRST_BYTE:
+            if self._only_version_2 or not model_bookie_version3.take(bookie, frame, self._answer):
+                self._close()
+            return
+        self._only_version_2 = True
         version, operation, flags = struct.unpack_from(">BBH", frame)
         known = (ADD, READ, BATCH_READ) if bookie.knows_batches else (ADD, READ)
         keyless = operation == READ and flags & FENCE and len(frame) < 40

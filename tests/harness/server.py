@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
 _SERVING = re.compile(r"is serving (.+) \(data in ")
@@ -47,6 +47,8 @@ class Server:
         self._config = folder / "standalone.conf"
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._process: subprocess.Popen[str] | None = None
+        self.program = ["-m", "magnetar"]
+        """What Python runs, before the command."""
 
     @property
     def url(self) -> str:
@@ -69,7 +71,7 @@ class Server:
     def start(self) -> None:
         """Starts and waits until it serves."""
         binary, http = self._ports
-        command = [sys.executable, "-m", "magnetar", *self.command(), "--config", str(self._config)]
+        command = [sys.executable, *self.program, *self.command(), "--config", str(self._config)]
         command += ["--binary-port", str(binary), "--http-port", str(http)]
         with (self.folder / "log").open("a") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -123,6 +125,10 @@ class Server:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def take_ports(self, binary: int, http: int) -> None:
+        """Before the first start, where somebody has to know them."""
+        self._ports = (binary, http)
 
     @property
     def port(self) -> int:

@@ -21,6 +21,11 @@ class ClusterSettings:
     zoo_keeper_session_timeout_millis: int
     bookkeeper_metadata_service_uri: str
     bookkeeper_client_timeout_in_seconds: int
+    bookkeeper_use_v2_wire_protocol: bool
+    bookkeeper_client_get_bookie_info_interval_seconds: int
+    bookkeeper_client_get_bookie_info_retry_interval_seconds: int
+    bookkeeper_disk_weight_based_placement_enabled: bool
+    bookkeeper_explicit_lac_interval_in_mills: int
     bookkeeper_client_speculative_read_timeout_in_millis: int
     bookkeeper_enable_sticky_reads: bool
     bookkeeper_client_health_check_enabled: bool

@@ -154,6 +154,7 @@ class Settings:
     exposing_broker_entry_metadata_to_client_enabled: bool
     allow_override_entry_filters: bool
     dispatcher_pause_on_ack_state_persistent_enabled: bool
+    auto_skip_non_recoverable_data: bool
     subscription_expiration_time_minutes: int
     subscription_expiry_check_interval_in_minutes: int
     dispatch_throttling_rate_in_msg: int

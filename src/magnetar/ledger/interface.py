@@ -32,6 +32,10 @@ class NoSuchEntry(LedgerError):
     """The entry id lies beyond the last entry of the ledger."""
 
 
+class EntryLost(LedgerError):
+    """An entry that may have been acknowledged is nowhere: all who could have it answer, and have it not."""
+
+
 class LedgerFenced(LedgerError):
     """Somebody else opened the ledger for recovery; this writer has ended."""
 

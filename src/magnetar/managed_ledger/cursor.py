@@ -16,6 +16,7 @@ from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.hot_ranges import consecutive_until, same_ledger_until
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.lost_data import GONE, LostData
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import MetadataError
 
@@ -25,8 +26,10 @@ log = logging.getLogger(__name__)
 class CursorOwner(Protocol):
     """What a cursor asks of its managed ledger, which has cursors and so is made of this module."""
 
+    name: str
     ledgers: LedgerList
     reader: EntryReader
+    lost_data: LostData
 
     @property
     def max_read_position(self) -> Position: ...
@@ -110,16 +113,51 @@ class Cursor:
         rewinds = self._rewinds
         try:
             run = await self._owner.reader.read(position, last, max_entries, max_bytes)
-        except NoSuchLedger:
-            if position[0] in self._owner.ledgers:
+        except GONE as error:
+            # It was consumed and trimmed while the read was on its way: the next read goes on behind it. Or
+            # it is lost.
+            if position[0] in self._owner.ledgers and not self.skip_lost(position, error):
                 raise
-            # It was consumed and trimmed while the read was on its way: the next read goes on behind it.
             return None
         if self.read_position != position or self._rewinds != rewinds:
             # Somebody else reads from here now, perhaps from the same position.
             return None
         self._read(run)
         return run
+
+    def skip_lost(self, position: Position, error: Exception) -> bool:
+        """Whether what is at a position is gone for good and the settings let cursors go on: then it is
+        consumed, and, where its ledger is gone, all that follows there.
+
+        :param error: what reading it came to
+        """
+        lost = self._owner.lost_data
+        if not lost.skip or not isinstance(error, GONE):
+            return False
+        ledger_id, entry_id = position
+        summary = self._owner.ledgers.get(ledger_id)
+        whole = isinstance(error, NoSuchLedger) and summary is not None
+        end = summary.entries if whole and summary is not None else entry_id + 1
+        count = self.state.add_range(ledger_id, entry_id, end)
+        if count:
+            lost.entries += count
+            log.error(
+                "entries are lost, going on behind them (autoSkipNonRecoverableData)",
+                extra={
+                    "managed_ledger": self._owner.name,
+                    "cursor": self.name,
+                    "ledger": ledger_id,
+                    "first_entry": entry_id,
+                    "last_entry": end - 1,
+                    "reason": str(error),
+                },
+            )
+            self._advance()
+            self._changed()
+        if self.read_position == position:
+            self.read_position = (ledger_id, end)
+            self._owner.read_position_moved(self)
+        return True
 
     def _read(self, run: EntryRun) -> None:
         self.read_position = (run.ledger_id, run.first_entry_id + run.count)

@@ -40,6 +40,7 @@ from magnetar.managed_ledger.errors import (
 )
 from magnetar.managed_ledger.ledger_creation import LedgerCreation
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
+from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
@@ -66,6 +67,7 @@ class ManagedLedger:
         version: int,
         retention: RetentionSettings,
         deletions: DeletionQueue,
+        lost_data: LostData,
     ) -> None:
         self.name = name
         self.path = path
@@ -73,6 +75,7 @@ class ManagedLedger:
         self._store = store
         self.settings = settings
         self.retention = retention
+        self.lost_data = lost_data
         self._record = LedgersRecord(
             io.loop, metadata, path, record, version, deletions, lambda gone: self.reader.forget(gone)
         )

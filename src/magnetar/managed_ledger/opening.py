@@ -17,6 +17,7 @@ from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.exports import Exports
+from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
@@ -56,6 +57,7 @@ class ManagedLedgers:
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
         self.deletions = DeletionQueue(io.loop, store, metadata)
         self._exports = Exports(metadata)
+        self.lost_data = LostData(skip=settings.skip_lost_data)
         self.opened: dict[str, ManagedLedger] = {}
 
     async def exists(self, name: str) -> bool:
@@ -95,7 +97,7 @@ class ManagedLedgers:
             last = record.ledgers[-1] if record.ledgers else None
             if last is not None and not last.closed_ms and self.store.may_be_written(last.ledger_id):
                 node = await self._claim(node)
-        empty = await self._recover_last(record)
+        empty = await self._recover_last(name, record)
         ledger = ManagedLedger(
             name,
             path,
@@ -108,6 +110,7 @@ class ManagedLedgers:
             node.version,
             retention or self.settings.retention,
             self.deletions,
+            self.lost_data,
         )
         if empty is not None:
             ledger.creation.listed(empty)
@@ -133,15 +136,27 @@ class ManagedLedgers:
         except BadVersion as error:
             raise ManagedLedgerFenced(f"{node.path} was changed by somebody else") from error
 
-    async def _recover_last(self, record: ManagedLedgerRecord) -> int | None:
+    async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
         """Fences and closes the last ledger; one without entries leaves the list: its id is returned.
 
-        It is deleted only when the record no longer names it.
+        It is deleted only when the record no longer names it. One that is lost leaves the list, too, where
+        the settings say so.
         """
         if not record.ledgers or record.ledgers[-1].closed_ms:
             return None
         last = record.ledgers[-1]
-        reader = await self.store.open(last.ledger_id, recover=True)
+        try:
+            reader = await self.store.open(last.ledger_id, recover=True)
+        except NoSuchLedger as error:
+            if not self.lost_data.skip:
+                raise
+            self.lost_data.ledgers += 1
+            log.error(
+                "the last ledger is lost, going on without it (autoSkipNonRecoverableData)",
+                extra={"managed_ledger": name, "ledger": last.ledger_id, "reason": str(error)},
+            )
+            record.ledgers.pop()
+            return None
         last.entries = reader.metadata.last_entry_id + 1
         last.size = reader.metadata.length
         last.closed_ms = max(self._io.clock.wall_ms(), 1)

@@ -52,6 +52,9 @@ class ManagedLedgerSettings:
     """Most entries taken from the ledger store at once; 0 for no bound but bytes (magnetarReadMaxEntries)."""
     read_ahead_bytes: int = 1024 * 1024
     """Bytes asked of the ledger store at once."""
+    skip_lost_data: bool = False
+    """Whether cursors go on behind what is gone for good (autoSkipNonRecoverableData); it may be changed
+    later."""
     backlogged_threshold: int = 1_000
     """A cursor so many entries behind is not served by keeping entries cached for it
     (managedLedgerCursorBackloggedThreshold)."""

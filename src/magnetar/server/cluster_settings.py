@@ -12,9 +12,11 @@ from magnetar.config.settings import SettingsContradict
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import DigestType
+from magnetar.ledger.bookkeeper.disk_space import DiskSpaceSettings
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings
 from magnetar.ledger.bookkeeper.reader import ReadSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings
+from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3
 from magnetar.ledger.interface import Quorums
 from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
 from magnetar.server.cluster_setup import LEDGERS, bookkeeper_of
@@ -69,7 +71,10 @@ def ledger_settings(settings: ClusterSettings, root: str) -> BookKeeperSettings:
         DigestType(settings.managed_ledger_digest_type),
         settings.managed_ledger_password.encode(),
         BookiesSettings(
-            BookieSettings(float(settings.bookkeeper_client_timeout_in_seconds)),
+            BookieSettings(
+                float(settings.bookkeeper_client_timeout_in_seconds),
+                wire=VERSION_2 if settings.bookkeeper_use_v2_wire_protocol else VERSION_3,
+            ),
             settings.bookkeeper_client_health_check_enabled,
             settings.bookkeeper_client_health_check_error_threshold_per_interval,
             settings.bookkeeper_client_health_check_interval_seconds,
@@ -81,6 +86,17 @@ def ledger_settings(settings: ClusterSettings, root: str) -> BookKeeperSettings:
             settings.bookkeeper_enable_sticky_reads,
         ),
         placement=_placement(settings),
+        disk_space=_disk_space(settings),
+        explicit_lac_seconds=settings.bookkeeper_explicit_lac_interval_in_mills / 1000,
+    )
+
+
+def _disk_space(settings: ClusterSettings) -> DiskSpaceSettings | None:
+    if not settings.bookkeeper_disk_weight_based_placement_enabled:
+        return None
+    return DiskSpaceSettings(
+        settings.bookkeeper_client_get_bookie_info_interval_seconds,
+        settings.bookkeeper_client_get_bookie_info_retry_interval_seconds,
     )
 
 

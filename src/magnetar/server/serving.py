@@ -108,7 +108,7 @@ class ServingBroker:
             known,
             authenticator=place.authenticator,
             authorizer=place.make_authorizer,
-            dynamic=place.dynamic,
+            dynamic={**place.dynamic, "autoSkipNonRecoverableData": stores.ledgers.lost_data.change},
         )
         self._broker = broker
         free = any(door.port == 0 for door in place.doors)
@@ -162,7 +162,8 @@ def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
     async def figures() -> MetricsSnapshot:
         found = await take_snapshot(broker)
         metadata = [_metadata_metrics(each) for each in stores.measured]
-        return replace(found, metadata=metadata, extra={**found.extra, **storage.metrics()})
+        own = {**storage.metrics(), **stores.ledgers.lost_data.metrics()}
+        return replace(found, metadata=metadata, extra={**found.extra, **own})
 
     return Process(
         ready=lambda: broker.ready,

@@ -102,6 +102,7 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
         cursor_flush_seconds=settings.managed_ledger_cursor_position_flush_seconds,
         retention=retention_settings(settings),
         read_max_entries=settings.magnetar_read_max_entries or 0,
+        skip_lost_data=settings.auto_skip_non_recoverable_data,
         backlogged_threshold=settings.managed_ledger_cursor_backlogged_threshold,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pulsar
@@ -70,18 +71,35 @@ def operator(server: Server) -> Iterator[None]:
     yield server.restart(kill=True)
 
 
-def test_java(server: Server, java_command: list[str]) -> None:  # noqa: F811
+@dataclass(frozen=True)
+class Ran:
+    """What a client's program did; the messages that it left are read by other tests."""
+
+    checks: list[dict[str, Any]]
+    text: str
+
+
+@pytest.fixture(scope="module")
+def java(server: Server, java_command: list[str]) -> Ran:  # noqa: F811
     actions = operator(server)
     command = [*java_command[:-1], "interop.Topics"]
-    checks, text = run_program(command, server, "topics", PREFIX, lambda: next(actions))
-    assert [check["check"] for check in checks] == WANTED, text
+    return Ran(*run_program(command, server, "topics", PREFIX, lambda: next(actions)))
+
+
+@pytest.fixture(scope="module")
+def go(server: Server, go_command: list[str]) -> Ran:  # noqa: F811
+    return Ran(*run_program(go_command, server, "routing", PREFIX, lambda: None))
+
+
+def test_java(server: Server, java: Ran) -> None:
+    assert [check["check"] for check in java.checks] == WANTED, java.text
     marks = ask(server, "GET", "marks", "/stats")["subscriptions"]["s"]
     assert marks["subscriptionProperties"] == {"a": "1", "b": "2"}
     assert marks["isReplicated"]
 
 
-def test_go(server: Server, go_command: list[str]) -> None:  # noqa: F811
-    run_program(go_command, server, "routing", PREFIX, lambda: None)
+def test_go(go: Ran) -> None:
+    assert [check["check"] for check in go.checks] == ["routing"], go.text
 
 
 def placed(reader: pulsar.Client, topic: str, count: int) -> dict[str, dict[str, set[int]]]:
@@ -104,6 +122,7 @@ def is_negative(key: str) -> bool:
     return value >= 1 << 31
 
 
+@pytest.mark.usefixtures("java", "go")
 @pytest.mark.parametrize("scheme", HASHES)
 def test_all_put_keys_where_the_others_do(server: Server, client: pulsar.Client, scheme: str) -> None:
     """As far as they do: Go's Java hash keeps the sign, and the Python client has a hash of its own.

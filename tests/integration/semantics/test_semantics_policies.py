@@ -166,7 +166,9 @@ def test_more_partitions_have_the_subscriptions_of_the_others(policed: Server, c
     producer.close()
 
 
-def test_the_systems_topics_are_hidden(policed: Server) -> None:
+def test_the_systems_topics_are_hidden(policed: Server, client: Any) -> None:
+    client.create_producer(name_of("hides")).close()
+    put(policed, "POST", f"{TOPICS}/hides/maxProducers", 2)
     assert not [name for name in get(policed, TOPICS) if "/__" in name]
     shown = get(policed, f"{TOPICS}?includeSystemTopic=true")
     assert name_of("__change_events") in shown

@@ -105,14 +105,15 @@ def test_the_last_message_is_the_last_of_its_batch(looked_at: Server) -> None:
 
 
 def test_what_the_metadata_has(looked_at: Server) -> None:
+    assert looked_at.ask("PUT", f"{PATH}/subscription/skips", '"earliest"')[0] == 204
     status, _, body = ask(looked_at, "/internal-info")
     assert status == 200
     info = json.loads(body)
     ledger = info["ledgers"][-1]["ledgerId"]
-    assert info["cursors"]["s"]["markDelete"] == {"ledgerId": ledger, "entryId": -1}
-    assert looked_at.ask("POST", f"{PATH}/subscription/s/skip/1")[0] == 204
+    assert info["cursors"]["skips"]["markDelete"] == {"ledgerId": ledger, "entryId": -1}
+    assert looked_at.ask("POST", f"{PATH}/subscription/skips/skip/1")[0] == 204
     again = json.loads(ask(looked_at, "/internal-info")[2])
-    assert again["cursors"]["s"]["markDelete"] == {"ledgerId": ledger, "entryId": 0}
+    assert again["cursors"]["skips"]["markDelete"] == {"ledgerId": ledger, "entryId": 0}
 
 
 def test_they_are_printed_as_pulsar_prints_them(

@@ -7,9 +7,11 @@ from array import array
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
+from simulated_bookkeeper import SETTINGS, SimulatedServers, open_bookkeeper_store
 
 from magnetar.io.simulated import Simulation
+from magnetar.ledger.bookkeeper.store import BookKeeperSettings
+from magnetar.ledger.bookkeeper.wire import VERSION_3
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.faulty import FaultyLedgerStore
@@ -51,9 +53,12 @@ async def _delayed(simulation: Simulation) -> LedgerStore:
 class _BookKeeper:
     """Opens a store of each life on the same servers, which outlive it."""
 
-    def __init__(self, bookies: int, least: Quorums | None = None) -> None:
+    def __init__(
+        self, bookies: int, least: Quorums | None = None, settings: BookKeeperSettings = SETTINGS
+    ) -> None:
         self._bookies = bookies
         self._least = least
+        self._settings = settings
         self._servers: SimulatedServers | None = None
 
     async def __call__(self, simulation: Simulation) -> LedgerStore:
@@ -62,8 +67,14 @@ class _BookKeeper:
             self._servers = SimulatedServers(network, self._bookies)
         else:
             self._servers.move(network)
-        store: LedgerStore = await open_bookkeeper_store(simulation)
+        store: LedgerStore = await open_bookkeeper_store(simulation, self._settings)
         return store if self._least is None else Copies(store, self._least)
+
+
+def in_version_3(settings: BookKeeperSettings) -> BookKeeperSettings:
+    """The same over version 3 of the bookies' protocol."""
+    bookies = settings.bookies
+    return settings._replace(bookies=bookies._replace(bookie=bookies.bookie._replace(wire=VERSION_3)))
 
 
 class Copies:
@@ -91,6 +102,7 @@ STORES: dict[str, Callable[[], Opener]] = {
     "bookkeeper": lambda: _BookKeeper(3),
     "bookkeeper-copies": lambda: _BookKeeper(3, Quorums(3, 3, 2)),
     "bookkeeper-striped": lambda: _BookKeeper(5, Quorums(5, 3, 2)),
+    "bookkeeper-version-3": lambda: _BookKeeper(5, Quorums(5, 3, 2), in_version_3(SETTINGS)),
 }
 """What opens a store in each life of a process, for one test."""
 

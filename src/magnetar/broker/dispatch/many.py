@@ -356,8 +356,9 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         try:
             run = await reader.read(position, last, count, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
-            if isinstance(error, NoSuchLedger) and position[0] not in ledgers:
-                # It was consumed and trimmed while the read was on its way.
+            trimmed = isinstance(error, NoSuchLedger) and position[0] not in ledgers
+            if trimmed or self._cursor.skip_lost(position, error):
+                # It was consumed and trimmed while the read was on its way; or it is lost.
                 self.replay.discard(position)
                 self._reading = None
             else:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.failures import EntryTooLarge
-from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Flag, add_head, add_prefix
+from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Flag, add_prefix
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, add_frames
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.bookkeeper.wire import Wire
 
 Piece = bytes | memoryview
+
+_LARGEST_ID = (1 << 63) - 1
 
 _JOINED_BYTES = 128 << 10
 """Runs up to this size are put together once for all bookies; larger ones go out in pieces."""
@@ -65,14 +68,17 @@ def _joined(pieces: list[Piece]) -> tuple[Sequence[Piece], int]:
 class Encoder:
     """Makes the requests of one writer; ``length`` has the bytes of all payloads so far."""
 
-    def __init__(self, ledger_id: int, record: LedgerRecord, flags: Flag) -> None:
+    def __init__(self, ledger_id: int, record: LedgerRecord, flags: Flag, wire: Wire) -> None:
         self.length = 0
+        self._wire = wire
         self._ledger_id = ledger_id
         self._digest = Digest(record.digest, record.password)
         self._key = master_key(record.password)
         self._flags = flags
         self._prefix = add_prefix(self._key, flags)
-        self._most = MAX_FRAME_BYTES - len(add_head(self._key, 0)) - self._digest.start
+        head = wire.add_head(_LARGEST_ID, _LARGEST_ID, self._key, MAX_FRAME_BYTES, flags)
+        self._most = MAX_FRAME_BYTES - len(head) - self._digest.start
+        self._in_runs = not wire.numbered and self._digest.kind is DigestType.CRC32C
 
     def add(
         self,
@@ -91,7 +97,7 @@ class Encoder:
         if count > 0 and ends[first + count - 1] - starts[first] > self._most:
             self._check(starts, ends, first, count)
         entry_id = run.last + 1
-        if self._digest.kind is DigestType.CRC32C:
+        if self._in_runs:
             self.length = add_frames(
                 self._prefix,
                 self._ledger_id,
@@ -112,7 +118,9 @@ class Encoder:
             self.length += len(payload)
             number = entry_id + index - first
             head = self._digest.head(self._ledger_id, number, confirmed, self.length, payload)
-            run.pieces += (add_head(self._key, len(head) + len(payload), self._flags) + head, payload)
+            size = len(head) + len(payload)
+            before = self._wire.add_head(self._ledger_id, number, self._key, size, self._flags)
+            run.pieces += (before + head, payload)
         run.last += count
 
     def _check(self, starts: array[int], ends: array[int], first: int, count: int) -> None:

@@ -14,23 +14,21 @@ from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, 
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.frames import (
     Answer,
-    AnswerReader,
     Flag,
     FrameError,
     Operation,
     Status,
-    add_head,
     batch_read_request,
-    read_request,
 )
 from magnetar.ledger.bookkeeper.hot_adds import AddedRun
+from magnetar.ledger.bookkeeper.wire import VERSION_2, Wire
 
 log = logging.getLogger(__name__)
 
 Told = Callable[[int, list[bytes]], object]
 """Hears a status and, of reads that were good, bodies of entries."""
 Key = tuple[int, int, int]
-"""Operation, ledger id and entry id; of a batch read the number of the request in place of both."""
+"""Operation, ledger id and entry id; of a question with a number that and 0 in place of both."""
 
 
 _LOOKS = 8
@@ -48,6 +46,7 @@ class BookieSettings(NamedTuple):
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
     """After a connection failed questions are answered as lost for so long, and no other one is made."""
+    wire: Wire = VERSION_2
 
 
 Where = Callable[[], tuple[str, int] | None]
@@ -102,6 +101,10 @@ class Bookie:
         return sum(map(len, self._asked.values())) + sum(map(len, self._streams.values()))
 
     @property
+    def wire(self) -> Wire:
+        return self._settings.wire
+
+    @property
     def unreachable(self) -> bool:
         """It could not be connected with, not long ago."""
         return self._refused and self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS
@@ -132,20 +135,32 @@ class Bookie:
 
         :param body: an entry's body, in pieces
         """
-        head = add_head(key, sum(len(piece) for piece in body), flags)
+        size = sum(len(piece) for piece in body)
+        head = self.wire.add_head(ledger_id, entry_id, key, size, flags)
         self._ask((Operation.ADD, ledger_id, entry_id), (head, *body), told)
 
     def read(
         self, ledger_id: int, entry_id: int, told: Told, flags: Flag = Flag.NONE, key: bytes = b""
     ) -> None:
         """:param entry_id: -1: the last one that the bookie has"""
-        request = read_request(ledger_id, entry_id, flags, key)
-        self._ask((Operation.READ, ledger_id, entry_id), (request,), told)
+        wire = self.wire
+        self._requests += 1
+        request = wire.read_request(self._requests, ledger_id, entry_id, flags, key)
+        which = (self._requests, 0) if wire.numbered else (ledger_id, entry_id)
+        self._ask((Operation.READ, *which), (request,), told)
 
     def read_batch(self, ledger_id: int, first: int, entries: int, max_bytes: int, told: Told) -> None:
         self._requests += 1
         request = batch_read_request(ledger_id, first, self._requests, entries, max_bytes)
         self._ask((Operation.BATCH_READ, self._requests, 0), (request,), told)
+
+    def ask(self, operation: int, request: Callable[[int], bytes], told: Told) -> None:
+        """Another question, over a wire that knows it.
+
+        :param request: its bytes, by its number
+        """
+        self._requests += 1
+        self._ask((operation, self._requests, 0), (request(self._requests),), told)
 
     def close(self) -> None:
         """What is not answered yet is lost."""
@@ -212,7 +227,7 @@ class Bookie:
             self._connecting = None
             self._has_failed("nobody knows its address")
             return
-        link = _Link(self)
+        link = _Link(self, self.wire)
         attempt = self._loop.create_task(self._network.connect(*where, lambda: link))
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
@@ -318,7 +333,7 @@ class Bookie:
                 else:
                     stream.tell_not_added(answer.status)
                 return
-        if answer.operation == Operation.BATCH_READ:
+        if answer.request_id:
             key = (answer.operation, answer.request_id, 0)
         else:
             key = (answer.operation, answer.ledger_id, answer.entry_id)
@@ -369,9 +384,9 @@ class Bookie:
 class _Link:
     """A ``StreamProtocol``."""
 
-    def __init__(self, bookie: Bookie) -> None:
+    def __init__(self, bookie: Bookie, wire: Wire) -> None:
         self._bookie = bookie
-        self.reader = AnswerReader(added=lambda run: bookie.added(self, run))
+        self.reader = wire.answers(lambda run: bookie.added(self, run))
         self.transport: Transport
         self.ended = False
 

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 from magnetar.io.interfaces import ConnectingNetwork, Io
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
+from magnetar.ledger.bookkeeper.wire import VERSION_3, Wire
 from magnetar.metadata.following import Follower
 from magnetar.metadata.interface import Change, MetadataStore, SessionEvent
 
@@ -38,6 +40,8 @@ class Use(Enum):
     WRITING = "writing"
     READING = "reading"
     RECOVERING = "recovering"
+    ASKING = "asking"
+    """What only version 3 of the protocol knows."""
 
 
 class BookiesSettings(NamedTuple):
@@ -124,6 +128,11 @@ class Bookies:
         return self._read_only
 
     @property
+    def wire(self) -> Wire:
+        """How entries are added and read."""
+        return self._settings.bookie.wire
+
+    @property
     def pending_bytes(self) -> int:
         """Of entries that were sent to bookies and are not answered for."""
         return sum(bookie.pending_bytes for bookie in self._connections.values())
@@ -159,15 +168,11 @@ class Bookies:
         key = (bookie_id, use)
         found = self._connections.get(key)
         if found is None:
-            io = self._io
-            found = Bookie(
-                io.loop,
-                io.clock,
-                self._network,
-                bookie_id,
-                lambda: self._where(bookie_id),
-                self._settings.bookie,
-            )
+            io, settings = self._io, self._settings.bookie
+            if use is Use.ASKING:
+                settings = settings._replace(wire=VERSION_3)
+            where = partial(self._where, bookie_id)
+            found = Bookie(io.loop, io.clock, self._network, bookie_id, where, settings)
             if self._closed:
                 found.close()
             self._connections[key] = found

@@ -21,6 +21,7 @@ from crc32c import crc32c
 from magnetar.ledger.interface import DataDamaged
 
 _HEADER = struct.Struct(">qqqq")
+_TOLD = struct.Struct(">qq")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 
@@ -83,6 +84,24 @@ class Digest:
         header = _HEADER.pack(ledger_id, entry_id, confirmed, length)
         return header + self._compute(header, payload)
 
+    def told(self, ledger_id: int, confirmed: int) -> bytes:
+        """That all entries up to this one have their ack quorum, as it is told apart from entries."""
+        said = _TOLD.pack(ledger_id, confirmed)
+        return said + self._compute(said, b"")
+
+    def check_told(self, ledger_id: int, body: bytes) -> int:
+        """The entry that such a body names.
+
+        :raises DataDamaged: it is of another ledger, too short, or was changed
+        """
+        said = body[: _TOLD.size]
+        if len(said) < _TOLD.size or body[_TOLD.size :] != self._compute(said, b""):
+            raise DataDamaged(f"what was confirmed of ledger {ledger_id} does not carry its digest")
+        found_ledger, confirmed = _TOLD.unpack(said)
+        if found_ledger != ledger_id:
+            raise DataDamaged(f"a bookie answered for ledger {found_ledger} what was asked of {ledger_id}")
+        return int(confirmed)
+
     def check(self, ledger_id: int, entry_id: int, body: bytes) -> Body:
         """What a body says that somebody answered who was asked for this entry.
 
@@ -100,7 +119,8 @@ class Digest:
         payload = memoryview(body)[self.start :]
         if body[_HEADER.size : self.start] != self._compute(body[: _HEADER.size], payload):
             raise DataDamaged(f"entry {found_entry} of ledger {ledger_id} does not carry its digest")
-        if not -1 <= confirmed < found_entry or length < len(payload):
+        # What AutoRecovery copies says what was confirmed then: perhaps the entry itself, or one behind it.
+        if confirmed < -1 or length < len(payload):
             raise DataDamaged(
                 f"entry {found_entry} of ledger {ledger_id} says that {confirmed} was confirmed, and that "
                 f"all have {length} bytes"

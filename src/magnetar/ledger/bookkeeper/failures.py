@@ -9,10 +9,6 @@ class BookiesUnavailable(LedgerError):
     """Too few of those bookies answered that have what was asked for; says what became of each question."""
 
 
-class EntryLost(LedgerError):
-    """Bookies that answer have no entry, though it was acknowledged, or nobody can rule that out."""
-
-
 class WrongPassword(LedgerError):
     """The ledger was made with another password (``managedLedgerPassword``)."""
 

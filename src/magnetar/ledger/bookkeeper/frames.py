@@ -81,7 +81,7 @@ class Answer(NamedTuple):
     entry_id: int
     """That was asked for."""
     request_id: int
-    """Of a batch read; else 0."""
+    """Of the question, where it has a number; else 0."""
     bodies: list[bytes]
     """One of a read that was good, some of a batch read, else none."""
 
@@ -118,13 +118,21 @@ class AnswerReader:
 
     :param limit: bytes of a frame, its length included
     :param added: told of good answers to adds, many at once; None: each is an answer like any other
+    :param decode: the answer between two positions of bytes; of version 2 if nothing is said
+    :param least: bytes of the shortest one
     """
 
     def __init__(
-        self, limit: int = 2 * MAX_FRAME_BYTES, added: Callable[[AddedRun], None] | None = None
+        self,
+        limit: int = 2 * MAX_FRAME_BYTES,
+        added: Callable[[AddedRun], None] | None = None,
+        decode: Callable[[bytes, int, int], Answer] | None = None,
+        least: int = _ANSWER.size,
     ) -> None:
         self._limit = limit
         self._added = added
+        self._decode = decode or _answer
+        self._least = least
         self._run = AddedRun()
         self._pieces: list[bytes] = []
         """The beginning of a frame; put together once, when all of it is there."""
@@ -153,13 +161,13 @@ class AnswerReader:
                     self._added(self._run)
                     continue
             (length,) = _LENGTH.unpack_from(data, at)
-            if not _ANSWER.size <= length <= self._limit - _LENGTH.size:
+            if not self._least <= length <= self._limit - _LENGTH.size:
                 raise FrameError(f"a frame of {length} bytes")
             stop = at + _LENGTH.size + length
             if stop > end:
                 self._wanted = stop - at
                 break
-            yield _answer(data, at + _LENGTH.size, stop)
+            yield self._decode(data, at + _LENGTH.size, stop)
             at = stop
         if at < end:
             self._pieces.append(data[at:])

@@ -1,4 +1,8 @@
-"""What the bookies of a ledger's last segment have last, and what that says was confirmed."""
+"""What the bookies of a ledger's last segment have last, and what that says was confirmed.
+
+Whoever writes a ledger tells with each entry what was confirmed before, and, where it does so
+(``bookkeeperExplicitLacIntervalInMills``), what was confirmed when no further entry came.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from magnetar.ledger.bookkeeper.coverage import KNOWN, Coverage
 from magnetar.ledger.bookkeeper.frames import Status, status_name
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.question import Asking
+from magnetar.ledger.bookkeeper.version3 import Operation, read_lac_request
 from magnetar.ledger.interface import DataDamaged
 
 _LAST = -1
@@ -48,7 +53,12 @@ class LastEntries:
         asking = self._asking
         for index, bookie_id in enumerate(self._ensemble):
             told = partial(self._told, index, bookie_id)
-            asking.bookie(bookie_id).read(asking.ledger_id, _LAST, told, asking.flags, asking.key)
+            bookie = asking.bookie(bookie_id)
+            if bookie.wire.numbered and not asking.flags:
+                request = partial(read_lac_request, ledger_id=asking.ledger_id)
+                bookie.ask(Operation.READ_LAC, request, told)
+            else:
+                bookie.read(asking.ledger_id, _LAST, told, asking.flags, asking.key)
         await outcome(asking.loop, self._settled)
         self.confirmed_length = self._lengths.get(self.confirmed)
 
@@ -60,9 +70,20 @@ class LastEntries:
             # is asked for each entry.
             self._coverage.answered(index)
         if status == Status.OK:
-            self._take(bookie_id, bodies[0])
+            *apart, last = bodies
+            for body in filter(None, apart):
+                self._take_told(body)
+            if last:
+                self._take(bookie_id, last)
         if self.covered or len(self.answers) == len(self._ensemble):
             settle(self._settled)
+
+    def _take_told(self, body: bytes) -> None:
+        try:
+            confirmed = self._asking.digest.check_told(self._asking.ledger_id, body)
+        except DataDamaged:
+            return
+        self.confirmed = max(self.confirmed, confirmed)
 
     def _take(self, bookie_id: str, data: bytes) -> None:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from magnetar.io.interfaces import Randomness
@@ -46,12 +47,31 @@ class Placement(Protocol):
         ...
 
 
+Weights = Callable[[Sequence[str]], Sequence[float]]
+"""How much each of some bookies should get, 1.0 for the usual."""
+
+
+def alike(bookie_ids: Sequence[str]) -> Sequence[float]:
+    return [1.0] * len(bookie_ids)
+
+
+def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness) -> list[str]:
+    """In a random order, where those that should get more come first more often.
+
+    The chance to be first is as the weight (Efraimidis and Spirakis: order by u ** (1 / weight)).
+    """
+    chances = [math.log(1.0 - randomness.fraction()) / weight for weight in weights(bookie_ids)]
+    order = sorted(range(len(bookie_ids)), key=chances.__getitem__, reverse=True)
+    return [bookie_ids[index] for index in order]
+
+
 class RandomPlacement:
     """Any bookies, but those in doubt only when there are no others."""
 
-    def __init__(self, bookies: Bookies, randomness: Randomness) -> None:
+    def __init__(self, bookies: Bookies, randomness: Randomness, weights: Weights = alike) -> None:
         self._bookies = bookies
         self._randomness = randomness
+        self._weights = weights
 
     def ensemble(self, quorums: Quorums) -> tuple[str, ...]:
         return self._chosen(quorums.ensemble, ())
@@ -69,8 +89,6 @@ class RandomPlacement:
         candidates = [each for each in self._bookies.writable if each not in besides]
         if len(candidates) < count:
             raise NotEnoughBookies(count, candidates, besides)
-        for index in range(len(candidates) - 1, 0, -1):
-            other = self._randomness.below(index + 1)
-            candidates[index], candidates[other] = candidates[other], candidates[index]
+        candidates = shuffled(candidates, self._weights, self._randomness)
         candidates.sort(key=self._bookies.doubtful)
         return tuple(candidates[:count])

@@ -98,7 +98,7 @@ class Question:
         bookie_id = self._left.pop(0)
         bookie = asking.bookie(bookie_id)
         self._under_way += 1
-        batch = self._count > 1 and asking.memory.takes_batches(bookie_id)
+        batch = self._count > 1 and not bookie.wire.numbered and asking.memory.takes_batches(bookie_id)
         told = partial(self._told, bookie_id, batch)
         if batch:
             bookie.read_batch(asking.ledger_id, self.first, self._count, self._max_bytes, told)

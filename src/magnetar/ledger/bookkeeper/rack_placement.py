@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from magnetar.io.interfaces import Randomness
 from magnetar.ledger.bookkeeper.bookies import Bookies
-from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
+from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, Weights, alike, shuffled
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, RackTable, Stand
 from magnetar.ledger.bookkeeper.spreading import Arrangement, Spread
 from magnetar.ledger.interface import Quorums
@@ -33,12 +33,18 @@ class RackPlacement:
     """A ``Placement``. Bookies in doubt are chosen only when it cannot be done without."""
 
     def __init__(
-        self, bookies: Bookies, table: RackTable, settings: PlacementSettings, randomness: Randomness
+        self,
+        bookies: Bookies,
+        table: RackTable,
+        settings: PlacementSettings,
+        randomness: Randomness,
+        weights: Weights = alike,
     ) -> None:
         self._bookies = bookies
         self._table = table
         self._settings = settings
         self._randomness = randomness
+        self._weights = weights
 
     def ensemble(self, quorums: Quorums) -> tuple[str, ...]:
         return self._filled([None] * quorums.ensemble, quorums, ())
@@ -81,16 +87,18 @@ class RackPlacement:
     ) -> tuple[str, ...] | None:
         """None: they cannot be spread as they must be."""
         by_stand: dict[Stand, list[str]] = {}
-        for bookie_id in candidates:
+        # Those that are taken first come last.
+        for bookie_id in reversed(shuffled(candidates, self._weights, self._randomness)):
             by_stand.setdefault(self._stand(bookie_id), []).append(bookie_id)
         fixed = [None if each is None else self._stand(each) for each in kept]
         counts = Counter({stand: len(ids) for stand, ids in by_stand.items()})
-        arrangement = Arrangement(fixed, write, counts, self._randomness)
+        shares = {stand: sum(self._weights(ids)) for stand, ids in by_stand.items()}
+        arrangement = Arrangement(fixed, write, counts, self._randomness, shares)
         regions = len({stand.region for stand in (*by_stand, *fixed) if stand is not None})
         for wanted in self._wanted(write, regions):
             stands = arrangement.found(wanted)
             if stands is not None:
-                chosen = iter([self._taken(by_stand[stand]) for stand in stands])
+                chosen = iter([by_stand[stand].pop() for stand in stands])
                 return tuple(next(chosen) if each is None else each for each in kept)
         return None
 
@@ -107,9 +115,6 @@ class RackPlacement:
     def _stand(self, bookie_id: str) -> Stand:
         """Groups do not matter any more."""
         return Stand(frozenset(), self._table.of(bookie_id).rack)
-
-    def _taken(self, ids: list[str]) -> str:
-        return ids.pop(self._randomness.below(len(ids)))
 
     def _rule(self, quorums: Quorums) -> str:
         settings = self._settings

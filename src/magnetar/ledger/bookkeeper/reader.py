@@ -10,7 +10,7 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import sleep
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.digests import Digest
-from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, EntryLost
+from magnetar.ledger.bookkeeper.failures import BookiesUnavailable
 from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
@@ -26,6 +26,7 @@ from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import (
     DataDamaged,
+    EntryLost,
     LedgerMetadata,
     LedgerState,
     NoSuchEntry,

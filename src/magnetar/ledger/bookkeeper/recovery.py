@@ -12,7 +12,7 @@ from typing import NamedTuple
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.digests import Digest, master_key
-from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, EntryLost, WrongPassword
+from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, WrongPassword
 from magnetar.ledger.bookkeeper.frames import Flag, Status
 from magnetar.ledger.bookkeeper.last_entries import LastEntries
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
@@ -21,7 +21,7 @@ from magnetar.ledger.bookkeeper.placement import Placement
 from magnetar.ledger.bookkeeper.question import Asking, Question, all_answered
 from magnetar.ledger.bookkeeper.reading_memory import ReadingMemory
 from magnetar.ledger.bookkeeper.recovery_adds import AddParts, RecoveryAdds
-from magnetar.ledger.interface import LedgerError, LedgerState
+from magnetar.ledger.interface import EntryLost, LedgerError, LedgerState
 from magnetar.metadata.interface import BadVersion
 
 log = logging.getLogger(__name__)

@@ -37,15 +37,21 @@ class Arrangement:
         write: int,
         candidates: Mapping[Stand, int],
         randomness: Randomness,
+        shares: Mapping[Stand, float] | None = None,
     ) -> None:
         """:param fixed: where the bookies of the ensemble stand; None: one is to be chosen
 
         :param candidates: how many bookies there are to choose from, by where they stand
+        :param shares: how much those of each place should get, together; None: as there are many
         """
         self._places = list(fixed)
         self._free = [place for place, stand in enumerate(fixed) if stand is None]
         self._write = write
         self._left = Counter(candidates)
+        self._each = {
+            stand: (shares or candidates)[stand] / count for stand, count in candidates.items() if count
+        }
+        """What one bookie should get."""
         self._randomness = randomness
         self._steps = 0
         size = len(self._places)
@@ -108,7 +114,7 @@ class Arrangement:
             again = 0 if before is None else (before.region == stand.region) + (before.rack == stand.rack)
             share = regions[stand.region]
             # More bookies are likelier to be chosen, and must be where few racks have many of them.
-            return (again, share, racks[stand.rack], chance[stand] / self._left[stand])
+            return (again, share, racks[stand.rack], chance[stand] / (self._left[stand] * self._each[stand]))
 
         return sorted(stands, key=weight)
 

@@ -10,12 +10,14 @@ from magnetar.io.interfaces import ConnectingNetwork, Io
 from magnetar.io.waiting import outcome
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.digests import DigestType
+from magnetar.ledger.bookkeeper.disk_space import DiskSpaces, DiskSpaceSettings
+from magnetar.ledger.bookkeeper.explicit_lac import ExplicitLac
 from magnetar.ledger.bookkeeper.failures import MetadataFailed
 from magnetar.ledger.bookkeeper.frames import Flag
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords
 from magnetar.ledger.bookkeeper.opening import LedgerOpening, OpeningParts
-from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement
+from magnetar.ledger.bookkeeper.placement import Placement, RandomPlacement, Weights, alike
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import RackTable
 from magnetar.ledger.bookkeeper.reader import ReadSettings
@@ -42,6 +44,11 @@ class BookKeeperSettings(NamedTuple):
     reading: ReadSettings = ReadSettings()
     placement: PlacementSettings | None = None
     """None: any bookies will do."""
+    disk_space: DiskSpaceSettings | None = None
+    """None: how much room bookies have does not matter."""
+    explicit_lac_seconds: float = 0.0
+    """How often it is told what was confirmed of ledgers that nothing is added to; 0: never
+    (bookkeeperExplicitLacIntervalInMills)."""
     max_pending_bytes: int = 64 << 20
     """Of entries that one bookie has not answered for. Whoever appends to ledgers of a bookie with more waits
     for it, though others have the entries."""
@@ -88,9 +95,14 @@ class BookKeeperLedgerStore:
         self.records = LedgerRecords(metadata, io.loop, settings.root)
         self.bookies = Bookies(io, metadata, settings.root, settings.bookies, network)
         self._racks = racks
-        self.placement: Placement = RandomPlacement(self.bookies, io.randomness)
+        self._spaces: DiskSpaces | None = None
+        weights: Weights = alike
+        if settings.disk_space is not None:
+            self._spaces = DiskSpaces(io.loop, io.clock, self.bookies, settings.disk_space)
+            weights = self._spaces.weights
+        self.placement: Placement = RandomPlacement(self.bookies, io.randomness, weights)
         if racks is not None and settings.placement is not None:
-            self.placement = RackPlacement(self.bookies, racks, settings.placement, io.randomness)
+            self.placement = RackPlacement(self.bookies, racks, settings.placement, io.randomness, weights)
         self._writers: dict[int, BookKeeperWriter] = {}
         self._writer_parts = WriterParts(
             io.loop,
@@ -115,6 +127,7 @@ class BookKeeperLedgerStore:
                 settings.reading,
             )
         )
+        self._explicit_lac: ExplicitLac | None = None
         self._working = InProgress(io.loop)
         self._closed = False
         self._closing: Any = None
@@ -146,6 +159,7 @@ class BookKeeperLedgerStore:
         except MetadataError as error:
             raise MetadataFailed(f"who the bookies are cannot be read: {error}") from error
         store.records.listen(store._metadata_changed)
+        store._begin_asking()
         return store
 
     @property
@@ -231,7 +245,22 @@ class BookKeeperLedgerStore:
         await self.records.close()
         if self._racks is not None:
             self._racks.close()
+        if self._spaces is not None:
+            self._spaces.stop()
+        if self._explicit_lac is not None:
+            self._explicit_lac.stop()
         self.bookies.close()
+
+    def _begin_asking(self) -> None:
+        """What nobody waits for."""
+        if self._spaces is not None:
+            self._spaces.start()
+        seconds = self._settings.explicit_lac_seconds
+        if seconds:
+            writers = self._writers
+            self._explicit_lac = ExplicitLac(
+                self._io.loop, self.bookies, lambda: list(writers.values()), seconds
+            )
 
     def _operation(self) -> InProgress:
         """:raises StoreClosed: nothing begins any more"""

@@ -93,7 +93,7 @@ class BookKeeperWriter:
         record = found.record
         self._write = record.quorums.write
         self._ack = record.quorums.ack
-        self._encoder = Encoder(ledger_id, record, flags)
+        self._encoder = Encoder(ledger_id, record, flags, parts.bookies.wire)
         self._next = 0
         self._confirmed = -1
         self._pending: deque[AddRun] = deque()
@@ -123,6 +123,16 @@ class BookKeeperWriter:
     def last_add_confirmed(self) -> int:
         """The last entry that counts, and all before it do; -1 for none."""
         return self._confirmed
+
+    @property
+    def last_appended(self) -> int:
+        """The last entry there is; -1 for none."""
+        return self._next - 1
+
+    @property
+    def record(self) -> LedgerRecord:
+        """The ledger's metadata."""
+        return self._found.record
 
     @property
     def confirmed_length(self) -> int:

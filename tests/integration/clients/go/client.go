@@ -206,7 +206,6 @@ func readFrom(reader pulsar.Reader, from, count int) error {
 func collect(consumer pulsar.Consumer, count int) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		limit := time.After(2 * timeout)
 		for index := 0; index < count; index++ {
 			select {
 			case message := <-consumer.Chan():
@@ -214,8 +213,8 @@ func collect(consumer pulsar.Consumer, count int) <-chan error {
 					done <- err
 					return
 				}
-			case <-limit:
-				done <- fmt.Errorf("%d of %d messages arrived", index, count)
+			case <-time.After(timeout):
+				done <- fmt.Errorf("%d of %d messages arrived, and no more", index, count)
 				return
 			}
 		}

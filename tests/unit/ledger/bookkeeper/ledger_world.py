@@ -139,15 +139,24 @@ class World:
         self.run(client.start(client.records.write(ledger_id, closed, found.version)))
 
     def store(
-        self, ledger_id: int, entry_ids: Iterable[int], numbers: Iterable[int], confirmed: int | None = None
+        self,
+        ledger_id: int,
+        entry_ids: Iterable[int],
+        numbers: Iterable[int],
+        confirmed: int | None = None,
+        *,
+        copied: bool = False,
     ) -> None:
         """Puts entries on bookies.
 
         :param confirmed: that they say; None: each that the one before it is
+        :param copied: by AutoRecovery, which lets them say what was confirmed when it came by
         """
         bookies = [self.servers.bookies[number].model for number in numbers]
         for entry_id in entry_ids:
-            before = entry_id - 1 if confirmed is None else min(confirmed, entry_id - 1)
+            before = entry_id - 1 if confirmed is None else confirmed
+            if not copied:
+                before = min(before, entry_id - 1)
             data = payload(entry_id)
             head = self.digest.head(ledger_id, entry_id, before, length(entry_id), data)
             for bookie in bookies:

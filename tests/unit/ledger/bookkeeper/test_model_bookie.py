@@ -46,6 +46,7 @@ def test_a_recorded_conversation() -> None:
     simulation = simulated_io(1)
     loop = simulation.loop
     bookie = ModelBookie(loop)
+    bookie.disk = (270553174016, 74656419840)
     loop.run_until(simulation.host.listen("", 3181, bookie.factory))
     wrong = []
     for name, request, answer in _ROWS:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from ledger_world import Client, World, length, payload
 
-from magnetar.ledger.bookkeeper.failures import BookiesUnavailable, EntryLost
+from magnetar.ledger.bookkeeper.failures import BookiesUnavailable
 from magnetar.ledger.bookkeeper.ledger_record import Segment
 from magnetar.ledger.bookkeeper.reader import BookKeeperReader, ReadSettings
 from magnetar.ledger.interface import (
     DataDamaged,
+    EntryLost,
     LedgerState,
     NoSuchEntry,
     NoSuchLedger,
@@ -55,6 +56,20 @@ def test_a_closed_ledger(quorums: Quorums) -> None:
         read(client, reader, 100, 100)
     [run] = read(client, reader, 7, 7)
     assert (run.first_entry_id, run.count, run.entry(0)) == (7, 1, payload(7))
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_what_auto_recovery_has_copied(batches: bool) -> None:
+    """It lets entries say that all of the ledger was confirmed."""
+    world = World(4)
+    client = world.client(ReadSettings(batches=batches))
+    ledger_id = world.ledger(client, (0, (3, 1, 2)))
+    world.store(ledger_id, range(20), (1, 2))
+    world.store(ledger_id, range(20), (3,), confirmed=19, copied=True)
+    world.close(client, ledger_id, 19)
+    for number in (1, 2):
+        world.servers.bookies[number].kill()
+    assert client.entries(client.open(ledger_id)) == all_of(19)
 
 
 def test_many_entries_are_one_question_where_each_bookie_has_all() -> None:

@@ -83,6 +83,18 @@ def test_an_ensemble_changed_behind_what_is_confirmed() -> None:
     check_closed(world, client, ledger_id, 4)
 
 
+def test_an_open_ledger_of_which_auto_recovery_has_copied_some() -> None:
+    world = World(4)
+    client = world.client()
+    ledger_id = world.ledger(client, (0, (3, 1, 2)), (5, (0, 1, 2)))
+    world.store(ledger_id, range(5), (3,), confirmed=6, copied=True)
+    world.store(ledger_id, range(5, 9), (0, 1), confirmed=6)
+    reader = client.open(ledger_id, recover=False)
+    assert client.entries(reader) == [payload(entry_id) for entry_id in range(7)]
+    client.open(ledger_id)
+    check_closed(world, client, ledger_id, 8)
+
+
 def test_one_bookie_of_three_is_gone() -> None:
     world = World()
     client = world.client()

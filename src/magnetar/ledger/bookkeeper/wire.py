@@ -1,0 +1,40 @@
+"""Which version of the bookies' protocol a connection speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from magnetar.ledger.bookkeeper import frames, version3
+from magnetar.ledger.bookkeeper.frames import AnswerReader, Flag
+from magnetar.ledger.bookkeeper.hot_adds import AddedRun
+
+
+class Wire(NamedTuple):
+    add_head: Callable[[int, int, bytes, int, Flag], bytes]
+    """Of ledger, entry, master key, bytes of the entry's body: what stands before the body."""
+    read_request: Callable[[int, int, int, Flag, bytes], bytes]
+    """Of the question's number, ledger, entry, flags, master key."""
+    answers: Callable[[Callable[[AddedRun], None]], AnswerReader]
+    numbered: bool
+    """Answers carry the number of the question, and there are questions that only such a wire knows
+    (explicit last-add-confirmed, disk space). If not, many adds are asked and answered for at once, and
+    many entries can be read at once."""
+
+
+def _add_head(_ledger_id: int, _entry_id: int, key: bytes, body_bytes: int, flags: Flag) -> bytes:
+    return frames.add_head(key, body_bytes, flags)
+
+
+def _read_request(_number: int, ledger_id: int, entry_id: int, flags: Flag, key: bytes) -> bytes:
+    return frames.read_request(ledger_id, entry_id, flags, key)
+
+
+def _answers(added: Callable[[AddedRun], None]) -> AnswerReader:
+    return AnswerReader(added=added)
+
+
+VERSION_2 = Wire(_add_head, _read_request, _answers, numbered=False)
+VERSION_3 = Wire(
+    version3.add_head, version3.read_request, lambda _added: version3.answer_reader(), numbered=True
+)
