@@ -41,6 +41,16 @@ def magnetar(*arguments: str | Path) -> str:
     return done.stdout
 
 
+def killed_half_way(arguments: list[str | Path]) -> None:
+    """Runs the command until it has told of two topics, and kills it."""
+    command = [sys.executable, "-m", "magnetar", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(2)]
+        process.kill()
+    assert all(line.startswith("went: ") for line in told)
+
+
 @contextmanager
 def serving(broker: Server | BrokerProcess | ApacheBroker) -> Iterator[pulsar.Client]:
     broker.start()
@@ -111,7 +121,9 @@ def test_topics_go_to_a_cluster_and_come_back(
             assert "that has to be stopped before" in refused.stdout
         with serving(apaches) as client:
             everything(apaches, client, 2)
-        magnetar("export-ledgers", "--from", conf, "--to", data, "--namespace", NAMESPACE, "--no-mapping")
+        back = ["export-ledgers", "--from", conf, "--to", data, "--namespace", NAMESPACE, "--no-mapping"]
+        killed_half_way(back)
+        assert "topics went" in magnetar(*back)
         with serving(alone) as client:
             everything(alone, client, 3)
     finally:

@@ -158,10 +158,13 @@ async def _close_last(side: Side, record: ManagedLedgerRecord) -> None:
     last = record.ledgers[-1]
     reader = await side.ledgers.open(last.ledger_id, recover=True)
     last.entries, last.size = reader.metadata.last_entry_id + 1, reader.metadata.length
-    last.closed_ms = max(side.io.clock.wall_ms(), 1)
     reader.close()
-    if not last.entries and record.terminated is None:
+    if last.entries or record.terminated is not None:
+        last.closed_ms = max(side.io.clock.wall_ms(), 1)
+    elif len(record.ledgers) > 1:
         record.ledgers.pop()
+    # A topic's only ledger stays as it is, for a record without any is an empty node: whoever opens it
+    # finds that it has no entries.
 
 
 def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int]) -> dict[str, int]:

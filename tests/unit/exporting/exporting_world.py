@@ -152,9 +152,9 @@ class World:
     def plan(self, selection: Selection | None = None, **options: Any) -> Plan:
         return self.run(Export(self.a, self.b, **options).plan(selection or Selection()))
 
-    def begin_export(self) -> None:
+    def begin_export(self, source: Side, target: Side) -> None:
         """It goes on while the loop runs."""
-        export = Export(self.a, self.b)
+        export = Export(source, target)
 
         async def work() -> None:
             await export.run(await export.plan(Selection()), self.keep, lambda _unit: None)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exporting_world import ALL, KEYED, PLAIN, World, contents, populate
+from exporting_world import ALL, EMPTY, KEYED, PLAIN, World, contents, populate
 
 from magnetar.errors import TopicNotFound
+from magnetar.managed_ledger.opening import ROOT
 
 
 def populated(world: World) -> dict[str, Any]:
@@ -34,6 +35,11 @@ def test_everything_goes_there_and_back(bookies: bool) -> None:
     world = World(bookies=bookies)
     before = populated(world)
     world.export()
+    node = world.run(world.b.metadata.get(f"{ROOT}/{EMPTY.path}"))
+    # A record without ledgers would look like a folder of records.
+    assert node is not None
+    assert node.value
+    assert world.leftovers(world.a) == world.leftovers(world.b) == []
     same(world.run(contents(world.b)), before)
     for name in ALL[1:]:
         with pytest.raises(TopicNotFound):

@@ -48,11 +48,12 @@ def one_side_each(world: World, before: dict[str, Any]) -> None:
     world.unload()
 
 
-def finished(world: World, before: dict[str, Any]) -> None:
+def finished(world: World, before: dict[str, Any], *, back: bool = False) -> None:
     """All is there, and nothing else."""
-    same(world.run(contents(world.b)), before)
+    target, source = (world.a, world.b) if back else (world.b, world.a)
+    same(world.run(contents(target)), before)
     world.unload()
-    assert world.run(served(world.a)) == {}
+    assert world.run(served(source)) == {}
     for side in (world.a, world.b):
         assert world.run(side.metadata.children(ROOT)) == []
         assert world.leftovers(side) == []
@@ -85,7 +86,7 @@ def test_a_process_that_is_killed_while_it_writes_to_bookies(
 ) -> None:
     disk, before, _ = full
     world = World(disk.power_cut(), bookies=True)
-    world.begin_export()
+    world.begin_export(world.a, world.b)
     world.simulation.loop.run_for(seconds)
     done = world.exporting.done()
     world.simulation.abandon()
@@ -94,3 +95,19 @@ def test_a_process_that_is_killed_while_it_writes_to_bookies(
     world.export()
     finished(world, before)
     assert seconds > 0.5 or not done
+
+
+@pytest.mark.parametrize("seconds", [0.05 * number for number in range(1, 16)])
+def test_a_process_that_is_killed_while_it_reads_from_bookies(
+    full: tuple[SimulatedDisk, dict[str, Any], int], seconds: float
+) -> None:
+    disk, before, _ = full
+    world = World(disk.power_cut(), bookies=True)
+    world.export()
+    world.begin_export(world.b, world.a)
+    world.simulation.loop.run_for(seconds)
+    world.simulation.abandon()
+    world = World(world.simulation.disk.power_cut(), servers=world.servers)
+    one_side_each(world, before)
+    world.export(world.b, world.a)
+    finished(world, before, back=True)
