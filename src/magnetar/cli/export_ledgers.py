@@ -33,7 +33,15 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
         "-n", "--namespace", action="append", default=[], metavar="TENANT/NAMESPACE", help="(repeatable)"
     )
     parser.add_argument("--all", action="store_true", help="everything")
-    parser.add_argument("--check", action="store_true", help="say what would go and what not; change nothing")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--check", action="store_true", help="say what would go and what not; change nothing"
+    )
+    instead.add_argument(
+        "--give-up",
+        action="store_true",
+        help="remove what was cut short from the target, as far as it has not left its source",
+    )
     ids = parser.add_mutually_exclusive_group()
     ids.add_argument("--mapping", type=Path, metavar="FILE", help="gets a line for each ledger")
     ids.add_argument("--no-mapping", action="store_true", help="nobody keeps message ids elsewhere")
@@ -67,7 +75,7 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
     from magnetar.server.export_ledgers import Wanted, export_ledgers
     from magnetar.server.logs import configure_logging
 
-    if not (parsed.mapping or parsed.no_mapping):
+    if not (parsed.mapping or parsed.no_mapping or parsed.give_up):
         sys.stderr.write(f"magnetar: {_IDS_CHANGE}\n")
         return 2
     if parsed.all == bool(parsed.topic or parsed.namespace):
@@ -82,6 +90,7 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
             WhichPolicies(parsed.policies or "refuse"),
             parsed.mapping,
             parsed.check,
+            parsed.give_up,
         )
         went = export_ledgers(wanted, lambda sentence: print(sentence, flush=True))
     except InvalidName as error:

@@ -11,7 +11,7 @@ from magnetar.exporting.checks import Known, known_of, of_transactions, refusals
 from magnetar.exporting.errors import NotExported
 from magnetar.exporting.namespaces import NamespaceExport, WhichPolicies, namespaces_of
 from magnetar.exporting.side import Side
-from magnetar.exporting.stored_topics import Unit
+from magnetar.exporting.stored_topics import Unit, managed_ledgers_of
 from magnetar.exporting.topic_export import PARTITIONED, Keep, TopicExport
 from magnetar.exporting.topic_policies import read_policies
 from magnetar.managed_ledger.exports import notes
@@ -146,6 +146,30 @@ class Export:
             return TopicName(domain, namespace, decode_path_piece(piece))
         except InvalidName as error:
             raise NotExported(f"{namespace}/{domain.value}/{piece} is no topic's name: {error}") from error
+
+    async def give_up(self, selection: Selection, told: Callable[[Unit], None]) -> list[str]:
+        """Removes what exports that were cut short have left at the target.
+
+        :returns: why it cannot be, a sentence each
+        :param told: called with each topic of which nothing is there any more
+        """
+        refused = []
+        left, arriving = await notes(self._source.metadata), await notes(self._target.metadata)
+        begun = {path for path, note in arriving.items() if note.peer == self._source.identity}
+        begun |= {path for path, note in left.items() if note.peer == self._target.identity}
+        for path in sorted(begun):
+            name = TopicName.from_path(path)
+            if not selection.has(name):
+                continue
+            parts = await managed_ledgers_of(self._source, name)
+            unit = Unit(name, parts)
+            try:
+                await TopicExport(self._source, self._target, unit, lambda _lines: None).give_up()
+            except NotExported as error:
+                refused.append(str(error))
+            else:
+                told(unit)
+        return refused
 
     async def run(self, plan: Plan, keep: Keep, told: Callable[[Unit], None]) -> None:
         """Carries everything over.

@@ -108,6 +108,30 @@ class TopicExport:
             self._keep(self._mapping())
         await self._clear_up()
 
+    async def give_up(self) -> None:
+        """Removes what an export that was cut short has left at the target; the topic stays where it is.
+
+        :raises NotExported: the topic has left already: its export can only be finished
+        :raises LedgerError: ledgers cannot be deleted
+        :raises MetadataError: a store refused, or does not answer
+        """
+        left = await self._note_at(self._source)
+        arriving = await self._note_at(self._target)
+        self._check_peers(left, arriving)
+        if left is not None or (arriving is not None and arriving.state is not ExportState.INCOMING):
+            raise NotExported(f"{self._unit.name} has left {self._source.name}: that can only be finished")
+        if arriving is None:
+            return
+        noted = self._noted
+        noted.note = arriving
+        await noted.resume()
+        await self._remove_records()
+        await noted.drop_states()
+        for old in sorted(noted.copies):
+            await noted.drop(old)
+        await forget_policies(self._target, self._unit.name)
+        await noted.remove()
+
     async def _note_at(self, side: Side) -> ExportNote | None:
         node = await side.metadata.get(note_path(self._unit.path))
         return None if node is None else decode_note(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Wanted:
     mapping: Path | None
     """None: nobody holds ids outside."""
     check: bool
+    give_up: bool = False
+    """What was cut short is taken back, as far as nothing has left."""
 
 
 class MappingFile:
@@ -89,7 +92,12 @@ def export_ledgers(wanted: Wanted, say: Say) -> bool:
     """
     loop = asyncio.new_event_loop()
     try:
-        return loop.run_until_complete(_export(loop, wanted, say))
+        work = loop.create_task(_export(loop, wanted, say))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        return loop.run_until_complete(work)
+    except asyncio.CancelledError as error:
+        raise NotExported("stopped half way; the same command goes on") from error
     finally:
         loop.close()
 
@@ -101,6 +109,11 @@ async def _export(loop: asyncio.AbstractEventLoop, wanted: Wanted, say: Say) -> 
         wanted.target.open(loop, make=True, check=check) as target,
     ):
         export = Export(source, target, wanted.policies)
+        if wanted.give_up:
+            left = await export.give_up(wanted.selection, lambda unit: say(f"stays: {unit.name}"))
+            for sentence in left:
+                say(f"refused: {sentence}")
+            return not left
         plan = await export.plan(wanted.selection)
         for sentence in plan.left_out:
             say(f"stays: {sentence}")

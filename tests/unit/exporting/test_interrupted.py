@@ -10,8 +10,11 @@ import pytest
 from exporting_world import World, contents, populate, served
 from test_export import same
 
+from magnetar.exporting.export import Export, Selection
+from magnetar.exporting.side import Side
+from magnetar.exporting.stored_topics import Unit
 from magnetar.io.simulated import PowerLost, SimulatedDisk
-from magnetar.managed_ledger.exports import ROOT
+from magnetar.managed_ledger.exports import ROOT, ExportState, notes
 
 POINTS = 16
 """At which an export is cut short, spread over all changes of the disk."""
@@ -111,3 +114,59 @@ def test_a_process_that_is_killed_while_it_reads_from_bookies(
     one_side_each(world, before)
     world.export(world.b, world.a)
     finished(world, before, back=True)
+
+
+def states(world: World, side: Side) -> set[ExportState]:
+    """Of the exports that the notes of a side tell of."""
+    return {note.state for note in world.run(notes(side.metadata)).values()}
+
+
+def given_up(world: World) -> tuple[int, list[str]]:
+    """How many topics stay, and why others do not."""
+    stays: list[Unit] = []
+    refused = world.run(Export(world.a, world.b).give_up(Selection(), stays.append))
+    return len(stays), refused
+
+
+@pytest.mark.parametrize("point", range(6))
+def test_what_was_cut_short_is_given_up(full: tuple[SimulatedDisk, dict[str, Any], int], point: int) -> None:
+    disk, before, operations = full
+    for at in range(operations * point // 20, operations):
+        world = World(disk.power_cut())
+        world.simulation.disk.cut_power_at(at + 1)
+        with pytest.raises(PowerLost):
+            world.export()
+        world.simulation.abandon()
+        world = World(world.simulation.disk.power_cut())
+        if states(world, world.a) or states(world, world.b) != {ExportState.INCOMING}:
+            continue
+        gone = set(world.run(served(world.b)))
+        world.unload()
+        assert given_up(world) == (1, [])
+        assert world.run(world.b.metadata.children(ROOT)) == []
+        assert set(world.run(served(world.b))) == gone
+        here = world.run(served(world.a))
+        assert here.keys() | gone == {name for name in before if name.startswith("persistent:")}
+        assert world.leftovers(world.b) == []
+        world.unload()
+        world.export()
+        finished(world, before)
+        return
+    raise AssertionError("no export was cut short before its topic left")
+
+
+def test_a_topic_that_has_left_is_not_given_up(full: tuple[SimulatedDisk, dict[str, Any], int]) -> None:
+    disk, _, operations = full
+    for at in range(0, operations, 10):
+        world = World(disk.power_cut())
+        world.simulation.disk.cut_power_at(operations - at)
+        with pytest.raises(PowerLost):
+            world.export()
+        world.simulation.abandon()
+        world = World(world.simulation.disk.power_cut())
+        if states(world, world.a) or states(world, world.b):
+            count, refused = given_up(world)
+            assert count == 0
+            assert [sentence.rpartition(": ")[2] for sentence in refused] == ["that can only be finished"]
+            return
+    raise AssertionError("no export was cut short after its topic left")
