@@ -160,7 +160,10 @@ class LedgerReader(Protocol):
         ...
 
     def in_background(self) -> None:
-        """What is read from now on is in no hurry: who writes meanwhile is to wait as little as can be."""
+        """What is read from now on is in no hurry: who writes meanwhile is to wait as little as can be.
+
+        A read may then bring more than ``max_bytes``, as much as lies together, or less.
+        """
         ...
 
     async def last_add_confirmed(self) -> int:

@@ -43,7 +43,7 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """Keys and the numbers of their latest messages. A single one would stop everybody while it grows."""
+        """Keys and the numbers of their latest messages. A single one takes its memory twice to grow."""
         self.key_count = 0
         self.key_bytes = 0
         """Of all keys that are in memory."""

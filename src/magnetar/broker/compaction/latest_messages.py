@@ -17,8 +17,8 @@ from magnetar.protocol.hot_compaction import PARTS, SHELVES, LatestKeys, put_raw
 from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
-_AT_ONCE = 16 * 1024
-"""Bytes of entries in one call of the hot module: nobody else gets the interpreter until it returns."""
+_AT_ONCE = 64 * 1024
+"""Bytes of entries after which is looked whether their keys still fit in memory."""
 
 _BITS_AT_ONCE = 64 * 1024
 

@@ -83,7 +83,8 @@ class SegmentReads:
             known = self._open.get(key)
             if known is not None:
                 self._open.move_to_end(key)
-                at_hand = known.read_cached(length, offset)
+                # Who does not read ahead hardly ever finds anything at hand, and need not keep the loop.
+                at_hand = known.read_cached(length, offset) if ahead else None
                 if at_hand is not None:
                     return at_hand
                 return await self.job(lambda: known.read(length, offset))
