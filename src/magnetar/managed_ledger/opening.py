@@ -16,6 +16,7 @@ from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
+from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
@@ -55,6 +56,7 @@ class ManagedLedgers:
         self.settings = settings
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
         self.deletions = DeletionQueue(io.loop, store, metadata)
+        self._exports = Exports(metadata)
         self.lost_data = LostData(skip=settings.skip_lost_data)
         self.opened: dict[str, ManagedLedger] = {}
 
@@ -81,8 +83,10 @@ class ManagedLedgers:
         :param trims: False: nothing that was stored before goes until ``trimmer.begin`` is called
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
+        :raises ManagedLedgerMoving: it is being exported
         :raises MetadataDamaged: its record cannot be read
         """
+        await self._exports.check(name)
         path = f"{ROOT}/{name}"
         node = await self._metadata.get(path)
         if node is None:
