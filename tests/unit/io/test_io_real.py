@@ -76,6 +76,23 @@ def test_a_worker_answers_in_order_and_hands_on_errors() -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_not_read_ahead_comes_whole(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    content = bytes(range(251)) * 1000
+    disk.open("file", create=True).write(content, 0)
+    file = disk.open("file", write=False, ahead=False)
+    for length, offset in (
+        (200_000, 0),
+        (200_000, 100_001),
+        (1 << 20, 7),
+        (10, 250_990),
+        (10, 1 << 20),
+        (0, 0),
+    ):
+        assert file.read(length, offset) == content[offset : offset + length]
+    file.close()
+
+
 def test_a_failed_job_without_a_listener_reaches_the_loops_exception_handler() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()

@@ -13,25 +13,34 @@ from magnetar.io.real.direct import DirectWriter, StagingBuffers
 _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 
 
-class RealFile:
-    """A file descriptor with whole reads and whole writes."""
+_PIECE_BYTES = 64 * 1024
+"""Asked of the device at once where nothing is read ahead: what others write waits until it has come."""
 
-    def __init__(self, path: str, descriptor: int, buffers: StagingBuffers) -> None:
+
+class RealFile:
+    """A file descriptor with whole reads and whole writes.
+
+    :param ahead: whether reading may keep the device for long
+    """
+
+    def __init__(self, path: str, descriptor: int, buffers: StagingBuffers, *, ahead: bool = True) -> None:
         self.path = path
         self._descriptor = descriptor
         self._buffers = buffers
+        self._ahead = ahead
         self._cached_reads = hasattr(os, "RWF_NOWAIT")
         self._direct: DirectWriter | None = None
         self._direct_writes = hasattr(os, "O_DIRECT") and hasattr(os, "RWF_DSYNC")
 
     def read(self, length: int, offset: int) -> bytes:
-        data = os.pread(self._descriptor, length, offset)
+        most = length if self._ahead else _PIECE_BYTES
+        data = os.pread(self._descriptor, min(length, most), offset)
         if len(data) == length or not data:
             return data
         pieces = [data]
         got = len(data)
         while got < length:
-            data = os.pread(self._descriptor, length - got, offset + got)
+            data = os.pread(self._descriptor, min(length - got, most), offset + got)
             if not data:
                 break
             pieces.append(data)
@@ -141,7 +150,7 @@ class RealDisk:
         descriptor = os.open(self.locate(path), flags, 0o640)
         if not ahead and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        return RealFile(path, descriptor, self._buffers)
+        return RealFile(path, descriptor, self._buffers, ahead=ahead)
 
     def exists(self, path: str) -> bool:
         return self.locate(path).exists()
