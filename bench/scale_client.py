@@ -84,6 +84,21 @@ class ScaleClient:
             return command
         raise Refused("the broker closed the connection")
 
+    def fileno(self) -> int:
+        """For those who wait for several things."""
+        return self._socket.fileno()
+
+    def receipts(self) -> int:
+        """Waits for frames; how many of those that came at once are receipts.
+
+        :raises Refused: there are others
+        """
+        count = 0
+        while not count or self._arrived:
+            self.take("SEND_RECEIPT")
+            count += 1
+        return count
+
     def _frames(self) -> Iterator[BaseCommand]:
         while True:
             while self._arrived:

@@ -76,11 +76,17 @@ class Server:
         assert self.process is not None
         return self.process.pid
 
+    def pids(self) -> list[int]:
+        """Of its process, and of those that it has started."""
+        threads = Path(f"/proc/{self.pid}/task").iterdir()
+        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+        return [self.pid, *children]
+
     def cpu_seconds(self) -> float:
-        return cpu_seconds([self.pid])
+        return cpu_seconds(self.pids())
 
     def resident_mb(self) -> float:
-        return resident_megabytes([self.pid])
+        return resident_megabytes(self.pids())
 
     def start(self) -> float:
         """Starts it; seconds until the namespace public/default was served.

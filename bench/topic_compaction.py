@@ -11,6 +11,8 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pulsar
@@ -20,7 +22,7 @@ from bench.generators import Void, perf
 from bench.servers import Server
 from magnetar.admin_client import AdminClient, Conflict
 
-_TOPIC = "persistent://public/default/compacted"
+TOPIC = "persistent://public/default/compacted"
 _LOOK_SECONDS = 0.05
 _STEP = 7_919
 """Between the keys of two messages: a prime, so that all keys come, in an order that is not theirs."""
@@ -54,7 +56,7 @@ def fill(server: Server, first: int, options: argparse.Namespace) -> None:
     """Publishes messages number ``first`` and so on; a message's content begins with its number."""
     client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     producer = client.create_producer(
-        _TOPIC,
+        TOPIC,
         batching_enabled=options.batch > 1,
         batching_max_messages=options.batch,
         max_pending_messages=10_000,
@@ -73,8 +75,8 @@ def compact(server: Server) -> float:
     """Seconds that it took. :raises Void: it failed"""
     admin = AdminClient(server.admin_url)
     began = time.monotonic()
-    admin.compact_topic(_TOPIC)
-    while (told := admin.compaction_status(_TOPIC))["status"] == "RUNNING":
+    admin.compact_topic(TOPIC)
+    while (told := admin.compaction_status(TOPIC))["status"] == "RUNNING":
         time.sleep(_LOOK_SECONDS)
     if told["status"] != "SUCCESS":
         raise Void(f"not compacted: {told}")
@@ -85,7 +87,7 @@ def check(server: Server, end: int, options: argparse.Namespace) -> None:
     """:raises Void: what is read compacted is not the newest message of each key"""
     newest = {f"key-{number * _STEP % options.keys}": number for number in range(end - options.keys, end)}
     client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    reader = client.create_reader(_TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
+    reader = client.create_reader(TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
     found: dict[str, int] = {}
     count = 0
     while reader.has_message_available():
@@ -105,38 +107,38 @@ def paced(server: Server, name: str, rate: int, seconds: float) -> Figures:
     return {quantile: found["publish_latency_ms"][quantile] for quantile in ("p50", "p99")}
 
 
+def compact_again(server: Server, ended: Callable[[], bool]) -> int:
+    """A message more, and a compaction, until it has ended; how many there were."""
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(TOPIC)
+    runs = 0
+    while not ended():
+        producer.send(b"12345678", partition_key="again")
+        try:
+            compact(server)
+        except Conflict:
+            time.sleep(_LOOK_SECONDS)
+        runs += 1
+    client.close()
+    return runs
+
+
 def beside(server: Server, options: argparse.Namespace) -> Figures:
     """Publishing alone, then while the topic is compacted again and again."""
     alone = paced(server, "alone", options.rate, options.seconds)
     stop = threading.Event()
-    runs = 0
-
-    def go_on() -> None:
-        nonlocal runs
-        client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        producer = client.create_producer(_TOPIC)
-        while not stop.is_set():
-            producer.send(b"12345678", partition_key="again")
-            try:
-                compact(server)
-            except Conflict:
-                time.sleep(_LOOK_SECONDS)
-            runs += 1
-        client.close()
-
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    try:
-        busy = paced(server, "busy", options.rate, options.seconds)
-    finally:
-        stop.set()
-        thread.join()
-    return {"alone, ms": alone, "compacting, ms": busy, "compactions": runs}
+    with ThreadPoolExecutor(1) as one:
+        runs = one.submit(compact_again, server, stop.is_set)
+        try:
+            busy = paced(server, "busy", options.rate, options.seconds)
+        finally:
+            stop.set()
+        return {"alone, ms": alone, "compacting, ms": busy, "compactions": runs.result()}
 
 
 def measure(server: Server, options: argparse.Namespace) -> Figures:
     """:raises Void: what is read compacted is not the newest message of each key"""
-    AdminClient(server.admin_url).create_topic(_TOPIC)
+    AdminClient(server.admin_url).create_topic(TOPIC)
     # From here on nothing is trimmed that was not compacted.
     compact(server)
     fill(server, 0, options)

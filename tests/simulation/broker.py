@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from magnetar.broker.service import BrokerService
-from magnetar.io.interfaces import Io
+from magnetar.io.interfaces import Io, Service
 from magnetar.io.simulated import (
     ProcessStopped,
     SimulatedDisk,
@@ -132,14 +132,19 @@ class BrokerProcess:
         return self.serving
 
     def _with_disk_of(self, io: Io) -> Io:
-        """The same, with workers that take as long as the seed says."""
+        """The same, with workers and processes that take as long as the seed says."""
 
         def start_worker(name: str) -> Any:
             worker: Any = io.start_worker(name)
             worker.longest_delay = self._limits.disk_seconds
             return worker
 
-        return replace(io, start_worker=start_worker)
+        def start_process(name: str, service: Service) -> Any:
+            process: Any = io.start_process(name, service)
+            process.worker.longest_delay = self._limits.disk_seconds
+            return process
+
+        return replace(io, start_worker=start_worker, start_process=start_process)
 
     def _run(self, work: Any) -> None:
         """Runs work of the broker in its own loop; :meth:`_outcome` waits for it."""

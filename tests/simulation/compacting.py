@@ -25,6 +25,7 @@ from simulation.connection import Connection, Gone, Refused, command
 from simulation.trace import Violation
 
 if TYPE_CHECKING:
+    from magnetar.io.simulated import Simulation
     from simulation.world import World
 
 TOPIC = "persistent://public/default/compacted"
@@ -37,7 +38,7 @@ Position = tuple[int, int]
 class Compacting:
     """One producer, one who compacts, one who reads; whatever is refused or lost is tried again."""
 
-    def __init__(self, client: Client, random: Random) -> None:
+    def __init__(self, client: Client, random: Random, killing: Random) -> None:
         self._client = client
         self._world: World = client.world
         self._random = random
@@ -49,6 +50,9 @@ class Compacting:
         self._began = 0
         """Compactions that were begun."""
         self._producing: _Producing | None = None
+        self._killing = killing
+        self.killed = 0
+        """Processes that compacted and were killed."""
         self.done = False
         """What is read in the end is what was published."""
 
@@ -141,6 +145,16 @@ class Compacting:
         began = simulation.loop.create_task(self._start(service))
         while simulation is broker.simulation and not began.done():
             await self._world.sleep(0.05)
+            if not self._world.quiet and self._killing.random() < 0.1:
+                self._kill(simulation)
+
+    def _kill(self, simulation: Simulation) -> None:
+        """Nobody but the compaction that it is for minds that the process is gone."""
+        for process in simulation.processes:
+            if not process.ended:
+                self._world.trace.note("keyed: the process that compacts is killed")
+                process.die()
+                self.killed += 1
 
     async def _start(self, service: Any) -> None:
         try:

@@ -51,7 +51,8 @@ class Scenario:
         compacting = Random(f"compacting {seed}")
         self._compacting: Compacting | None = None
         if compacting.random() < 0.25:
-            self._compacting = Compacting(Client(self.world, "keyed"), compacting)
+            keyed = Client(self.world, "keyed")
+            self._compacting = Compacting(keyed, compacting, Random(f"killing {seed}"))
 
     def run(self) -> World:
         """Runs the story; returns its world, which is closed.

@@ -115,9 +115,19 @@ class File(Protocol):
 class Disk(Protocol):
     """A file system below one root; paths are relative to it, ``/`` separated. Calls block."""
 
-    def open(self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True) -> File:
+    def open(
+        self,
+        path: str,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        write: bool = True,
+        ahead: bool = True,
+    ) -> File:
         """Opens a file; ``create`` makes it when missing, ``exclusive`` refuses one that exists.
 
+        :param ahead: whether the system may read what follows before anybody asks for it: that can be a lot,
+            and who writes to the same device meanwhile waits for it
         :raises FileNotFoundError: it is missing and ``create`` is false
         :raises FileExistsError: it exists and ``exclusive`` is true
         """
@@ -161,6 +171,35 @@ class Worker(Protocol):
 
     def close(self) -> None:
         """Runs what was submitted, then ends the thread; blocks until it has ended."""
+        ...
+
+
+Buffer = bytes | bytearray | memoryview
+
+Service = Callable[[Disk], Callable[[bytes], Sequence[Buffer]]]
+"""What a process of its own is there for: a function of a module. It is called there once, with the disk;
+what it returns is called with each question, and returns the parts of the answer."""
+
+
+class ProcessFailed(Exception):
+    """A process of its own has ended, or answers what nobody understands, or cannot do what it was asked."""
+
+
+class Process(Protocol):
+    """A process of its own that answers one question after another; it ends when this process does.
+
+    It gets less of the processor than this one where both want it.
+    """
+
+    def ask(self, question: Sequence[Buffer]) -> Any:
+        """Sends a question, given in parts that do not change any more; a future of the answer's bytes.
+
+        The future may come to :class:`ProcessFailed`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends it at once, whatever it does; what it was asked is not answered any more."""
         ...
 
 
@@ -257,6 +296,8 @@ class Io:
     disk: Disk
     network: Network
     start_worker: Callable[[str], Worker]
+    start_process: Callable[[str, Service], Process]
+    """Starts one, by a name. It raises OSError when there can be none."""
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
     """Ends the process with a message, as a failed write or fsync does; never returns in production."""

@@ -91,6 +91,12 @@ cpdef put_raw(bytearray out, object out_ends, long long ledger_id, long long ent
 cpdef Py_ssize_t open_raw(bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t count, long long[::1] ledger_ids, long long[::1] entry_ids, long long[::1] opened_starts) except -1
 
 @cython.locals(index='Py_ssize_t')
+cpdef shift(long long[::1] offsets, long long by)
+
+@cython.locals(index='Py_ssize_t', last='long long')
+cpdef bint ascend(long long[::1] ends, long long start, long long end) except -1
+
+@cython.locals(index='Py_ssize_t')
 cpdef Py_ssize_t consecutive(long long[::1] ledger_ids, long long[::1] entry_ids, Py_ssize_t first, Py_ssize_t count) except -1
 
 @cython.locals(shift='int')

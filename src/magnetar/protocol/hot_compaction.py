@@ -43,7 +43,7 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """Keys and the numbers of their latest messages. A single one would stop everybody while it grows."""
+        """Keys and the numbers of their latest messages. A single one takes its memory twice to grow."""
         self.key_count = 0
         self.key_bytes = 0
         """Of all keys that are in memory."""
@@ -504,6 +504,22 @@ def open_raw(
         opened_starts[index] = stop + 4
         index += 1
     return index
+
+
+def shift(offsets: array[int], by: int) -> None:
+    """Adds ``by`` to each."""
+    for index in range(len(offsets)):
+        offsets[index] += by
+
+
+def ascend(ends: array[int], start: int, end: int) -> bool:
+    """Whether entries that end there fill the bytes from ``start`` to ``end``, one after another."""
+    last = start
+    for index in range(len(ends)):
+        if ends[index] <= last:
+            return False
+        last = ends[index]
+    return last == end
 
 
 def consecutive(ledger_ids: array[int], entry_ids: array[int], first: int, count: int) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -43,13 +46,41 @@ def compact(server: Server, topic: str) -> None:
 
 def compacted(server: Server, topic: str) -> None:
     """Returns when no compaction of the topic runs."""
+    assert settled(server, topic) == {"status": "SUCCESS", "lastError": ""}
+
+
+def settled(server: Server, topic: str) -> dict[str, str]:
+    """What became of the compaction that was begun last, when it runs no more."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         _status, body = server.ask("GET", path(topic) + "/compaction")
         told = json.loads(body)
         if told["status"] != "RUNNING":
             break
-    assert told == {"status": "SUCCESS", "lastError": ""}
+    return told
+
+
+def processes(server: Server) -> list[int]:
+    """Those that the broker has started, and that have not ended."""
+    found = []
+    for thread in Path(f"/proc/{server.pid}/task").iterdir():
+        found += [int(child) for child in (thread / "children").read_text().split() if lives(int(child))]
+    return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ended(pid: int) -> bool:
+    """Waits for the end of a process; False when it does not come."""
+    deadline = time.monotonic() + 30
+    while lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not lives(pid)
 
 
 def read(client: pulsar.Client, topic: str, compacted: bool = True) -> list[tuple[str, bytes]]:
@@ -255,3 +286,48 @@ def test_a_killed_broker_has_compacted_or_has_not(start_server: Callable[..., Se
     compact(server, topic)
     assert read(client, topic) == list(newest.items())
     client.close()
+
+
+def test_a_process_that_is_killed_fails_its_compaction_only(
+    one: Server, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(topic)
+    compact(one, topic)
+    for number in range(50):
+        producer.send(b"%d" % number, partition_key=f"k{number % 5}")
+    compact(one, topic)
+    (process,) = processes(one)
+    os.kill(process, signal.SIGSTOP)
+    producer.send(b"newest", partition_key="k1")
+    status, body = one.ask("PUT", path(topic) + "/compaction")
+    assert status == 204, body
+    # Meanwhile everything else goes on.
+    producer.send(b"beside", partition_key="k2")
+    assert json.loads(one.ask("GET", path(topic) + "/compaction")[1])["status"] == "RUNNING"
+    os.kill(process, signal.SIGKILL)
+    failed = {"status": "ERROR", "lastError": "the compaction process was ended by SIGKILL"}
+    assert settled(one, topic) == failed
+    assert ended(process)
+    compact(one, topic)
+    assert process not in processes(one)
+    newest = {f"k{number % 5}": b"%d" % number for number in range(50)}
+    assert dict(read(client, topic)) == newest | {"k1": b"newest", "k2": b"beside"}
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_no_process_is_left_when_the_broker_ends(start_server: Callable[..., Server], kill: bool) -> None:
+    server = start_server()
+    client = pulsar.Client(server.url)
+    topic = "persistent://public/default/left"
+    producer = client.create_producer(topic)
+    compact(server, topic)
+    producer.send(b"1", partition_key="k")
+    compact(server, topic)
+    (process,) = processes(server)
+    client.close()
+    if kill:
+        server.kill()
+    else:
+        server.stop()
+    assert ended(process)
+    assert "Traceback" not in server.log

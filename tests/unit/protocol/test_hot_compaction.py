@@ -152,3 +152,21 @@ def test_markers_go_and_what_is_encrypted_stays(hot: ModuleType) -> None:
     assert len(left) == 1
     assert left[0].endswith(entries[1])
     assert latest.count == 2
+
+
+@given(st.lists(st.integers(0, 2**40)), st.integers(-(2**40), 2**40))
+def test_offsets_are_shifted(hot: ModuleType, offsets: list[int], by: int) -> None:
+    shifted = array("q", offsets)
+    hot.shift(shifted, by)
+    assert list(shifted) == [offset + by for offset in offsets]
+
+
+@given(st.lists(st.integers(1, 5), max_size=5), st.integers(0, 9), st.integers(-1, 1))
+def test_ends_that_fill_their_bytes_ascend_to_the_last(
+    hot: ModuleType, sizes: list[int], start: int, off: int
+) -> None:
+    ends = array("q", [start + sum(sizes[: index + 1]) for index in range(len(sizes))])
+    assert hot.ascend(ends, start, start + sum(sizes) + off) == (off == 0)
+    if sizes:
+        ends[-1] = start
+        assert not hot.ascend(ends, start, start)

@@ -1,4 +1,4 @@
-"""Which messages stay: two ways through the same entries, on a worker.
+"""Which messages stay: two ways through the same entries, in a process of its own.
 
 What the hot module cannot look into is opened here: compressed batches, and messages in chunks.
 """
@@ -17,15 +17,18 @@ from magnetar.protocol.hot_compaction import PARTS, SHELVES, LatestKeys, put_raw
 from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
-_AT_ONCE = 16 * 1024
-"""Bytes of entries in one call of the hot module: nobody else gets the interpreter until it returns."""
+_AT_ONCE = 64 * 1024
+"""Bytes of entries after which is looked whether their keys still fit in memory."""
 
 _BITS_AT_ONCE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of the topic, from itself or from its compacted ledger: ``buffer[starts[i]:ends[i]]``."""
+    """Entries of the topic, from itself or from its compacted ledger: ``buffer[starts[i]:ends[i]]``.
+
+    There is one at least.
+    """
 
     buffer: bytes
     starts: array[int]
@@ -35,11 +38,12 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Entries for a compacted ledger."""
+    """Entries for a compacted ledger, one after another: the first begins in ``buffer`` at ``start``."""
 
-    buffer: bytes
+    buffer: bytes | bytearray
     ends: array[int]
     read_bytes: int
+    start: int = 0
 
 
 class LatestMessages:
@@ -115,12 +119,12 @@ class LatestMessages:
 
     # Between
 
-    def parts(self) -> range:
-        """What is to be settled one by one with :meth:`settle_part`, before :meth:`settle`."""
+    def parts(self) -> int:
+        """How many are to be settled one by one with :meth:`settle_part`, before :meth:`settle`."""
         if not self._keys.spilled:
-            return range(0)
+            return 0
         self._keys.begin_taking()
-        return range(PARTS)
+        return PARTS
 
     def settle_part(self, part: int) -> None:
         """:raises OSError: the disk does not give back what was written"""
@@ -147,18 +151,13 @@ class LatestMessages:
 
     # The second way through
 
-    def skip(self, first: int, end: int) -> bool:
-        """Whether none of the messages numbered [first, end) stays: then nobody needs to read them."""
-        if self._latest.any_stay(first, end):
-            return False
-        self._latest.pass_by(end)
-        return True
+    def any_stay(self, first: int, end: int) -> bool:
+        """Whether any of the messages numbered [first, end) stays; else nobody needs to read them."""
+        return self._latest.any_stay(first, end)
 
-    def copy_of_topic(self, entries: Entries, ledger_id: int, first: int, partition: int) -> Copied:
-        """The same of entries ``first`` and so on of a ledger of the topic."""
-        ledger_ids = array("q", (ledger_id,)) * entries.count
-        entry_ids = array("q", range(first, first + entries.count))
-        return self.copy(entries, ledger_ids, entry_ids, partition)
+    def pass_by(self, end: int) -> None:
+        """The messages before number ``end`` that were not copied are not to be: none of them stays."""
+        self._latest.pass_by(end)
 
     def copy(self, entries: Entries, ledger_ids: array[int], entry_ids: array[int], partition: int) -> Copied:
         """What stays of entries, each with its id.
@@ -179,7 +178,7 @@ class LatestMessages:
                 repacked = self._repack(buffer[starts[index] : stops[index]])
                 put_raw(out, ends, ledger_ids[index], entry_ids[index], partition, repacked)
                 index += 1
-        return Copied(bytes(out), ends, stops[count - 1] - starts[0] if count else 0)
+        return Copied(out, ends, stops[count - 1] - starts[0] if count else 0)
 
     def _repack(self, data: bytes) -> bytes:
         """The batch with what stays of it, and empty messages in place of those that go."""

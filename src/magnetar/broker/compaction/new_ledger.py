@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from typing import Any
 
@@ -13,7 +14,10 @@ from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, Qu
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 
-_MOST_BYTES = 2 * 1024 * 1024
+_PIECE_BYTES = 128 * 1024
+"""Appended at once: somebody who publishes meanwhile waits until it is on the disk."""
+
+_MOST_BYTES = 256 * 1024
 """On their way to the disk."""
 
 COMPONENT = b"compacted-ledger"
@@ -56,18 +60,20 @@ class NewLedger:
 
         :raises LedgerError: it cannot be written
         """
-        count = len(copied.ends)
-        if not count:
-            return
-        starts = array("q", (0,))
-        starts.extend(copied.ends[:-1])
-        first = self._writer.append(copied.buffer, starts, copied.ends, 0, count)
-        self._on_way.append((first + count - 1, len(copied.buffer)))
-        self._on_way_bytes += len(copied.buffer)
-        self.entries += count
-        self.size += len(copied.buffer)
-        while self._on_way_bytes > _MOST_BYTES:
-            await self._wait()
+        buffer, ends, begin = bytes(copied.buffer), copied.ends, copied.start
+        starts = array("q", (begin,)) + ends[:-1]
+        index, count = 0, len(ends)
+        while index < count:
+            after = max(index + 1, bisect_right(ends, begin + _PIECE_BYTES, index))
+            first = self._writer.append(buffer, starts, ends, index, after - index)
+            size = ends[after - 1] - begin
+            self._on_way.append((first + after - index - 1, size))
+            self._on_way_bytes += size
+            self.entries += after - index
+            self.size += size
+            index, begin = after, ends[after - 1]
+            while self._on_way_bytes > _MOST_BYTES:
+                await self._wait()
 
     async def _wait(self) -> None:
         if self._failure is not None:

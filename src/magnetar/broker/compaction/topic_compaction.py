@@ -12,6 +12,7 @@ from magnetar.broker.compaction.compactor import CompactionTimeout, Compactor
 from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.compaction.new_ledger import NewLedger
 from magnetar.errors import BrokerError, Conflict, ServiceNotReady
+from magnetar.io.interfaces import ProcessFailed
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
@@ -115,6 +116,7 @@ class TopicCompaction:
             MetadataError,
             ProtocolError,
             CompactionTimeout,
+            ProcessFailed,
             OSError,
         ) as error:
             log.warning("topic not compacted", extra={"topic": self._topic, "error": str(error)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -151,6 +151,17 @@ class CompactedSource(EntrySource, Protocol):
     def close(self) -> None:
         """It is not read on."""
         ...
+
+
+class Replay(Protocol):
+    """Positions that wait to be delivered again, or for the first time."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, position: Position) -> bool: ...
+    def __iter__(self) -> Iterator[Position]: ...
+    def discard(self, position: Position) -> None: ...
+    def drop_through(self, last: Position) -> None: ...
+    def clear(self) -> None: ...
 
 
 class DispatchedSubscription(Protocol):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
-from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import (
     AnyConsumer,
     DispatchedSubscription,
     DispatchSettings,
+    Replay,
     bits_left,
     charge_rejected,
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
+from magnetar.broker.dispatch.late import LateDelivery
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
@@ -25,44 +25,16 @@ from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import deliver_at, key_hash
 
 C = TypeVar("C", bound=AnyConsumer)
 
 
-_LEAPS_AT_ONCE = 100
-"""Ledgers, or large parts of them, that are left out at a time because all in them waits or is consumed."""
-DUE_AT_ONCE = 5000
-"""Entries whose time has come that are to be delivered are taken so many at a time: what lies close together
-is read together."""
-_DUE_AGAIN = 100
-"""The next ones are taken when no more than so many are left."""
-
-
-class Replay(Protocol):
-    """Positions that wait to be delivered again, or for the first time."""
-
-    def __len__(self) -> int: ...
-    def __contains__(self, position: Position) -> bool: ...
-    def __iter__(self) -> Iterator[Position]: ...
-    def discard(self, position: Position) -> None: ...
-    def drop_through(self, last: Position) -> None: ...
-    def clear(self) -> None: ...
-
-
-class ManyConsumersDispatcher(ABC, Generic[C]):
+class ManyConsumersDispatcher(LateDelivery[C]):
     """Each consumer holds what it has not acknowledged; ``unacked`` messages are held by all together."""
 
-    _delivers_ahead = True
-    """Whether what has become due may be delivered before what lies in front of it was read."""
-
     def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
-        self._subscription = subscription
-        self._cursor = subscription.cursor
-        self._settings = subscription.topic.dispatch_settings
+        super().__init__(subscription, replay)
         self._budget = subscription.topic.budget
-        self.consumers: list[C] = []
-        self.replay = replay
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked = 0
         self.blocked = False
@@ -70,23 +42,13 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
         self._over = False
         self._held = False
         self._filters = subscription.filters
-        self._put_off: dict[Position, None] = {}
-        """What a filter wants to be asked about again."""
         self._filter_timers: dict[Any, None] = {}
         self._all_unacked = subscription.topic.unacked_limit
-        self.delays: DelayTracker | None = None
-        """Entries that wait for their time; None until the first one comes."""
-        self._closed = False
-        self._reading: Any = None
         self._reads_again = False
         """Whether the read under way, or the last one, is of what was read before."""
         self._retry: Any = None
-        self._left: tuple[EntryRun, int, int] | None = None
         self._sizes = array("i", bytes(4 * 256))
-        storage = self._cursor.storage
-        if storage is not None and DELAY_INDEX in storage.side.properties:
-            # Nothing is read before it is known what waits.
-            self._reading = subscription.topic.loop.create_task(self._load_delays())
+        self._begin_delays()
 
     def use(self, settings: DispatchSettings) -> None:
         """Goes by other settings from now on; what blocks only by the former ones goes on."""
@@ -164,140 +126,6 @@ class ManyConsumersDispatcher(ABC, Generic[C]):
             consumer.blocked = False
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
-
-    # Delivery times
-
-    def _new_tracker(self) -> DelayTracker:
-        topic, subscription = self._subscription.topic, self._subscription
-        return DelayTracker(
-            topic.loop,
-            topic.clock,
-            topic.wheel,
-            self._settings.delays,
-            self._cursor,
-            subscription.go_on,
-            self._delays_lost,
-        )
-
-    async def _load_delays(self) -> None:
-        """Takes up what the last life knew of what waits."""
-        delays = self._new_tracker()
-        try:
-            await delays.load()
-        except LedgerError as error:
-            self._subscription.read_failed(error)
-        self._reading = None
-        if self._closed:
-            delays.close()
-            return
-        self.delays = delays
-        self._subscription.go_on()
-
-    def _delays_lost(self) -> None:
-        """What waits is not known any more: everything is read again but what is delivered or about to be."""
-        delays = self.delays
-        if delays is None:
-            return
-        for consumer in self.consumers:
-            for ledger_id, held in consumer.pending.items():
-                for entry_id in held:
-                    delays.hand_out((ledger_id, entry_id))
-        for position in (*self.replay, *self._put_off):
-            delays.hand_out(position)
-        self._left = None
-        self._cursor.rewind()
-        self._subscription.go_on()
-
-    def forget_delays(self, *, moved: bool) -> None:
-        """Nothing waits for its time any more.
-
-        :param moved: the cursor is elsewhere, and what lies there is read anew
-        """
-        if self.delays is not None:
-            self.delays.close(forget=moved)
-            self.delays = None
-
-    async def save_delays(self) -> None:
-        """Writes what the next life is to know of what waits."""
-        if self.delays is not None:
-            await self.delays.finish()
-
-    def let_go_waiting(self, position: Position) -> None:
-        """It was consumed, and is held by nobody: then it does not wait for delivery either."""
-        self.replay.discard(position)
-        if self.delays is not None:
-            self.delays.discard(position)
-
-    def _keep_back(self, run: EntryRun, first: int, count: int, sizes: array[int], timed: int) -> bool:
-        """Lets those of ``count`` entries wait whose time is to come: their sizes become 0.
-
-        So do those of what waits already, or became due and was delivered before it was read.
-
-        :param sizes: messages of the entries, that of entry ``first`` at 0
-        :param timed: how many of them have a delivery time
-        :return: whether any size became 0
-        """
-        delays = self.delays
-        if delays is None:
-            if not timed:
-                return False
-            delays = self.delays = self._new_tracker()
-        if not timed and not delays.knows_any_of(run, first, first + count):
-            delays.passed_by()
-            return False
-        kept = False
-        ledger_id = run.ledger_id
-        for place in range(count):
-            index = first + place
-            entry_id = run.first_entry_id + index
-            if delays.knows((ledger_id, entry_id)):
-                sizes[place], kept = 0, True
-            elif self._cursor.is_consumed(ledger_id, entry_id):
-                continue
-            else:
-                start, end = run.starts[index], run.ends[index]
-                due = deliver_at(run.buffer, start, end)
-                if due > 0 and delays.add(due, ledger_id, entry_id, key_hash(run.buffer, start, end)):
-                    sizes[place], kept = 0, True
-                elif due <= 0:
-                    delays.passed_by()
-        return kept
-
-    def _leap_over_waiting(self) -> bool:
-        """Sees to it that what is read next does not wait already; whether anything is to be read now."""
-        delays = self.delays
-        if delays is None:
-            return True
-        if delays.pauses_reading:
-            return False
-        cursor = self._cursor
-        for _ in range(_LEAPS_AT_ONCE):
-            position = cursor.next_position()
-            found = delays.behind(position, cursor.state.ranges.get(position[0]))
-            if found == position:
-                break
-            cursor.leap_to(found)
-        return True
-
-    def _take_due(self) -> None:
-        """Lets what has become due wait for delivery, as long as not much waits for it."""
-        delays = self.delays
-        if delays is None or not delays.is_due() or len(self.replay) > _DUE_AGAIN:
-            return
-        unread = self._cursor.read_position
-        if self._left is not None:
-            run, first, _end = self._left
-            unread = (run.ledger_id, run.first_entry_id + first)
-        for position, hashed in delays.take_due(DUE_AT_ONCE, unread, ahead=self._delivers_ahead):
-            if not self._cursor.is_consumed(*position):
-                self._wait_as_due(position, hashed)
-
-    @abstractmethod
-    def _wait_as_due(self, position: Position, hashed: int) -> None:
-        """Lets an entry whose time has come wait for delivery.
-
-        :param hashed: hash of its key
-        """
 
     # Reading
 

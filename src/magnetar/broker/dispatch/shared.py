@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
-from magnetar.broker.dispatch.many import DUE_AT_ONCE, ManyConsumersDispatcher
+from magnetar.broker.dispatch.late import DUE_AT_ONCE
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Service
 from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.disk import RealDisk
 from magnetar.io.real.network import TcpNetwork
@@ -17,6 +17,7 @@ from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.io.real.worker import ThreadWorker
 
 if TYPE_CHECKING:
+    from magnetar.io.real.process import ChildProcess
     from magnetar.io.tls import ClientTls
 
 __all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "running_client_io", "stop_process"]
@@ -42,6 +43,12 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
     def start_worker(name: str) -> ThreadWorker:
         return ThreadWorker(loop, name)
 
+    def start_process(name: str, service: Service) -> ChildProcess:
+        # Most processes never have one.
+        from magnetar.io.real.process import ChildProcess
+
+        return ChildProcess(loop, name, service, disk.locate("."))
+
     def open_sqlite(path: str) -> SqliteConnection:
         return SqliteConnection(str(disk.locate(path)))
 
@@ -52,6 +59,7 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
         disk=disk,
         network=TcpNetwork(loop),
         start_worker=start_worker,
+        start_process=start_process,
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )

@@ -125,14 +125,23 @@ class RealDisk:
         return self._root / relative
 
     def open(
-        self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True
+        self,
+        path: str,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        write: bool = True,
+        ahead: bool = True,
     ) -> RealFile:
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
         if create:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return RealFile(path, os.open(self.locate(path), flags, 0o640), self._buffers)
+        descriptor = os.open(self.locate(path), flags, 0o640)
+        if not ahead and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return RealFile(path, descriptor, self._buffers)
 
     def exists(self, path: str) -> bool:
         return self.locate(path).exists()

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn
 
-from magnetar.io.interfaces import Io, SqlConnection
+from magnetar.io.interfaces import Io, Service, SqlConnection
 from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
 from magnetar.io.simulated.conditions import Conditions
 from magnetar.io.simulated.disk import PowerLost, SimulatedDisk, SimulatedFile
 from magnetar.io.simulated.loop import Deadlock, SimulatedLoop, Timeline
 from magnetar.io.simulated.network import SimulatedHost, SimulatedNetwork
+from magnetar.io.simulated.process import SimulatedProcess
 from magnetar.io.simulated.worker import ProcessStopped, SimulatedWorker
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SimulatedHost",
     "SimulatedLoop",
     "SimulatedNetwork",
+    "SimulatedProcess",
     "Simulation",
     "Timeline",
     "simulated_io",
@@ -45,6 +47,8 @@ class Simulation:
     """Every SQLite connection that was opened."""
     workers: list[SimulatedWorker] = field(default_factory=list)
     """Every worker that was started."""
+    processes: list[SimulatedProcess] = field(default_factory=list)
+    """Every process of its own that was started."""
 
     def abandon(self, *, silently: bool = False) -> None:
         """Ends the life of everything that runs here, without any goodbye.
@@ -83,6 +87,7 @@ def simulated_io(
     messages: list[str] = []
     connections: list[Any] = []
     workers: list[SimulatedWorker] = []
+    processes: list[SimulatedProcess] = []
     found = disk
 
     def stop_process(message: str) -> NoReturn:
@@ -94,6 +99,10 @@ def simulated_io(
     def start_worker(_name: str) -> SimulatedWorker:
         workers.append(SimulatedWorker(loop, Random(random.getrandbits(64))))
         return workers[-1]
+
+    def start_process(name: str, service: Service) -> SimulatedProcess:
+        processes.append(SimulatedProcess(loop, name, service, found, start_worker(name)))
+        return processes[-1]
 
     def open_sqlite(path: str) -> SqlConnection:
         # apsw is there in development only, and only this needs it.
@@ -112,7 +121,8 @@ def simulated_io(
         disk=disk,
         network=host,
         start_worker=start_worker,
+        start_process=start_process,
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )
-    return Simulation(io, loop, disk, clock, host, messages, connections, workers)
+    return Simulation(io, loop, disk, clock, host, messages, connections, workers, processes)

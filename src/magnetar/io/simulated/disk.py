@@ -123,7 +123,13 @@ class SimulatedDisk:
         self._faults: list[tuple[str, str, int, OSError]] = []
 
     def open(
-        self, path: str, *, create: bool = False, exclusive: bool = False, write: bool = True
+        self,
+        path: str,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        write: bool = True,
+        ahead: bool = True,
     ) -> SimulatedFile:
         self._looking()
         inode = self._namespace.current.get(path)

@@ -128,6 +128,9 @@ class BookKeeperReader:
     def close(self) -> None:
         self._closed = True
 
+    def in_background(self) -> None:
+        """Bookies write to another device than they read from; there is nothing to spare."""
+
     async def last_add_confirmed(self) -> int:
         self._still_there()
         if self._is_closed() or self._hear_writer():

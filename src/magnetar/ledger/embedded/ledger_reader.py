@@ -48,11 +48,15 @@ class EmbeddedReader:
         self._row = row
         self._context = context
         self._closed = False
+        self._background = False
 
     @property
     def metadata(self) -> LedgerMetadata:
         """As of now."""
         return self._row.metadata()
+
+    def in_background(self) -> None:
+        self._background = True
 
     async def last_add_confirmed(self) -> int:
         return self._row.last_entry_id
@@ -81,6 +85,8 @@ class EmbeddedReader:
                 break
             self._still_there()
             runs.append(run)
+            if self._background:
+                break
             first += run.count
             left -= run.size()
         return runs
@@ -99,10 +105,14 @@ class EmbeddedReader:
         try:
             part = await context.lookup.part(segment_id, self._row.ledger_id, part_first, first)
             extent = self._plan(part, first, last, max_bytes)
-            data = await context.reads.read(segment_id, extent.length, extent.offset)
+            ahead = not self._background
+            data = await context.reads.read(segment_id, extent.length, extent.offset, ahead=ahead)
         finally:
             context.reads.unpin(segment_id)
         starts, ends = array("q"), array("q")
+        if self._background:
+            # What lies in a run behind the last entry that fits would be read once more.
+            max_bytes = max(max_bytes, len(data))
         taken = self._take(segment_id, part, extent, data, (first, last, max_bytes, optional), starts, ends)
         if not taken:
             return None
@@ -117,8 +127,8 @@ class EmbeddedReader:
         end = offset + runs[at + 2]
         gap = self._context.coalesce_gap
         after = begin + 1
-        # The first run may bring next to nothing: only what follows it counts.
-        following = 0
+        # The first run may bring next to nothing: only what follows it counts, where somebody waits for more.
+        following = end - offset if self._background else 0
         for number in range(after, part.run_count()):
             at = number * RUN_FIELDS
             begins, length = runs[at + 1], runs[at + 2]

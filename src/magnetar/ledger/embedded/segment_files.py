@@ -184,12 +184,13 @@ class SegmentFiles:
         """An empty file for a segment written in one go; the caller writes header and all, and syncs."""
         return self._disk.open(self.segment_path(segment_id), create=True, exclusive=True)
 
-    def open(self, segment_id: int) -> File:
+    def open(self, segment_id: int, *, ahead: bool = True) -> File:
         """Opens a segment for reading.
 
+        :param ahead: whether the system may read what follows what is asked for
         :raises FileNotFoundError: it is gone
         """
-        return self._disk.open(self.segment_path(segment_id), write=False)
+        return self._disk.open(self.segment_path(segment_id), write=False, ahead=ahead)
 
     def open_to_seal(self, segment_id: int) -> File:
         """Opens a segment that an earlier process left in the middle."""

@@ -27,7 +27,8 @@ class SegmentReads:
         self._io = io
         self._files = files
         self._settings = settings
-        self._open: OrderedDict[int, File] = OrderedDict()
+        self._open: OrderedDict[tuple[int, bool], File] = OrderedDict()
+        """By segment, and whether what follows may be read ahead of need."""
         self._pins: dict[int, int] = {}
         self._workers: list[Worker] = []
         self._next_worker = 0
@@ -58,31 +59,40 @@ class SegmentReads:
 
     def adopt(self, segment_id: int, file: File) -> None:
         """Takes over a file that is open already."""
-        self._open[segment_id] = file
+        self._adopt((segment_id, True), file)
+
+    def _adopt(self, key: tuple[int, bool], file: File) -> None:
+        self._open[key] = file
         self._close_some()
 
     def drop(self, segment_id: int) -> None:
-        """Closes the file of a segment that is not pinned."""
-        file = self._open.pop(segment_id, None)
-        if file is not None:
-            file.close()
+        """Closes the files of a segment that is not pinned."""
+        for ahead in (True, False):
+            file = self._open.pop((segment_id, ahead), None)
+            if file is not None:
+                file.close()
 
-    async def read(self, segment_id: int, length: int, offset: int) -> bytes:
-        """Up to ``length`` bytes of a pinned segment; fewer only at its end."""
+    async def read(self, segment_id: int, length: int, offset: int, *, ahead: bool = True) -> bytes:
+        """Up to ``length`` bytes of a pinned segment; fewer only at its end.
+
+        :param ahead: whether the system may read what follows before it is asked for
+        """
         await self._wait_for_room(length)
+        key = segment_id, ahead
         try:
-            known = self._open.get(segment_id)
+            known = self._open.get(key)
             if known is not None:
-                self._open.move_to_end(segment_id)
-                at_hand = known.read_cached(length, offset)
+                self._open.move_to_end(key)
+                # Who does not read ahead hardly ever finds anything at hand, and need not keep the loop.
+                at_hand = known.read_cached(length, offset) if ahead else None
                 if at_hand is not None:
                     return at_hand
                 return await self.job(lambda: known.read(length, offset))
-            file, data = await self.job(lambda: self._open_and_read(segment_id, length, offset))
-            if self._closed or segment_id in self._open:
+            file, data = await self.job(lambda: self._open_and_read(key, length, offset))
+            if self._closed or key in self._open:
                 file.close()
             else:
-                self.adopt(segment_id, file)
+                self._adopt(key, file)
             return data
         finally:
             self._give_room(length)
@@ -110,14 +120,14 @@ class SegmentReads:
             file.close()
         self._open.clear()
 
-    def _open_and_read(self, segment_id: int, length: int, offset: int) -> tuple[File, bytes]:
-        file = self._files.open(segment_id)
+    def _open_and_read(self, key: tuple[int, bool], length: int, offset: int) -> tuple[File, bytes]:
+        file = self._files.open(key[0], ahead=key[1])
         return file, file.read(length, offset)
 
     def _close_some(self) -> None:
         spare = len(self._open) - self._settings.open_segments
-        for segment_id in [key for key in self._open if key not in self._pins][: max(spare, 0)]:
-            self.drop(segment_id)
+        for key in [key for key in self._open if key[0] not in self._pins][: max(spare, 0)]:
+            self._open.pop(key).close()
 
     async def _wait_for_room(self, length: int) -> None:
         """Waits, first come first served, until ``length`` more bytes may be in flight."""

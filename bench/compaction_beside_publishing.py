@@ -1,0 +1,145 @@
+"""Publishing at a fixed rate beside compaction by key: alone, beside one, beside one after the other.
+
+``python -m bench.compaction_beside_publishing`` prints figures as JSON. The three take turns, so that
+whatever else the machine does meets all of them; each figure is the median of the rounds'.
+``docs/compaction.md`` says what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from bisect import bisect_left
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.servers import Magnetar, Server
+from bench.topic_compaction import TOPIC, compact, compact_again, fill
+from magnetar.admin_client import AdminClient
+
+_REST_SECONDS = 1.0
+"""Between two windows: what one has left over must not count for the next."""
+
+Figures = dict[str, Any]
+Window = tuple[float, float]
+
+
+class Publisher:
+    """Publishes from when it is made until :meth:`end`."""
+
+    def __init__(self, server: Server, options: argparse.Namespace) -> None:
+        self._out = server.folder / "latencies"
+        arguments = (server.port, "persistent://public/default/beside", options.rate, options.size, self._out)
+        command = [sys.executable, "-m", "bench.paced_publisher", *map(str, arguments)]
+        root = Path(__file__).parent.parent
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=root)
+
+    def end(self) -> tuple[array[float], array[float]]:
+        """When each message was due, in monotonic seconds, and how many seconds later it was stored."""
+        self._process.communicate()
+        found = array("d")
+        found.frombytes(self._out.read_bytes())
+        half = len(found) // 2
+        return found[:half], found[half:]
+
+
+def alone(seconds: float) -> Window:
+    began = time.monotonic()
+    time.sleep(seconds)
+    return began, time.monotonic()
+
+
+def once(server: Server) -> Window:
+    """Everything is compacted anew."""
+    AdminClient(server.admin_url).delete_subscription(TOPIC, "__compaction", force=True)
+    time.sleep(_REST_SECONDS)
+    began = time.monotonic()
+    compact(server)
+    return began, time.monotonic()
+
+
+def again_and_again(server: Server, seconds: float) -> tuple[Window, int]:
+    """What was compacted, and a message more, is compacted as often as can be; how often that was."""
+    began = time.monotonic()
+    runs = compact_again(server, lambda: time.monotonic() - began > seconds)
+    return (began, time.monotonic()), runs
+
+
+def quantiles(due: array[float], took: array[float], window: Window) -> dict[str, float]:
+    """Of the messages that were due in a window, in ms."""
+    inside = sorted(took[bisect_left(due, window[0]) : bisect_left(due, window[1])])
+    places = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+    found = {name: 1000 * inside[int(share * (len(inside) - 1))] for name, share in places.items()}
+    return found | {"max": 1000 * inside[-1]}
+
+
+def measure(server: Server, options: argparse.Namespace) -> Figures:
+    admin = AdminClient(server.admin_url)
+    admin.create_topic(TOPIC)
+    admin.create_subscription(TOPIC, "keeps", -1, -1)
+    compact(server)
+    fill(server, 0, options)
+    windows: dict[str, list[Window]] = {"alone": [], "one": [], "one after the other": []}
+    runs = 0
+    publisher = Publisher(server, options)
+    cpu = 0.0
+    time.sleep(2)
+    for _ in range(options.rounds):
+        windows["alone"].append(alone(options.seconds))
+        before = server.cpu_seconds()
+        windows["one"].append(once(server))
+        cpu += server.cpu_seconds() - before
+        time.sleep(_REST_SECONDS)
+        window, count = again_and_again(server, options.seconds)
+        windows["one after the other"].append(window)
+        runs += count
+        time.sleep(_REST_SECONDS)
+    due, took = publisher.end()
+    found: Figures = {}
+    for name, of_round in windows.items():
+        rounds = [quantiles(due, took, window) for window in of_round]
+        found[name] = {key: round(median(each[key] for each in rounds), 2) for key in rounds[0]}
+        found[name]["p99 of each round"] = [round(each["p99"], 2) for each in rounds]
+    for name in ("one", "one after the other"):
+        found[name]["p99, times that alone"] = round(found[name]["p99"] / found["alone"]["p99"], 2)
+    seconds = [end - began for began, end in windows["one"]]
+    found["one"] |= {"seconds": round(median(seconds), 2)}
+    found["one after the other"]["a second"] = round(runs / options.rounds / options.seconds, 1)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=6_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--batch", type=int, default=100, help="messages in a batch; 1: none")
+    parser.add_argument("--size", type=int, default=100, help="bytes of a message, 8 or more")
+    parser.add_argument("--rate", type=int, default=1_000, help="messages a second published beside it")
+    parser.add_argument("--seconds", type=float, default=5, help="of each window")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="beside-") as folder:
+        server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
+        server.start()
+        try:
+            found = {
+                "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+                "load": round(os.getloadavg()[0], 1),
+                **measure(server, options),
+            }
+        finally:
+            server.stop()
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The two ways through what one compaction looks at: what the last one left, then what came since.
+
+Reading belongs to the loop; looking for keys and copying to a process of its own. While that is busy with
+what was read last, what comes next is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
+
+from magnetar.broker.compaction.compacted_ledger import CompactedLedger, OpenedRun
+from magnetar.broker.compaction.elsewhere import LatestElsewhere, Pipeline
+from magnetar.broker.compaction.figures import CompactionFigures
+from magnetar.broker.compaction.latest_messages import Copied, Entries
+from magnetar.broker.compaction.new_ledger import NewLedger
+from magnetar.broker.compaction.questions import GOES_ON, Places
+from magnetar.io.interfaces import Io
+from magnetar.ledger.entry_run import EntryRun
+from magnetar.ledger.interface import LedgerReader, LedgerStore
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+
+_READ_BYTES = 256 * 1024
+"""At once: who publishes waits until that has come from the device."""
+
+_READ_ENTRIES = 8_192
+
+
+class Span(NamedTuple):
+    """Entries that were read at once, and the numbers of their messages: [number, end)."""
+
+    ledger_id: int
+    first: int
+    last: int
+    number: int
+    end: int
+
+
+class Sources(NamedTuple):
+    """What is read."""
+
+    store: LedgerStore
+    managed_ledger: ManagedLedger
+    former: CompactedLedger | None
+    """What the last compaction left; it stands for everything before what is read of the topic."""
+
+
+class _Read(NamedTuple):
+    """Entries that were read at once."""
+
+    run: EntryRun
+    entries: Entries
+    """As the topic has them."""
+    places: Places
+
+
+class Passage:
+    """:param in_time: what a reading comes to, if it does not take too long
+
+    :param partition: the topic's, -1 for none
+    """
+
+    def __init__(
+        self,
+        io: Io,
+        sources: Sources,
+        latest: LatestElsewhere,
+        in_time: Callable[[Any], Awaitable[Any]],
+        partition: int,
+        figures: CompactionFigures,
+    ) -> None:
+        self._io = io
+        self._sources = sources
+        self._latest = latest
+        self._in_time = in_time
+        self._partition = partition
+        self._figures = figures
+        self._spans: list[Span] = []
+        self._spans_of_former = 0
+        """So many of them, the first ones, are of what the last compaction left."""
+        self._reader: LedgerReader | None = None
+        self._reader_id = -1
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # Reading
+
+    async def _open(self, ledger_id: int) -> LedgerReader:
+        if self._reader is None or self._reader_id != ledger_id:
+            self.close()
+            self._reader = await self._sources.store.open(ledger_id, recover=False)
+            self._reader.in_background()
+            self._reader_id = ledger_id
+        return self._reader
+
+    async def _runs(self, ledger_id: int, first: int, last: int) -> AsyncIterator[EntryRun]:
+        reader = await self._open(ledger_id)
+        while first <= last:
+            until = min(last, first + _READ_ENTRIES - 1)
+            reading = self._io.loop.create_task(_read(reader, first, until))
+            for run in await self._in_time(reading):
+                yield run
+                first = run.first_entry_id + run.count
+
+    async def _of_former(self, first: int, last: int) -> AsyncIterator[_Read]:
+        """Entries of what the last compaction left."""
+        former = self._sources.former
+        assert former is not None
+        async for run in self._runs(former.ledger_id, first, last):
+            opened = OpenedRun(run)
+            places = Places(opened.ledger_ids, opened.entry_ids)
+            yield _Read(run, Entries(run.buffer, opened.starts, run.ends, run.count), places)
+
+    async def _of_topic(self, ledger_id: int, first: int, last: int) -> AsyncIterator[_Read]:
+        async for run in self._runs(ledger_id, first, last):
+            places = Places.following(ledger_id, run.first_entry_id)
+            yield _Read(run, Entries(run.buffer, run.starts, run.ends, run.count), places)
+
+    async def _between(self, after: Position, to: Position) -> AsyncIterator[_Read]:
+        """Entries of the topic behind one position, up to another."""
+        ledgers = self._sources.managed_ledger.ledgers
+        position = ledgers.after(after)
+        while position <= to:
+            ledger_id, first = position
+            summary = ledgers.get(ledger_id)
+            end = summary.entries - 1 if summary is not None else first
+            last = to[1] if ledger_id == to[0] else end
+            async for read in self._of_topic(ledger_id, first, last):
+                yield read
+            position = ledgers.after((ledger_id, last))
+
+    # The first way through
+
+    async def number(self, after: Position, to: Position) -> None:
+        """:raises LedgerError: something cannot be read
+
+        :raises ProcessFailed: the process does not do what it should
+        """
+        pipeline = Pipeline(self._numbered_to)
+        former = self._sources.former
+        if former is not None:
+            async for read in self._of_former(0, await former.entries() - 1):
+                await pipeline.put(read, self._latest.number(read.entries))
+            await pipeline.end()
+            self._spans_of_former = len(self._spans)
+        async for read in self._between(after, to):
+            await pipeline.put(read, self._latest.number(read.entries))
+        await pipeline.end()
+
+    async def _numbered_to(self, read: _Read, end: int) -> None:
+        run, entries = read.run, read.entries
+        before = self._spans[-1].end if self._spans else 0
+        self._spans.append(Span(run.ledger_id, run.first_entry_id, run.last_entry_id, before, end))
+        self._figures.read_bytes += entries.ends[entries.count - 1] - entries.starts[0]
+
+    # The second way through
+
+    async def copy(self, ledger: NewLedger) -> None:
+        """:raises LedgerError: something cannot be read or written
+
+        :raises ProcessFailed: the process does not do what it should
+        """
+        pipeline = Pipeline(self._write)
+        stay = await self._latest.staying([(span.number, span.end) for span in self._spans])
+        for index, span in enumerate(self._spans):
+            if not stay[index]:
+                continue
+            if index < self._spans_of_former:
+                reads = self._of_former(span.first, span.last)
+            else:
+                reads = self._of_topic(span.ledger_id, span.first, span.last)
+            number = span.number
+            async for read in reads:
+                asked = self._latest.copy(read.entries, read.places, self._partition, number)
+                await pipeline.put(ledger, asked)
+                number = GOES_ON
+        await pipeline.end()
+
+    async def _write(self, ledger: NewLedger, copied: Copied) -> None:
+        figures, clock = self._figures, self._io.clock
+        figures.read_bytes += copied.read_bytes
+        figures.written_bytes += len(copied.buffer) - copied.start
+        began = clock.monotonic()
+        await ledger.append(copied)
+        if copied.ends:
+            figures.write_latency.add((clock.monotonic() - began) * 1000, len(copied.ends))
+
+
+async def _read(reader: LedgerReader, first: int, last: int) -> Any:
+    return await reader.read(first, last, _READ_BYTES)

@@ -1,0 +1,89 @@
+"""What runs in the process that compacts: one compaction at a time, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from magnetar.broker.compaction import questions
+from magnetar.broker.compaction.latest_messages import LatestMessages
+from magnetar.broker.compaction.questions import Kind
+from magnetar.io.interfaces import Buffer, Disk
+
+
+class OutOfTurn(Exception):
+    """A question that belongs to a compaction while there is none."""
+
+
+def service(disk: Disk) -> Callable[[bytes], Sequence[Buffer]]:
+    """:param disk: where keys go that do not fit in memory"""
+    return _Compacting(disk).answer
+
+
+class _Compacting:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._latest: LatestMessages | None = None
+        self._answers: dict[Kind, Callable[[LatestMessages, bytes], Sequence[Buffer]]] = {
+            Kind.NUMBER: _number,
+            Kind.PARTS: _parts,
+            Kind.SETTLE_PART: _settle_part,
+            Kind.SETTLE: _settle,
+            Kind.STAYING: _staying,
+            Kind.COPY: _copy,
+        }
+
+    def answer(self, question: bytes) -> Sequence[Buffer]:
+        """:raises OSError: keys do not fit in memory, and the disk does not take or give them back"""
+        kind = questions.kind_of(question)
+        if kind is Kind.REMOVE:
+            self._remove()
+            return ()
+        if kind is Kind.BEGIN:
+            self._remove()
+            wanted = questions.opened_begin(question)
+            self._latest = LatestMessages(
+                self._disk,
+                retain_keyless=wanted.retain_keyless,
+                memory=wanted.memory,
+                max_size=wanted.max_size,
+            )
+            # What a process left that did not come to its end.
+            self._latest.remove()
+            return ()
+        if self._latest is None:
+            raise OutOfTurn(f"{kind.name} while nothing is compacted")
+        return self._answers[kind](self._latest, question)
+
+    def _remove(self) -> None:
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            latest.remove()
+
+
+def _number(latest: LatestMessages, question: bytes) -> Sequence[Buffer]:
+    return questions.count(latest.number(questions.opened_number(question)))
+
+
+def _parts(latest: LatestMessages, _question: bytes) -> Sequence[Buffer]:
+    return questions.count(latest.parts())
+
+
+def _settle_part(latest: LatestMessages, question: bytes) -> Sequence[Buffer]:
+    latest.settle_part(questions.opened_part(question))
+    return ()
+
+
+def _settle(latest: LatestMessages, _question: bytes) -> Sequence[Buffer]:
+    latest.settle()
+    return questions.count(latest.kept)
+
+
+def _staying(latest: LatestMessages, question: bytes) -> Sequence[Buffer]:
+    return (bytes(latest.any_stay(*span) for span in questions.opened_spans(question)),)
+
+
+def _copy(latest: LatestMessages, question: bytes) -> Sequence[Buffer]:
+    entries, places, partition, number = questions.opened_copy(question)
+    if number != questions.GOES_ON:
+        latest.pass_by(number)
+    return questions.copied(latest.copy(entries, *places.of_each(entries.count), partition))

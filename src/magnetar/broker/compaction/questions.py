@@ -1,0 +1,214 @@
+"""What the broker asks the process that compacts, as bytes, and what it is answered.
+
+Both are the same program on the same machine, so numbers are as the processor has them.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from magnetar.broker.compaction.latest_messages import Copied, Entries
+from magnetar.io.interfaces import Buffer
+from magnetar.protocol.hot_compaction import ascend, open_raw, shift
+
+Question = list[Buffer]
+
+
+class Kind(IntEnum):
+    """The first byte of a question."""
+
+    BEGIN = 0
+    NUMBER = 1
+    PARTS = 2
+    SETTLE_PART = 3
+    SETTLE = 4
+    STAYING = 5
+    COPY = 6
+    REMOVE = 7
+
+
+class Nonsense(ValueError):
+    """An answer is none to what was asked."""
+
+
+_BEGIN = struct.Struct("<B?QQ")
+_PART = struct.Struct("<BI")
+_ENTRIES = struct.Struct("<BQI")
+_COPY = struct.Struct("<iq?")
+_NUMBERS = struct.Struct("<qq")
+_COUNT = struct.Struct("<Q")
+_COPIED = struct.Struct("<QI")
+
+GOES_ON = -1
+"""In place of a number: what is copied follows what was copied last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Of one compaction; see :class:`magnetar.broker.compaction.latest_messages.LatestMessages`."""
+
+    retain_keyless: bool
+    memory: int
+    max_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The ids of entries: each its own, or one after another in a ledger from a first one on."""
+
+    ledger_ids: array[int]
+    entry_ids: array[int]
+    consecutive: bool = False
+
+    @classmethod
+    def following(cls, ledger_id: int, first: int) -> Places:
+        return cls(array("q", (ledger_id,)), array("q", (first,)), consecutive=True)
+
+    def of_each(self, count: int) -> tuple[array[int], array[int]]:
+        if not self.consecutive:
+            return self.ledger_ids, self.entry_ids
+        first = self.entry_ids[0]
+        return self.ledger_ids * count, array("q", range(first, first + count))
+
+
+# Questions
+
+
+def begin(beginning: Beginning) -> Question:
+    return [_BEGIN.pack(Kind.BEGIN, beginning.retain_keyless, beginning.memory, beginning.max_size)]
+
+
+def plain(kind: Kind) -> Question:
+    """One of PARTS, SETTLE and REMOVE."""
+    return [bytes((kind,))]
+
+
+def settle_part(part: int) -> Question:
+    return [_PART.pack(Kind.SETTLE_PART, part)]
+
+
+def staying(spans: Sequence[tuple[int, int]]) -> Question:
+    """Of which of these, numbers of messages [first, end), any stays."""
+    return [bytes((Kind.STAYING,)), array("q", (number for span in spans for number in span)).tobytes()]
+
+
+def number(entries: Entries) -> Question:
+    return _entries(Kind.NUMBER, entries)
+
+
+def copy(entries: Entries, places: Places, partition: int, at: int) -> Question:
+    """:param at: the number of the first message, or :data:`GOES_ON`"""
+    question = _entries(Kind.COPY, entries)
+    ids = places.ledger_ids.tobytes() + places.entry_ids.tobytes()
+    question[1:1] = [_COPY.pack(partition, at, places.consecutive) + ids]
+    return question
+
+
+def _entries(kind: Kind, entries: Entries) -> Question:
+    count, base = entries.count, entries.starts[0]
+    head = _ENTRIES.pack(kind, base, count)
+    bounds = entries.starts[:count].tobytes() + entries.ends[:count].tobytes()
+    return [head, bounds, memoryview(entries.buffer)[base : entries.ends[count - 1]]]
+
+
+# The same, on the other side
+
+
+def kind_of(question: bytes) -> Kind:
+    return Kind(question[0])
+
+
+def opened_begin(question: bytes) -> Beginning:
+    _kind, retain_keyless, memory, max_size = _BEGIN.unpack(question)
+    return Beginning(retain_keyless, memory, max_size)
+
+
+def opened_part(question: bytes) -> int:
+    part: int = _PART.unpack(question)[1]
+    return part
+
+
+def opened_spans(question: bytes) -> list[tuple[int, int]]:
+    return list(_NUMBERS.iter_unpack(memoryview(question)[1:]))
+
+
+def opened_number(question: bytes) -> Entries:
+    _kind, base, count = _ENTRIES.unpack_from(question)
+    return _opened_entries(question, _ENTRIES.size, base, count)
+
+
+def opened_copy(question: bytes) -> tuple[Entries, Places, int, int]:
+    """The entries, where they are, the topic's partition, and the number of the first message."""
+    _kind, base, count = _ENTRIES.unpack_from(question)
+    at = _ENTRIES.size
+    partition, number, consecutive = _COPY.unpack_from(question, at)
+    at += _COPY.size
+    ids = 1 if consecutive else count
+    places = Places(_numbers(question, at, ids), _numbers(question, at + 8 * ids, ids), consecutive)
+    return _opened_entries(question, at + 16 * ids, base, count), places, partition, number
+
+
+def _opened_entries(question: bytes, at: int, base: int, count: int) -> Entries:
+    starts, ends = _numbers(question, at, count), _numbers(question, at + 8 * count, count)
+    by = at + 16 * count - base
+    shift(starts, by)
+    shift(ends, by)
+    return Entries(question, starts, ends, count)
+
+
+def _numbers(data: bytes, at: int, count: int) -> array[int]:
+    found = array("q")
+    found.frombytes(memoryview(data)[at : at + 8 * count])
+    return found
+
+
+# Answers
+
+
+def count(*numbers: int) -> list[Buffer]:
+    return [_COUNT.pack(each) for each in numbers]
+
+
+def copied(found: Copied) -> list[Buffer]:
+    return [_COPIED.pack(found.read_bytes, len(found.ends)), found.ends.tobytes(), found.buffer]
+
+
+def opened_counts(answer: bytes, expected: int) -> list[int]:
+    """:raises Nonsense: there are others than ``expected``"""
+    if len(answer) != expected * _COUNT.size:
+        raise Nonsense(f"{len(answer)} bytes in place of {expected} numbers")
+    return [each for (each,) in _COUNT.iter_unpack(answer)]
+
+
+def opened_staying(answer: bytes, expected: int) -> bytes:
+    """:raises Nonsense: not one for each that was asked for"""
+    if len(answer) != expected or answer.strip(b"\0\1"):
+        raise Nonsense(f"{len(answer)} bytes in place of {expected} yes or no")
+    return answer
+
+
+def opened_copied(answer: bytes, at_most: int) -> Copied:
+    """:param at_most: so many entries may there be
+
+    :raises Nonsense: there are more, or what there is is no entry of a compacted ledger
+    """
+    if len(answer) < _COPIED.size:
+        raise Nonsense(f"{len(answer)} bytes in place of entries")
+    read_bytes, count = _COPIED.unpack_from(answer)
+    start = _COPIED.size + 8 * count
+    if count > at_most or start > len(answer):
+        raise Nonsense(f"{count} entries in {len(answer)} bytes, made of {at_most}")
+    ends = _numbers(answer, _COPIED.size, count)
+    shift(ends, start)
+    if not ascend(ends, start, len(answer)):
+        raise Nonsense(f"{count} entries that do not fill {len(answer) - start} bytes")
+    starts = array("q", (start,)) + ends[:-1] if count else array("q")
+    room = [array("q", bytes(8 * count)) for _ in range(3)]
+    sound = open_raw(answer, starts, ends, count, *room)
+    if sound != count:
+        raise Nonsense(f"entry {sound} of {count} is no compacted message")
+    return Copied(answer, ends, read_bytes, start)

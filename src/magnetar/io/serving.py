@@ -1,0 +1,28 @@
+"""Questions to a process of its own, and its answers: the same with a real one and with a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from magnetar.io.interfaces import Buffer, ProcessFailed
+
+ANSWERED = 0
+FAILED = 1
+
+
+def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> tuple[int, Sequence[Buffer]]:
+    """How a question was answered, and the parts of the answer."""
+    try:
+        return ANSWERED, answer(question)
+    except Exception as error:  # noqa: BLE001 - told to whoever asked
+        return FAILED, (f"{type(error).__name__}: {error}".encode(errors="replace"),)
+
+
+def understood(name: str, how: int, answer: bytes) -> bytes:
+    """An answer of the process called ``name``.
+
+    :raises ProcessFailed: it could not do what it was asked
+    """
+    if how == ANSWERED:
+        return answer
+    raise ProcessFailed(f"the {name} process failed: {answer.decode(errors='replace')}")
