@@ -17,7 +17,7 @@ from entry_copies import copies
 _NAMESPACES = {"public/rounds": (3, 3, 2), "public/rounds-once": (2, 2, 2)}
 """Ensemble, write and ack quorum: without a spare bookie, and with one. In the second what clients send again
 is left out."""
-_MORE = 200
+_MORE = 50
 _topics = count()
 
 
