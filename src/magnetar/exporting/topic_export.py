@@ -162,7 +162,7 @@ class TopicExport:
             await noted.begin()
         await carry_policies(self._source, self._target, self._unit.name)
         effective = await self._target.broker.policies.of_topic(self._unit.name)
-        self._quorums = effective.persistence.quorums
+        self._quorums = effective.quorums
         self._topics: list[StoredTopic] = []
         for name in self._unit.managed_ledgers:
             topic = await read_topic(self._source, name)

@@ -74,11 +74,13 @@ class ManagedLedgers:
         create: bool,
         retention: RetentionSettings | None = None,
         quorums: Quorums | None = None,
+        trims: bool = True,
     ) -> ManagedLedger:
         """Recovers a managed ledger, or makes it.
 
         :param retention: None for that of the settings
         :param quorums: None for those of the settings
+        :param trims: False: nothing that was stored before goes until ``trimmer.begin`` is called
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
         :raises ManagedLedgerMoving: it is being exported
@@ -125,7 +127,8 @@ class ManagedLedgers:
             # Whoever opens it again recovers its new ledger.
             ledger.disown()
             raise
-        ledger.trimmer.cursors_recovered()
+        if trims:
+            ledger.trimmer.begin()
         self.opened[name] = ledger
         return ledger
 
