@@ -175,6 +175,21 @@ def test_one_that_does_not_answer_is_given_up() -> None:
     newest_are_read(life, topic)
 
 
+def test_a_topic_is_unloaded_though_the_process_does_not_answer() -> None:
+    life, topic = filled()
+    process = current(life)
+    process.worker.longest_delay = 1e6
+    topic.compaction.start()
+    life.world.wait(1)
+    began = life.clock.monotonic()
+    life.world.run(life.broker.unload_topic(topic))
+    assert life.clock.monotonic() - began < 20
+    assert process.ended
+    again = life.topic()
+    compact(life, again)
+    newest_are_read(life, again)
+
+
 def test_a_disk_without_room_for_keys_fails_the_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     life, topic = filled(memory=0)
 

@@ -103,8 +103,8 @@ class Compactor:
                 finally:
                     passage.close()
                     await self._leave(latest)
-            except ProcessFailed:
-                # Whatever is wrong with it, the next compaction begins with another one.
+            except BaseException:
+                # It may be what is wrong, or in the middle of something: the next compaction has another one.
                 self._elsewhere.close()
                 raise
             finally:

@@ -23,6 +23,9 @@ _KEPT_SECONDS = 10.0
 _ANSWER_SECONDS = 300.0
 """A process that does not answer for so long does not work any more. It may have to wait for a processor."""
 
+_LEAVE_SECONDS = 10.0
+"""Nobody waits longer for what is of no use but to the disk: the next compaction would see to it, too."""
+
 _MOST_MESSAGES = 1 << 31
 """In an entry: that is as far as the number in a batch's metadata goes."""
 
@@ -76,11 +79,14 @@ class Asked(Generic[T]):
         self._answer = process.ask(question)
         self._answer.add_done_callback(nobody_waits)
 
-    async def answer(self) -> T:
-        """:raises ProcessFailed: there is none, or one that nobody understands"""
-        limit = partial(self._io.loop.call_later, _ANSWER_SECONDS)
+    async def answer(self, patience: float = _ANSWER_SECONDS) -> T:
+        """:param patience: in seconds
+
+        :raises ProcessFailed: there is none, or one that nobody understands
+        """
+        limit = partial(self._io.loop.call_later, patience)
         if not await finished(self._io.loop, self._answer, limit):
-            raise ProcessFailed(f"the compaction process did not answer within {_ANSWER_SECONDS:g} s")
+            raise ProcessFailed(f"the compaction process did not answer within {patience:g} s")
         answer = self._answer.result()
         try:
             return self._opened(answer)
@@ -102,8 +108,8 @@ class LatestElsewhere:
     def _ask(self, question: Question, opened: Callable[[bytes], T]) -> Asked[T]:
         return Asked(self._io, self._process, question, opened)
 
-    async def _done(self, question: Question) -> None:
-        await self._ask(question, partial(questions.opened_counts, expected=0)).answer()
+    async def _done(self, question: Question, patience: float = _ANSWER_SECONDS) -> None:
+        await self._ask(question, partial(questions.opened_counts, expected=0)).answer(patience)
 
     async def _count(self, question: Question) -> int:
         return (await self._ask(question, partial(questions.opened_counts, expected=1)).answer())[0]
@@ -150,7 +156,7 @@ class LatestElsewhere:
 
     async def remove(self) -> None:
         """Nothing is left there of this compaction, neither in memory nor on the disk."""
-        await self._done(questions.plain(Kind.REMOVE))
+        await self._done(questions.plain(Kind.REMOVE), _LEAVE_SECONDS)
 
 
 class Pipeline(Generic[C, T]):
