@@ -38,6 +38,7 @@ from magnetar.exporting.stored_topics import (
     read_topic,
 )
 from magnetar.exporting.topic_policies import carry_policies, forget_policies
+from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.exports import ExportNote, ExportState, decode_note, encode_note, note_path
@@ -247,6 +248,8 @@ class TopicExport:
             await noted.drop(old)
         reader = await self._source.ledgers.open(old, recover=True)
         custom = dict(reader.metadata.custom) or custom_metadata(topic)
+        # Which bookies may have it is said by the target's policies.
+        custom.pop(isolation.CUSTOM, None)
         try:
             writer = await noted.create(old, self._quorums, describe(custom), topic)
             last = reader.metadata.last_entry_id

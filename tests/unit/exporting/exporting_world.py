@@ -185,6 +185,17 @@ class World:
         self.simulation.abandon()
         return self.simulation.disk.power_cut()
 
+    def scan(self) -> None:
+        """Removes ledgers that nothing names, as a standalone broker does after its start."""
+
+        async def work(side: Side) -> None:
+            known = await side.ledgers.ledger_ids()
+            await side.managed.remove_orphans(known, await side.broker.schemas.storage.ledger_ids())
+
+        for side in (self.a, self.b):
+            if side.one_copy:
+                self.run(work(side))
+
     def leftovers(self, side: Side) -> list[dict[str, bytes]]:
         """What ledgers say of themselves that no record names.
 

@@ -41,6 +41,7 @@ def full() -> tuple[SimulatedDisk, dict[str, Any], int]:
 
 def one_side_each(world: World, before: dict[str, Any]) -> None:
     """Each topic is whole, on one side; one that is just being turned round may be on none."""
+    world.scan()
     here, there = world.run(served(world.a)), world.run(served(world.b))
     assert not here.keys() & there.keys()
     for name, found in {**here, **there}.items():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from exporting_world import World, entry, publish
 
 from magnetar.exporting.export import Selection
 from magnetar.exporting.stored_topics import read_cursors
-from magnetar.ledger.interface import Quorums
+from magnetar.ledger.bookkeeper.isolation import CUSTOM
+from magnetar.ledger.interface import LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.side_ledgers import ledgers_named
 from magnetar.naming.topic_name import TopicName
@@ -60,3 +64,38 @@ def test_an_index_of_what_is_delayed_stays_and_goes_with_its_topic() -> None:
     assert found.storage.cursor_properties == {"own": "kept"}
     assert ledgers_named(found.storage.side.properties) == set()
     assert not set(made) & set(world.run(world.a.ledgers.ledger_ids()))
+
+
+class _Grouped:
+    """A ledger store that says of its ledgers which bookies may have them."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> LedgerWriter:
+        said = {**custom, CUSTOM: b"{}"}
+        return await self._store.create(quorums, said, high_priority=high_priority)
+
+
+def test_the_target_says_which_bookies_get_a_ledger() -> None:
+    world = World()
+    world.a.managed.store = _Grouped(world.a.ledgers)  # type: ignore[assignment]
+    topic = world.topic(world.a, TopicName.parse("persistent://public/default/t"))
+    world.run(world.a.managed.open_cursor(topic.managed_ledger, "s", EARLIEST, {}))
+    world.run(publish(topic, [entry(1)]))
+    world.unload()
+    world.export()
+
+    async def said() -> list[set[str]]:
+        found = []
+        for ledger_id in await world.b.ledgers.ledger_ids():
+            reader = await world.b.ledgers.open(ledger_id, recover=False)
+            found.append(set(reader.metadata.custom))
+        return found
+
+    assert world.run(said()) == [{"component", "application", "pulsar/managed-ledger"}]
