@@ -143,6 +143,37 @@ def test_ledgers_have_the_copies_that_policies_ask_for(
         assert "pulsar/managed-ledger" in told
 
 
+def test_ledgers_of_a_namespace_keep_to_its_group_of_bookies(
+    broker: BrokerProcess, cluster: BookKeeperServers, client: pulsar.Client
+) -> None:
+    chosen, *others = (bookie.address for bookie in cluster.bookies)
+    for address, group in ((chosen, "chosen"), *((other, "others") for other in others)):
+        ask(broker, "POST", f"bookies/racks-info/{address}?group={group}", {"rack": "/r", "hostname": "h"})
+    try:
+        namespace = "public/grouped"
+        ask(broker, "PUT", f"namespaces/{namespace}", {})
+        copies = {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}
+        ask(
+            broker,
+            "POST",
+            f"namespaces/{namespace}/persistence",
+            copies | {"managedLedgerMaxMarkDeleteRate": 0},
+        )
+        path = f"namespaces/{namespace}/persistence/bookieAffinity"
+        ask(broker, "POST", path, {"bookkeeperAffinityGroupPrimary": "chosen"})
+        assert ask(broker, "GET", path) == {"bookkeeperAffinityGroupPrimary": "chosen"}
+        for number in range(3):
+            client.create_producer(f"persistent://{namespace}/t{number}").send(b"here")
+            stored = ask(broker, "GET", f"persistent/{namespace}/t{number}/internalStats?metadata=true")
+            assert isinstance(stored, dict)
+            told = cluster.shell("ledgermetadata", "-ledgerid", str(stored["ledgers"][-1]["ledgerId"]))
+            assert chosen in told
+            assert not any(other in told for other in others)
+    finally:
+        for address in (chosen, *others):
+            ask(broker, "DELETE", f"bookies/racks-info/{address}")
+
+
 @pytest.mark.parametrize("lost", [1, 2], ids=["with a spare one", "until there are enough again"])
 def test_bookies_that_are_killed_under_load_cost_nothing_that_was_acknowledged(
     broker: BrokerProcess, cluster: BookKeeperServers, client: pulsar.Client, lost: int

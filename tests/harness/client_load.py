@@ -13,7 +13,7 @@ import pulsar
 PATIENCE = 180.0
 _WINDOW = 300
 """Messages that are on their way to the broker at once."""
-_PAUSE = 0.001
+_PAUSE = 0.003
 _RECEIVE_MS = 500
 
 

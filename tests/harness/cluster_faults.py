@@ -37,8 +37,10 @@ class Scene:
         self.other = ProxiedBroker(folder / "second", servers, **settings)
         for broker in (self.broker, self.other):
             broker.take_ports(free_port(), free_port())
-        self.url = f"pulsar://localhost:{self.broker.port},localhost:{self.other.port}"
-        """Of both brokers, for clients."""
+        # Clients that know several addresses wait for a minute when they have tried the wrong ones.
+        self._front = TcpProxy(self.broker.port)
+        self.url = f"pulsar://127.0.0.1:{self._front.port}"
+        """Of whichever broker serves, for clients."""
         self.topics: list[str] = []
         """Those with messages in this round."""
         self._folder = folder
@@ -54,6 +56,12 @@ class Scene:
 
     def some_bookies(self, count: int) -> list[BookieServer]:
         return self.random.sample(self.servers.bookies, count)
+
+    def swap(self) -> None:
+        """The other broker serves from now on."""
+        self.broker, self.other = self.other, self.broker
+        self._front.target = self.broker.port
+        self._front.reset()
 
     def revive(self) -> None:
         """Does what whoever supervises a broker does."""
@@ -106,6 +114,7 @@ class Scene:
             if broker.runs:
                 broker.signal(signal.SIGCONT)
             broker.close()
+        self._front.close()
 
 
 Fault = Callable[[Scene, float], None]
@@ -129,10 +138,10 @@ def broker_taken_over(scene: Scene, _seconds: float) -> None:
     stopped.signal(signal.SIGSTOP)
     try:
         scene.other.start()
+        scene.swap()
     finally:
         stopped.signal(signal.SIGCONT)
     assert stopped.ended(_PATIENCE) == LOST_SESSION, stopped.log[-3000:]
-    scene.broker, scene.other = scene.other, stopped
 
 
 def _killed(count: int) -> Fault:
@@ -226,30 +235,46 @@ _FULL = {"diskUsageThreshold": 0.0001, "diskUsageWarnThreshold": 0.0001, "diskUs
 _NOT_FULL = {"diskUsageThreshold": 0.99, "diskUsageWarnThreshold": 0.99, "diskUsageLwmThreshold": 0.98}
 
 
+def _fill(bookie: BookieServer, *, full: bool) -> None:
+    """It comes back with a disk that counts as full, and is read-only; or with one that does not."""
+    bookie.kill()
+    bookie.set(**(_FULL if full else _NOT_FULL))
+    bookie.start()
+    assert bookie.read_only == full
+
+
 def bookie_full(scene: Scene, seconds: float) -> None:
-    """It comes back with a disk that counts as full: read-only."""
     [bookie] = scene.some_bookies(1)
-    for settings in (_FULL, _NOT_FULL):
-        bookie.kill()
-        bookie.set(**settings)
-        bookie.start()
-        assert bookie.read_only == (settings is _FULL)
-        time.sleep(seconds)
+    _fill(bookie, full=True)
+    time.sleep(seconds)
+    _fill(bookie, full=False)
 
 
-def bookie_lost(scene: Scene, seconds: float) -> None:
+def bookie_lost(scene: Scene, _seconds: float) -> None:
+    [bookie] = scene.some_bookies(1)
+    _lose(scene, bookie)
+
+
+def full_bookie_lost(scene: Scene, seconds: float) -> None:
+    [bookie] = scene.some_bookies(1)
+    _fill(bookie, full=True)
+    time.sleep(seconds)
+    _lose(scene, bookie)
+
+
+def _lose(scene: Scene, lost: BookieServer) -> None:
     """For good, with its disk. Another one comes, and AutoRecovery copies what the lost one had."""
     servers = scene.servers
-    [lost] = scene.some_bookies(1)
-    at = servers.bookies.index(lost)
     lost.close()
     shutil.rmtree(lost.folder)
     servers.forget(lost)
-    servers.bookies[at] = servers.another_bookie(scene.new_folder("bookie"))
-    servers.bookies[at].start()
+    another = servers.another_bookie(scene.new_folder("bookie"))
     recovery = AutoRecovery(scene.new_folder("recovery"), servers)
-    recovery.start()
+    servers.bookies[servers.bookies.index(lost)] = another
+    another.launch()
+    recovery.launch()
     try:
+        another.wait()
         deadline = time.monotonic() + _PATIENCE
         while left := scene.ledgers_on(lost):
             assert time.monotonic() < deadline, (left, recovery.said())
@@ -274,6 +299,7 @@ KINDS: dict[str, tuple[Fault, tuple[float, float]]] = {
     "slow bookies": (_slow(3), (2, 6)),
     "a full bookie": (bookie_full, (1, 3)),
     "a bookie lost for good": (bookie_lost, (0, 0)),
+    "a full bookie, then lost for good": (full_bookie_lost, (0, 2)),
     **{
         f"no wire to {whom}, {how}": (_cut(choose, cut), (0.5, 9))
         for how, cut in CUTS.items()

@@ -11,6 +11,7 @@ from bookkeeper_servers import BookKeeperServers
 from ledger_load import Process
 
 from magnetar.ledger.bookkeeper.bookies import Use
+from magnetar.ledger.bookkeeper.coverage import KNOWN
 from magnetar.ledger.bookkeeper.digests import Digest
 from magnetar.ledger.bookkeeper.frames import Status
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
@@ -50,11 +51,18 @@ async def _copies_of(process: Process, ledger_id: int, record: LedgerRecord, ent
     digest = Digest(record.digest, record.password)
     ensemble = record.ensemble_of(entry_id)
 
-    async def has(bookie_id: str) -> bool:
+    async def asked(bookie_id: str) -> tuple[int, list[bytes]]:
         answered: asyncio.Future[tuple[int, list[bytes]]] = asyncio.get_running_loop().create_future()
         bookie = process.store.bookies.bookie(bookie_id, Use.READING)
         bookie.read(ledger_id, entry_id, lambda status, bodies: answered.set_result((status, bodies)))
-        status, bodies = await answered
+        return await answered
+
+    async def has(bookie_id: str) -> bool:
+        status, bodies = await asked(bookie_id)
+        while status not in KNOWN:
+            # Whoever is slow, or was restarted, will answer; the whole of it is bounded.
+            await asyncio.sleep(0.5)
+            status, bodies = await asked(bookie_id)
         if status != Status.OK:
             return False
         # Damage is raised.

@@ -108,6 +108,13 @@ class ModelBookie:
         ledger = (self.ledgers if self.journal_delay is None else self._durable).get(ledger_id)
         return ledger is not None and entry_id in ledger.entries
 
+    def drop(self, ledger_id: int) -> bool:
+        """Forgets a ledger, unless something of it is yet to be written; whether it had it."""
+        if any(write.ledger_id == ledger_id for write, _ in self._journal):
+            return False
+        self._durable.pop(ledger_id, None)
+        return self.ledgers.pop(ledger_id, None) is not None
+
     def write(self, write: Write, done: Callable[[], None]) -> None:
         """Calls ``done`` when it is durable; writes come to their end in order."""
         write.apply(self.ledgers)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
 from magnetar.cli.serving import add_broker, add_standalone, run_broker, run_standalone
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
+from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
 
 
 @on_standard_streams
@@ -34,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_compact_topic(parsed)
     if parsed.command == "initialize-cluster-metadata":
         return run_initialize_cluster(parsed)
+    if parsed.command == "export-ledgers":
+        return run_export_ledgers(parsed)
+    if parsed.command == "translate-positions":
+        return run_translate_positions(parsed)
     if parsed.command == "tokens":
         from magnetar.cli.tokens import run_tokens
 
@@ -58,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_storage(commands)
     add_initialize_cluster(commands)
     add_compact_topic(commands)
+    add_export_ledgers(commands)
+    add_translate_positions(commands)
     add_tokens(commands)
     return parser
 

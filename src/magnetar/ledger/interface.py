@@ -69,12 +69,23 @@ class TooManyReadPlans(LedgerError):
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Groups of bookies, by name."""
+
+    first: frozenset[str]
+    further: frozenset[str] = frozenset()
+    """Where there are too few bookies in the first."""
+
+
+@dataclass(frozen=True)
 class Quorums:
-    """Copies of each entry; the embedded store keeps one and ignores the figures."""
+    """Copies of each entry; the embedded store keeps one and ignores all of it."""
 
     ensemble: int = 1
     write: int = 1
     ack: int = 1
+    groups: Groups | None = None
+    """Only bookies of these have any; None: as the store is set up."""
 
 
 class LedgerState(Enum):

@@ -139,6 +139,26 @@ class CursorStorage:
         self.cursor_properties = users_own(cursor_properties)
         await self._put(_NO_LEDGER)
 
+    async def take_over(
+        self,
+        state: AcknowledgedState,
+        properties: dict[str, int],
+        cursor_properties: dict[str, str],
+        other: CursorStorage,
+    ) -> None:
+        """Makes the cursor's record of what another storage has recovered, and closes: nothing is open then.
+
+        :param state: as the positions are here
+        :param properties: of the state
+        :param cursor_properties: the user's
+        :raises BadVersion: a cursor of that name exists
+        :raises LedgerError: the state cannot be written
+        """
+        self.properties = properties
+        self._rest = other._rest
+        await self.create(state, cursor_properties)
+        await self.close()
+
     async def recover(self) -> AcknowledgedState:
         """The state as last written.
 

@@ -29,3 +29,7 @@ class CursorNotFound(ManagedLedgerError):
 
 class MetadataDamaged(ManagedLedgerError):
     """A record in the metadata store cannot be read; names the path."""
+
+
+class ManagedLedgerMoving(ManagedLedgerError):
+    """It is being exported: not whole yet, or somewhere else already; says where."""

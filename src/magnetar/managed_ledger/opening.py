@@ -16,6 +16,7 @@ from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
+from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
@@ -55,6 +56,7 @@ class ManagedLedgers:
         self.settings = settings
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
         self.deletions = DeletionQueue(io.loop, store, metadata)
+        self._exports = Exports(metadata)
         self.lost_data = LostData(skip=settings.skip_lost_data)
         self.opened: dict[str, ManagedLedger] = {}
 
@@ -72,15 +74,19 @@ class ManagedLedgers:
         create: bool,
         retention: RetentionSettings | None = None,
         quorums: Quorums | None = None,
+        trims: bool = True,
     ) -> ManagedLedger:
         """Recovers a managed ledger, or makes it.
 
         :param retention: None for that of the settings
         :param quorums: None for those of the settings
+        :param trims: False: nothing that was stored before goes until ``trimmer.begin`` is called
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: somebody else opened it at the same time
+        :raises ManagedLedgerMoving: it is being exported
         :raises MetadataDamaged: its record cannot be read
         """
+        await self._exports.check(name)
         path = f"{ROOT}/{name}"
         node = await self._metadata.get(path)
         if node is None:
@@ -121,7 +127,8 @@ class ManagedLedgers:
             # Whoever opens it again recovers its new ledger.
             ledger.disown()
             raise
-        ledger.trimmer.cursors_recovered()
+        if trims:
+            ledger.trimmer.begin()
         self.opened[name] = ledger
         return ledger
 

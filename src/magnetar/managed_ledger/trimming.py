@@ -73,18 +73,19 @@ class Trimmer:
         self._io = io
         self._running: Any = None
         self._again = False
-        self._cursors_known = False
+        self._begun = False
         self._written_through = -1
         """Ledgers up to this one are behind what is written of the cursors that say something of them."""
 
-    def cursors_recovered(self) -> None:
-        """All durable cursors are there: from now on ledgers that none of them needs may go."""
-        self._cursors_known = True
+    def begin(self) -> None:
+        """All durable cursors are there, and whoever looks at what was stored last has done so: from now on
+        ledgers that no cursor needs may go."""
+        self._begun = True
         self.schedule()
 
     def schedule(self) -> None:
         """Looks whether something may go, soon."""
-        if not self._cursors_known or self._owner.lost:
+        if not self._begun or self._owner.lost:
             return
         if self._running is not None:
             self._again = True
@@ -177,7 +178,7 @@ class Trimmer:
         self.schedule()
 
     async def _truncate(self) -> None:
-        if not self._cursors_known or self._owner.lost:
+        if not self._begun or self._owner.lost:
             return
         try:
             await self._write_cursors(self._consumed())

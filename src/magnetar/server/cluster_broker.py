@@ -21,7 +21,7 @@ from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
-from magnetar.server.cluster_stores import Patience, open_ledgers, open_metadata, open_zookeeper
+from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
 from magnetar.server.registration import Registration
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
@@ -79,13 +79,9 @@ class ClusterBroker(ServingBroker):
         self._metadata = metadata = ResolvingStore(opened.everything, io.loop)
         metadata.listen_session(self._session_changed)
         await self._check_cluster(metadata)
-        if places.own_bookkeeper:
-            of_bookies: MetadataStore = ResolvingStore(opened.local, io.loop)
-            root = places.ledgers.removeprefix(places.local.chroot)
-        else:
-            other = await open_zookeeper(io, places.bookkeeper, settings.session_timeout_ms, patience)
-            of_bookies = self._of_bookies = ResolvingStore(other, io.loop)
-            root = places.ledgers
+        of_bookies, root, self._of_bookies = await open_bookies_metadata(
+            io, places, opened, settings.session_timeout_ms, patience
+        )
         copies = quorums(settings)
         await self._wait_for_bookies(of_bookies, root, copies.ensemble, patience)
         self._store = await open_ledgers(io, of_bookies, metadata, root, settings)

@@ -17,7 +17,7 @@ from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings
 from magnetar.ledger.bookkeeper.reader import ReadSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperSettings
 from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3
-from magnetar.ledger.interface import Quorums
+from magnetar.ledger.interface import Groups, Quorums
 from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
 from magnetar.server.cluster_setup import LEDGERS, bookkeeper_of
 
@@ -100,17 +100,19 @@ def _disk_space(settings: ClusterSettings) -> DiskSpaceSettings | None:
     )
 
 
-def _placement(settings: ClusterSettings) -> PlacementSettings | None:
-    groups = _names(settings.bookkeeper_client_isolation_groups)
+def _placement(settings: ClusterSettings) -> PlacementSettings:
+    first = _names(settings.bookkeeper_client_isolation_groups)
+    further = _names(settings.bookkeeper_client_secondary_isolation_groups)
+    groups = Groups(first, further) if first else None
     regions = settings.bookkeeper_client_regionaware_policy_enabled
-    if not groups and not regions and not settings.bookkeeper_client_rackaware_policy_enabled:
-        return None
+    racks = settings.bookkeeper_client_rackaware_policy_enabled
+    if groups is None and not regions and not racks:
+        return PlacementSettings(min_racks=1, racks=False)
     return PlacementSettings(
         regions,
         settings.bookkeeper_client_min_num_racks_per_write_quorum,
         settings.bookkeeper_client_enforce_min_num_racks_per_write_quorum,
         groups,
-        _names(settings.bookkeeper_client_secondary_isolation_groups),
     )
 
 

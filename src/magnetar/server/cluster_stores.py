@@ -14,11 +14,12 @@ from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
 from magnetar.metadata.divided import DividedStore
 from magnetar.metadata.interface import MetadataRefused, MetadataStore
 from magnetar.metadata.measured import MeasuredStore
+from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 from magnetar.server.bookie_tls import bookie_network
-from magnetar.server.cluster_settings import ledger_settings
+from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,26 @@ async def open_metadata(
         raise
     shared = MeasuredStore(other, io.clock, "configuration-metadata-store")
     return ClusterMetadata(own, measured, DividedStore(measured, shared), (measured, shared))
+
+
+class BookiesMetadata(NamedTuple):
+    """Where the metadata of bookies and ledgers is."""
+
+    metadata: MetadataStore
+    root: str
+    other: MetadataStore | None
+    """A store of its own, which is to be closed; None: it is that of the cluster."""
+
+
+async def open_bookies_metadata(
+    io: Io, places: MetadataPlaces, opened: ClusterMetadata, timeout_ms: int, patience: Patience
+) -> BookiesMetadata:
+    """:raises MetadataError: a store of its own does not answer in time"""
+    if places.own_bookkeeper:
+        root = places.ledgers.removeprefix(places.local.chroot)
+        return BookiesMetadata(ResolvingStore(opened.local, io.loop), root, None)
+    other = ResolvingStore(await open_zookeeper(io, places.bookkeeper, timeout_ms, patience), io.loop)
+    return BookiesMetadata(other, places.ledgers, other)
 
 
 async def open_ledgers(

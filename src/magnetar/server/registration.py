@@ -15,6 +15,7 @@ from magnetar import __version__
 from magnetar.broker.settings import BrokerSettings
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.waiting import sleep
+from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
@@ -90,6 +91,8 @@ class Registration:
             if node is None or not node.own:
                 return [f"{own} (this address, an earlier session)"]
         others = [name for name in await self._metadata.children(BROKERS) if name != own]
+        if await self._metadata.exists(EXPORTER):
+            others.append("magnetar export-ledgers")
         if others:
             await self.withdraw(path)
         return others

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from magnetar.ledger.interface import LedgerState
 from simulation.bookkeeper.world import Process, World
 
 
@@ -64,6 +65,19 @@ async def full_bookie(fate: Fate) -> None:
     model.read_only = True
     await fate.while_it_lasts(10)
     model.read_only = False
+
+
+async def collect_garbage(fate: Fate) -> None:
+    """Bookies drop closed ledgers whose metadata names them no more, unless somebody copies them now."""
+    world = fate.world
+    for ledger_id in world.chain:
+        record = world.truth.record(ledger_id)
+        if record is None or record.state is not LedgerState.CLOSED or ledger_id in world.copying:
+            continue
+        named = {bookie_id for segment in record.segments for bookie_id in segment.ensemble}
+        for bookie in world.servers.bookies:
+            if bookie.alive and bookie.bookie_id not in named and bookie.model.drop(ledger_id):
+                world.trace.note(bookie.name, "drops", ledger_id)
 
 
 async def cut_off(fate: Fate) -> None:
@@ -168,6 +182,7 @@ FAULTS: dict[Fault, int] = {
     silence_bookie: 4,
     slow_bookie: 6,
     full_bookie: 3,
+    collect_garbage: 3,
     cut_off: 5,
     cut_off_metadata: 2,
     break_connections: 2,

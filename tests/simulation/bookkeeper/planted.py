@@ -13,6 +13,7 @@ from typing import Any
 from magnetar.ledger.bookkeeper import writer as writer_module
 from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
 from magnetar.ledger.bookkeeper.adds import AddStream
+from magnetar.ledger.bookkeeper.digests import Body, Digest
 from magnetar.ledger.bookkeeper.frames import Flag
 from magnetar.ledger.bookkeeper.hot_adds import Stripe, confirmed_through
 from magnetar.ledger.bookkeeper.last_entries import LastEntries
@@ -21,7 +22,7 @@ from magnetar.ledger.bookkeeper.question import Question
 from magnetar.ledger.bookkeeper.recovery import RecoveryParts, _Recovery
 from magnetar.ledger.bookkeeper.recovery_adds import RecoveryAdds
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
-from magnetar.ledger.interface import Quorums
+from magnetar.ledger.interface import DataDamaged, Quorums
 from simulation.bookkeeper import faults, scenario, world
 from simulation.replacing import replaced
 
@@ -143,6 +144,19 @@ def trusts_one_empty_answer() -> Iterator[None]:
         yield
 
 
+def takes_copies_for_damaged() -> AbstractContextManager[None]:
+    """An entry that says that it is confirmed itself, as AutoRecovery's copies do, counts as changed."""
+    check = Digest.check
+
+    def strict(self: Digest, ledger_id: int, entry_id: int, body: bytes) -> Body:
+        found = check(self, ledger_id, entry_id, body)
+        if found.last_add_confirmed >= found.entry_id:
+            raise DataDamaged(f"entry {found.entry_id} of ledger {ledger_id} says that it is confirmed")
+        return found
+
+    return replaced(Digest, "check", strict)
+
+
 def told_by_a_recovery_that_may_end() -> AbstractContextManager[None]:
     """What recovery adds again tells what counts by now, on bookies that no metadata names."""
     add = RecoveryAdds.add
@@ -168,6 +182,7 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "confirmed too early": confirmed_too_early,
     "ended by a late answer": ended_by_a_late_answer,
     "trusts one empty answer": trusts_one_empty_answer,
+    "takes copies for damaged": takes_copies_for_damaged,
     "told by a recovery that may end": _with(
         told_by_a_recovery_that_may_end,
         Quorums(2, 2, 2),

@@ -6,6 +6,7 @@ from random import Random
 
 from simulation.bookkeeper.actors import Onlooker, Owner, judge
 from simulation.bookkeeper.faults import FAULTS, Fate
+from simulation.bookkeeper.replicator import Replicator
 from simulation.bookkeeper.world import Process, World
 from simulation.trace import Violation
 
@@ -25,7 +26,9 @@ class _Life(Process):
     def start(self) -> None:
         super().start()
         random = Random(self._random.getrandbits(64))
-        if self.name.startswith("owner"):
+        if self.name == "replicator":
+            self.spawn(Replicator(self, random).run())
+        elif self.name.startswith("owner"):
             self.owner = Owner(self, random)
             self.spawn(self.owner.run())
         else:
@@ -39,7 +42,7 @@ class Scenario:
         self._random = random = Random(seed)
         self.world = World(Random(random.getrandbits(64)), printing=printing)
         world = self.world
-        names = ("owner1", "owner2", "onlooker")
+        names = ("owner1", "owner2", "onlooker", "replicator")
         self._processes = [_Life(world, name, Random(random.getrandbits(64))) for name in names]
         world.owner = "owner1"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from simulated_bookkeeper import SimulatedServers, open_bookkeeper_store
 
+from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.simulated import Conditions, SimulatedLoop, SimulatedNetwork, Simulation, simulated_io
 from magnetar.ledger.interface import LedgerError, LedgerStore, Quorums
 from magnetar.metadata.interface import MetadataError
@@ -52,6 +53,17 @@ class Process:
         task = self.simulation.loop.create_task(work)
         task.add_done_callback(self.world.ended)
         return task
+
+    @property
+    def loop(self) -> Loop:
+        """Of this life."""
+        assert self.simulation is not None
+        return self.simulation.loop
+
+    @property
+    def clock(self) -> Clock:
+        assert self.simulation is not None
+        return self.simulation.io.clock
 
     async def _open(self) -> None:
         assert self.simulation is not None
@@ -108,6 +120,10 @@ class World:
         """Ledgers in the order of what is in them, as the record of a managed ledger has them."""
         self.owner = ""
         """The process that should write; one that was it may not know yet."""
+        self.copying: set[int] = set()
+        """Ledgers that the replicator is at, or was when it was killed."""
+        self.copied = 0
+        """Segments of which another bookie has the entries of one that was missed."""
         self.quiet = False
         """Nothing goes wrong any more."""
 

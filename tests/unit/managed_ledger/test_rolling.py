@@ -64,3 +64,20 @@ def test_a_ledger_that_may_be_listed_is_not_deleted(monkeypatch: pytest.MonkeyPa
     ledger, _listener = again.open()
     cursor = again.run(again.managed.open_cursor(ledger, "s", EARLIEST, {}))
     assert again.drain(cursor) == listener.stored
+
+
+def test_nothing_goes_before_whoever_opens_it_has_looked() -> None:
+    world = World(settings=ManagedLedgerSettings(max_entries_per_ledger=100, min_rollover_ms=0))
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 50)
+    world.run(world.managed.close(ledger))
+    ledger = world.run(world.managed.open(ledger.name, create=False, trims=False))
+    position = ledger.last_confirmed
+    ledger.use_retention(RetentionSettings())
+    world.wait(5)
+    # Nobody has it to consume, and nothing keeps it.
+    assert ledger.ledgers.exists(position)
+    assert world.run(ledger.reader.read_one(position)).count == 1
+    ledger.trimmer.begin()
+    world.wait(5)
+    assert not ledger.ledgers.exists(position)

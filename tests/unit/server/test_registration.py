@@ -13,6 +13,7 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.io.real import real_io
+from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataStore
 from magnetar.server.registration import BROKERS, Registration, ServedByAnother
@@ -48,6 +49,20 @@ def test_what_it_says_of_itself(tmp_path: Path) -> None:
         assert "pulsarServiceUrlTls" not in record
         await registration.withdraw()
         assert await metadata.children(BROKERS) == []
+        await metadata.close()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_serves_while_topics_are_exported(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        metadata, registration, _ = await opened(tmp_path)
+        await metadata.put(EXPORTER, b"", ephemeral=True)
+        with pytest.raises(ServedByAnother, match="magnetar export-ledgers"):
+            await registration.announce(settings(8080), 0)
+        assert await metadata.children(BROKERS) == []
+        await metadata.delete(EXPORTER)
+        await registration.announce(settings(8080), 0)
         await metadata.close()
 
     asyncio.run(scenario())

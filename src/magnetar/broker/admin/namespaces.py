@@ -21,6 +21,7 @@ from magnetar.errors import (
     MetadataFailure,
     NamespaceNotFound,
     NotAllowed,
+    NotSupported,
     PreconditionFailed,
 )
 from magnetar.io.waiting import finished
@@ -221,9 +222,15 @@ class NamespaceAdmin:
         return await self._records.local(self._broker.parse_namespace(namespace))
 
     async def set_local_policy(self, namespace: str, field: str, value: Any) -> None:
-        """Sets a field of ``LocalPolicies``; None removes it. :raises NamespaceNotFound: no such namespace"""
+        """Sets a field of ``LocalPolicies``; None removes it.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises NotSupported: the ledger store keeps one copy of entries, and has no groups of bookies
+        """
         name = self._broker.parse_namespace(namespace)
-        await self._records.change_local(name, lambda record: _put(record, field, value))
+        if field == "bookieAffinityGroup" and value is not None and self._broker.settings.one_copy:
+            raise NotSupported("Groups of bookies need a cluster with BookKeeper")
+        await self._policies.change_local(name, lambda record: _put(record, field, value))
 
     # What there is
 

@@ -27,6 +27,7 @@ from magnetar.broker.policies.values import (
     whole,
 )
 from magnetar.errors import MetadataFailure
+from magnetar.ledger.interface import Groups, Quorums
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
@@ -78,12 +79,22 @@ class EffectivePolicies:
     compaction_threshold: int = 0
     """Bytes of backlog; 0: topics are not compacted by themselves."""
     persistence: Persistence = field(default_factory=Persistence)
+    bookie_groups: Groups | None = None
+    """Only their bookies get ledgers of the namespace's topics; None: as the ledger store is set up."""
     offload: Json | None = None
     entry_filters: tuple[str, ...] = ()
     pause_on_ack_state: bool = False
     replication_clusters: tuple[str, ...] = ()
     max_topics: int = 0
     """Of the namespace."""
+
+    @property
+    def quorums(self) -> Quorums:
+        """Of the ledgers that are made from now on."""
+        persistence = self.persistence
+        return Quorums(
+            persistence.ensemble, persistence.write_quorum, persistence.ack_quorum, self.bookie_groups
+        )
 
 
 def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -202,6 +213,26 @@ def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> E
             found["schema_compatibility"] = former
     _take_quotas(found, policies.get("backlog_quota_map"))
     return replace(defaults, **found)
+
+
+def in_this_cluster(policies: EffectivePolicies, local: Json) -> EffectivePolicies:
+    """What counts with the ``LocalPolicies`` of the namespace, too.
+
+    :raises MetadataFailure: a value is not what Pulsar writes; the text names it
+    """
+    field_name = "bookieAffinityGroup"
+    given = local.get(field_name)
+    if given is None:
+        return policies
+    try:
+        names = fields(given)
+        first, further = (
+            frozenset(filter(None, map(str.strip, text(names.get(key) or "").split(","))))
+            for key in ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
+        )
+    except MetadataFailure as error:
+        raise MetadataFailure(f"{field_name}: {error}") from error
+    return replace(policies, bookie_groups=Groups(first, further) if first else None)
 
 
 def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:

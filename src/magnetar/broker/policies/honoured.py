@@ -34,6 +34,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "autoSubscriptionCreationOverride": None,
     "autoTopicCreationOverride": None,
     "backlog_quota_map": None,
+    "bookieAffinityGroup": None,
     "bundles": None,
     "clusterSubscribeRate": None,
     "compaction_threshold": None,
@@ -109,7 +110,6 @@ TOPIC: Mapping[str, NotYet | None] = {
 
 REFUSED = frozenset(
     (
-        "bookieAffinityGroup",
         "offloadPolicies",
         "offload_deletion_lag_ms",
         "offload_policies",

@@ -12,7 +12,7 @@ from magnetar.naming.bundles import Bundles
 from magnetar.naming.namespace_name import NamespaceName
 
 _POLICIES = "/admin/policies"
-_LOCAL = "/admin/local-policies"
+LOCAL = "/admin/local-policies"
 
 
 def missing() -> NamespaceNotFound:
@@ -88,7 +88,7 @@ class NamespaceRecords:
 
     async def local(self, name: NamespaceName) -> Record:
         """``LocalPolicies``: what concerns this cluster alone; empty where nothing is written."""
-        return await read(self._metadata, f"{_LOCAL}/{name.path}") or {}
+        return await read(self._metadata, f"{LOCAL}/{name.path}") or {}
 
     async def create(self, name: NamespaceName, policies: Mapping[str, Any]) -> None:
         """:param policies: whole, with ``bundles``
@@ -98,7 +98,7 @@ class NamespaceRecords:
         local = {"bundles": policies["bundles"], "migrated": False}
         if await self.exists(name):
             raise AlreadyExists("Namespace already exists")
-        await create(self._metadata, f"{_LOCAL}/{name.path}", local)
+        await create(self._metadata, f"{LOCAL}/{name.path}", local)
         if not await create(self._metadata, f"{_POLICIES}/{name.path}", policies):
             raise AlreadyExists("Namespace already exists")
 
@@ -108,7 +108,7 @@ class NamespaceRecords:
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
         """:raises NamespaceNotFound: there is no such namespace"""
-        return await change(self._metadata, f"{_LOCAL}/{name.path}", work, missing())
+        return await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
 
     async def delete(self, name: NamespaceName) -> None:
         """Removes the records; topics are the caller's business.
@@ -122,7 +122,7 @@ class NamespaceRecords:
             raise missing() from error
         except NodeNotEmpty as error:
             raise PreconditionFailed(f"There are namespaces below {name}") from error
-        for root in (_LOCAL, "/namespace"):
+        for root in (LOCAL, "/namespace"):
             await self._delete_quietly(f"{root}/{name.path}")
 
     async def _delete_quietly(self, path: str) -> None:

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 from magnetar.broker.policies.clusters import Clusters
 from magnetar.broker.policies.effective import (
     EffectivePolicies,
+    in_this_cluster,
     of_namespace,
     of_system_topic,
     of_topic,
 )
-from magnetar.broker.policies.namespaces import NamespaceRecords, missing
+from magnetar.broker.policies.namespaces import LOCAL, NamespaceRecords, missing
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.tenants import Tenants
 from magnetar.errors import BrokerError
@@ -91,6 +92,7 @@ class PolicyStore:
         # Before the listeners here: what they read is read anew.
         self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
         metadata.listen(_POLICIES, self._metadata_changed)
+        metadata.listen(LOCAL, self._local_changed)
         metadata.listen_session(self._session_changed)
 
     def listen(self, listener: Listener) -> None:
@@ -111,7 +113,8 @@ class PolicyStore:
         record = await self.namespaces.get(_namespace(path))
         if record.get("deleted"):
             raise missing()
-        return of_namespace(self.defaults, record, self._cluster)
+        found = of_namespace(self.defaults, record, self._cluster)
+        return in_this_cluster(found, await self.namespaces.local(_namespace(path)))
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
         """What counts for a topic, which need not exist; partitions share what is set for their topic.
@@ -147,6 +150,21 @@ class PolicyStore:
         self._known.forget(f"{_POLICIES}/{name.path}")
         await self.tell(name, None)
 
+    async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
+        """The same for its ``LocalPolicies``.
+
+        :raises NamespaceNotFound: there is no such namespace
+        :raises MetadataFailure: ``work`` left something that is no policy
+        """
+
+        def checked(record: Record) -> None:
+            work(record)
+            in_this_cluster(self.defaults, record)
+
+        await self.namespaces.change_local(name, checked)
+        self._known.forget(f"{_POLICIES}/{name.path}")
+        await self.tell(name, None)
+
     async def tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
         """Tells all listeners of a change."""
         for listener in self._listeners:
@@ -159,6 +177,11 @@ class PolicyStore:
             # That of a tenant, or nothing that a broker writes.
             return
         self._tell_soon(name)
+
+    def _local_changed(self, change: Change) -> None:
+        path = _POLICIES + change.path[len(LOCAL) :]
+        self._known.forget(path)
+        self._metadata_changed(Change(change.kind, path))
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.RECONNECTED:

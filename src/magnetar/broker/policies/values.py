@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.errors import MetadataFailure
-from magnetar.ledger.interface import Quorums
 
 Json = Mapping[str, Any]
 
@@ -280,11 +279,6 @@ class Persistence:
             number(given.get("managedLedgerMaxMarkDeleteRate", 0.0)),
             own_rate=True,
         )
-
-    @property
-    def quorums(self) -> Quorums:
-        """Of the ledgers that are made from now on."""
-        return Quorums(self.ensemble, self.write_quorum, self.ack_quorum)
 
     def json(self) -> Json:
         return {

@@ -273,7 +273,8 @@ class ServedTopics:
                 name.path,
                 create=create,
                 retention=retention_settings(policies.retention),
-                quorums=policies.persistence.quorums,
+                quorums=policies.quorums,
+                trims=False,
             )
         except ManagedLedgerNotFound as error:
             raise TopicNotFound(f"Topic {name} not found") from error
@@ -297,6 +298,8 @@ class ServedTopics:
         except (LedgerError, ManagedLedgerError, MetadataError):
             await self.managed_ledgers.close(ledger)
             raise
+        # The last message may tell with which number the next one goes on.
+        ledger.trimmer.begin()
         return topic
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:

@@ -115,7 +115,7 @@ class Topic(BaseTopic[Subscription]):
 
     def _use_persistence(self) -> None:
         persistence = self.policies.persistence
-        self.managed_ledger.use_quorums(persistence.quorums)
+        self.managed_ledger.use_quorums(self.policies.quorums)
         self.managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
 
     def throttle_of(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:

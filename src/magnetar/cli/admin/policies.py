@@ -110,6 +110,12 @@ def _auto_update(call: Call) -> str:
     return "AutoUpdateDisabled" if call["disabled"] else str(call["compatibility"] or "Full")
 
 
+def _bookie_groups(call: Call) -> Any:
+    further = call["secondary-group"]
+    body = {"bookkeeperAffinityGroupPrimary": call["primary-group"]}
+    return body if further is None else {**body, "bookkeeperAffinityGroupSecondary": further}
+
+
 def _filters(call: Call) -> Any:
     return {"entryFilterNames": call["entry-filters-name"]}
 
@@ -148,6 +154,7 @@ NAMESPACE: dict[str, Policy] = {
     "message-ttl": Policy("messageTTL", _value("messageTTL")),
     "subscription-expiration-time": Policy("subscriptionExpirationTime", _value("time")),
     "anti-affinity-group": Policy("antiAffinity", _value("group")),
+    "bookie-affinity-group": Policy("persistence/bookieAffinity", _bookie_groups),
     "deduplication": Policy("deduplication", _switch),
     "auto-topic-creation": Policy("autoTopicCreation", _auto_topics),
     "encryption-required": Policy("encryptionRequired", _switch),

@@ -185,9 +185,6 @@ ACTIONS: dict[str, Action] = {
     "namespaces remove-offload-policies": lambda call: call.send(
         "DELETE", f"{call.namespace}/removeOffloadPolicies"
     ),
-    "namespaces get-bookie-affinity-group": lambda call: call.ask(
-        "GET", f"{call.namespace}/persistence/bookieAffinity"
-    ),
     "namespaces set-property": lambda call: call.send(
         "PUT", f"{call.namespace}/property/{piece(call['key'])}/{piece(call['value'])}"
     ),

@@ -190,7 +190,7 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "persistence/bookieAffinity",
         "bookieAffinityGroup",
-        shapes.refused("Placing copies on groups of bookies"),
+        shapes.optional(shapes.BOOKIE_GROUPS, "bookieAffinityGroup"),
         unset_status=204,
         local=True,
     ),

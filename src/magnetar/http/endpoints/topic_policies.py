@@ -252,7 +252,8 @@ async def _get_subscription_rate(application: Application, request: Request) -> 
     admin = application.admin.topic_policies
     own = await admin.policies(topic, everywhere=_everywhere(request))
     mine = (own.get("subscriptionPolicies") or {}).get(request.variables["subscription"]) or {}
-    if mine.get("dispatchRate") is None and request.flag("applied"):
+    applied = request.flag("applied")
+    if mine.get("dispatchRate") is None and applied:
         return json_response(await admin.applied(topic, "subscriptionDispatchRate"))
     return _answer(mine.get("dispatchRate"), None, 200)
 

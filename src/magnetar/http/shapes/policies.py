@@ -56,6 +56,12 @@ DISPATCH_RATE = fields(
         "ratePeriodInSecond": Field(_INT, 0),
     }
 )
+BOOKIE_GROUPS = fields(
+    {
+        "bookkeeperAffinityGroupPrimary": Field(text),
+        "bookkeeperAffinityGroupSecondary": Field(text),
+    }
+)
 PUBLISH_RATE = fields(
     {"publishThrottlingRateInMsg": Field(_INT, -1), "publishThrottlingRateInByte": Field(_LONG, -1)}
 )

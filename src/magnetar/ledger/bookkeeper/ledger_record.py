@@ -14,6 +14,7 @@ from typing import NamedTuple
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.bookkeeper import records_pb2 as pb
 from magnetar.ledger.bookkeeper.digests import DigestType
 from magnetar.ledger.interface import DataDamaged, LedgerState, Quorums
@@ -84,6 +85,14 @@ class LedgerRecord:
         """Which of its segment's bookies have an entry, by their index, in the order they are asked."""
         size = self.quorums.ensemble
         return tuple((entry_id + step) % size for step in range(self.quorums.write))
+
+    @property
+    def placed(self) -> Quorums:
+        """Its quorums, and which bookies may have its entries.
+
+        :raises DataDamaged: nobody can tell which
+        """
+        return replace(self.quorums, groups=isolation.read(self.custom))
 
     def closed(self, last_entry_id: int, length: int) -> LedgerRecord:
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length, token=0)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from magnetar.io.interfaces import Randomness
 from magnetar.ledger.bookkeeper.bookies import Bookies
-from magnetar.ledger.interface import LedgerError, Quorums
+from magnetar.ledger.interface import Groups, LedgerError, Quorums
 
 
 class NotEnoughBookies(LedgerError):
@@ -47,6 +47,11 @@ class Placement(Protocol):
         ...
 
 
+def of_groups(groups: Groups) -> str:
+    """A rule of placement."""
+    return f"of the groups {', '.join(sorted(groups.first | groups.further))}"
+
+
 Weights = Callable[[Sequence[str]], Sequence[float]]
 """How much each of some bookies should get, 1.0 for the usual."""
 
@@ -66,7 +71,7 @@ def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness
 
 
 class RandomPlacement:
-    """Any bookies, but those in doubt only when there are no others."""
+    """Any bookies, but those in doubt only when there are no others; it knows of no groups."""
 
     def __init__(self, bookies: Bookies, randomness: Randomness, weights: Weights = alike) -> None:
         self._bookies = bookies
@@ -74,18 +79,20 @@ class RandomPlacement:
         self._weights = weights
 
     def ensemble(self, quorums: Quorums) -> tuple[str, ...]:
-        return self._chosen(quorums.ensemble, ())
+        return self._chosen(quorums, quorums.ensemble, ())
 
     def replaced(
         self, ensemble: Sequence[str], lost: Collection[int], quorums: Quorums, excluded: Collection[str]
     ) -> tuple[str, ...]:
-        chosen = self._chosen(len(lost), {*ensemble, *excluded})
+        chosen = self._chosen(quorums, len(lost), {*ensemble, *excluded})
         result = list(ensemble)
         for index, bookie_id in zip(sorted(lost), chosen, strict=True):
             result[index] = bookie_id
         return tuple(result)
 
-    def _chosen(self, count: int, besides: Collection[str]) -> tuple[str, ...]:
+    def _chosen(self, quorums: Quorums, count: int, besides: Collection[str]) -> tuple[str, ...]:
+        if quorums.groups is not None:
+            raise NotEnoughBookies(count, (), besides, of_groups(quorums.groups))
         candidates = [each for each in self._bookies.writable if each not in besides]
         if len(candidates) < count:
             raise NotEnoughBookies(count, candidates, besides)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from magnetar.io.interfaces import Randomness
 from magnetar.ledger.bookkeeper.bookies import Bookies
-from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, Weights, alike, shuffled
+from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, Weights, alike, of_groups, shuffled
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, RackTable, Stand
 from magnetar.ledger.bookkeeper.spreading import Arrangement, Spread
-from magnetar.ledger.interface import Quorums
+from magnetar.ledger.interface import Groups, Quorums
 
 
 class PlacementSettings(NamedTuple):
@@ -23,10 +23,11 @@ class PlacementSettings(NamedTuple):
     smaller (bookkeeperClientMinNumRacksPerWriteQuorum)."""
     enforced: bool = False
     """No ledger rather than one that is not spread so (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
-    groups: frozenset[str] = frozenset()
-    """Only bookies of these groups; empty: all (bookkeeperClientIsolationGroups)."""
-    further_groups: frozenset[str] = frozenset()
-    """And of these, where those are too few (bookkeeperClientSecondaryIsolationGroups)."""
+    groups: Groups | None = None
+    """Of ledgers that name none themselves: only bookies of these; None: all
+    (bookkeeperClientIsolationGroups, bookkeeperClientSecondaryIsolationGroups)."""
+    racks: bool = True
+    """Racks and regions matter (bookkeeperClientRackawarePolicyEnabled)."""
 
 
 class RackPlacement:
@@ -59,25 +60,25 @@ class RackPlacement:
         self, kept: Sequence[str | None], quorums: Quorums, besides: Collection[str]
     ) -> tuple[str, ...]:
         missing = kept.count(None)
-        candidates = self._candidates(quorums.ensemble, besides)
+        groups = quorums.groups or self._settings.groups
+        candidates = self._candidates(quorums.ensemble, groups, besides)
         sure = [each for each in candidates if not self._bookies.doubtful(each)]
         for choice in (sure, candidates):
             if len(choice) >= missing:
                 filled = self._spread(kept, quorums.write, choice)
                 if filled is not None:
                     return filled
-        raise NotEnoughBookies(missing, candidates, besides, self._rule(quorums))
+        raise NotEnoughBookies(missing, candidates, besides, self._rule(quorums, groups))
 
-    def _candidates(self, needed: int, besides: Collection[str]) -> list[str]:
-        settings = self._settings
+    def _candidates(self, needed: int, groups: Groups | None, besides: Collection[str]) -> list[str]:
         writable = self._bookies.writable
-        if settings.groups:
-            groups = settings.groups
-            first = [each for each in writable if self._table.of(each).groups & groups]
+        if groups is not None:
+            names = groups.first
+            first = [each for each in writable if self._table.of(each).groups & names]
             if len(first) < needed:
-                groups = groups | settings.further_groups
-            writable = [each for each in writable if self._table.of(each).groups & groups]
-        if settings.enforced:
+                names = names | groups.further
+            writable = [each for each in writable if self._table.of(each).groups & names]
+        if self._settings.enforced:
             # Where nobody knows where it stands nobody knows whether it stands elsewhere.
             writable = [each for each in writable if self._table.of(each).rack != DEFAULT_RACK]
         return [each for each in writable if each not in besides]
@@ -114,13 +115,14 @@ class RackPlacement:
 
     def _stand(self, bookie_id: str) -> Stand:
         """Groups do not matter any more."""
-        return Stand(frozenset(), self._table.of(bookie_id).rack)
+        rack = self._table.of(bookie_id).rack if self._settings.racks else DEFAULT_RACK
+        return Stand(frozenset(), rack)
 
-    def _rule(self, quorums: Quorums) -> str:
+    def _rule(self, quorums: Quorums, groups: Groups | None) -> str:
         settings = self._settings
         rules = []
-        if settings.groups:
-            rules.append(f"of the groups {', '.join(sorted(settings.groups | settings.further_groups))}")
+        if groups is not None:
+            rules.append(of_groups(groups))
         if settings.enforced:
             rules.append(f"in {min(settings.min_racks, quorums.write)} racks for each write quorum")
         return " ".join(rules)

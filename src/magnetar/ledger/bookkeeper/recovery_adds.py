@@ -16,7 +16,7 @@ from magnetar.ledger.bookkeeper.frames import Flag, Status, status_name
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies, Placement
 from magnetar.ledger.bookkeeper.question import Entry
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import DataDamaged, LedgerError
 
 log = logging.getLogger(__name__)
 
@@ -150,11 +150,12 @@ class RecoveryAdds:
             return
         story = ", ".join(lost.values())
         try:
-            ensemble = self._placement.replaced(
-                self._ensemble, lost.keys(), self.record.quorums, self._failed
-            )
+            ensemble = self._placement.replaced(self._ensemble, lost.keys(), self.record.placed, self._failed)
         except NotEnoughBookies as error:
             self._do_without(lost, story, error)
+            return
+        except DataDamaged as error:
+            self._fail(error)
             return
         changed = [index for index, old in enumerate(self._ensemble) if ensemble[index] != old]
         log.warning(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import ConnectingNetwork, Io
 from magnetar.io.waiting import outcome
+from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.bookkeeper.bookies import Bookies, BookiesSettings, Use
 from magnetar.ledger.bookkeeper.digests import DigestType
 from magnetar.ledger.bookkeeper.disk_space import DiskSpaces, DiskSpaceSettings
@@ -43,7 +45,7 @@ class BookKeeperSettings(NamedTuple):
     bookies: BookiesSettings = BookiesSettings()
     reading: ReadSettings = ReadSettings()
     placement: PlacementSettings | None = None
-    """None: any bookies will do."""
+    """None: any bookies will do, and there are no groups of them."""
     disk_space: DiskSpaceSettings | None = None
     """None: how much room bookies have does not matter."""
     explicit_lac_seconds: float = 0.0
@@ -178,13 +180,16 @@ class BookKeeperLedgerStore:
             raise ValueError(f"no quorums of a ledger: {quorums}")
         with self._operation():
             settings = self._settings
+            placed = dict(custom)
+            if quorums.groups is not None:
+                placed[isolation.CUSTOM] = isolation.written(quorums.groups)
             record = LedgerRecord(
-                quorums,
+                replace(quorums, groups=None),
                 (Segment(0, self.placement.ensemble(quorums)),),
                 digest=settings.digest,
                 password=settings.password,
                 ctime_ms=self._io.clock.wall_ms(),
-                custom=dict(custom),
+                custom=placed,
             )
             ledger_id, made = await self.records.make(record)
             flags = Flag.HIGH_PRIORITY if high_priority else Flag.NONE

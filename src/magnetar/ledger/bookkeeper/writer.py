@@ -310,7 +310,7 @@ class BookKeeperWriter:
         ensemble = record.segments[-1].ensemble
         lost = {index: place.lost for index, place in enumerate(self._places) if place.lost}
         self._tried.update(ensemble[index] for index in lost)
-        chosen = self._parts.placement.replaced(ensemble, lost, record.quorums, self._tried)
+        chosen = self._parts.placement.replaced(ensemble, lost, record.placed, self._tried)
         await self._write_record(lambda known: known.with_ensemble(first, chosen))
         if self._over:
             return

@@ -11,7 +11,7 @@ from test_bookies import World
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, TABLE, RackTable
-from magnetar.ledger.interface import Quorums
+from magnetar.ledger.interface import Groups, Quorums
 from magnetar.metadata.faulty import Fault
 
 THREE = Quorums(3, 3, 2)
@@ -111,9 +111,7 @@ def test_regions_come_before_racks() -> None:
 
 
 def test_groups_keep_to_themselves() -> None:
-    racks = Racks(
-        "a1", "a2", "b1", "b2", "01", groups=frozenset({"mine"}), further_groups=frozenset({"spare"})
-    )
+    racks = Racks("a1", "a2", "b1", "b2", "01", groups=Groups(frozenset({"mine"}), frozenset({"spare"})))
     mine = {"a1:1": {"rack": "/a"}, "b1:1": {"rack": "/b"}, "gone:1": {"rack": "/c"}}
     racks.write({"mine": mine, "spare": {"a2:1": {"rack": "/a"}}, "theirs": {"b2:1": {"rack": "/b"}}})
     for _ in range(20):

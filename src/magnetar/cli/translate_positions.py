@@ -1,0 +1,164 @@
+"""``magnetar translate-positions``: ids of messages that were exported, wherever somebody keeps them."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.exporting.mapping import Mapping
+
+_OFFSETS = "offsets"
+_HEAD_LINES = 2
+"""Of a file of offsets: its version, and what Spark keeps for itself."""
+
+
+def add_translate_positions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "translate-positions",
+        help="translate message ids by the mapping of an export",
+        description="Translates ids of messages that were kept elsewhere while magnetar export-ledgers "
+        "carried their topics over: single ones, or those in a checkpoint of Spark.",
+    )
+    parser.add_argument(
+        "--mapping", type=Path, required=True, metavar="FILE", help="that export-ledgers wrote"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", help="of a query of Spark; it stays as it is"
+    )
+    parser.add_argument("--to", type=Path, metavar="DIR", help="where the translated checkpoint goes")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="of a partition where there are such")
+    parser.add_argument(
+        "positions",
+        nargs="*",
+        metavar="ID",
+        help="ledger:entry, ledger:entry:index, or a serialized id in Base64",
+    )
+
+
+def run_translate_positions(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 translated, 1 not, 2 not understood."""
+    from magnetar.exporting.mapping import Mapping, NotTranslated
+    from magnetar.naming.errors import InvalidName
+
+    if (parsed.checkpoint is None) != (parsed.to is None) or bool(parsed.checkpoint) == bool(
+        parsed.positions
+    ):
+        sys.stderr.write("magnetar: TOPIC and IDs are wanted, or --checkpoint and --to\n")
+        return 2
+    try:
+        with parsed.mapping.open(encoding="utf-8") as file:
+            mapping = Mapping.parse(file)
+        if parsed.checkpoint is not None:
+            _translate_checkpoint(mapping, parsed.checkpoint, parsed.to)
+            return 0
+        for text in parsed.positions:
+            sys.stdout.write(_translated(mapping, parsed.topic, text) + "\n")
+    except (NotTranslated, InvalidName, OSError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"magnetar: not translated: {error}\n")
+        return 1
+    return 0
+
+
+def _translated(mapping: Mapping, topic: str, text: str) -> str:
+    """:raises NotTranslated: it is no id, or not in the mapping"""
+    from magnetar.client.exceptions import InvalidMessage
+    from magnetar.client.message_id import MessageId
+    from magnetar.exporting.mapping import NotTranslated
+    from magnetar.naming.topic_name import TopicName
+
+    name = str(TopicName.parse(topic))
+    if ":" in text:
+        ledger, entry, *index = _numbers(text)
+        return ":".join(map(str, (*mapping.message(name, ledger, entry), *index)))
+    try:
+        found = MessageId.deserialize(base64.b64decode(text, validate=True))
+    except (InvalidMessage, ValueError) as error:
+        raise NotTranslated(f"{text!r} is no message id: {error}") from error
+    if found.partition() >= 0:
+        name = str(TopicName.parse(topic).partition(found.partition()))
+    data = found.to_wire()
+    data.ledgerId, data.entryId = mapping.message(name, *found.position)
+    if data.HasField("first_chunk_message_id"):
+        first = data.first_chunk_message_id
+        first.ledgerId, first.entryId = mapping.message(name, first.ledgerId, first.entryId)
+    return base64.b64encode(data.SerializeToString()).decode()
+
+
+def _numbers(text: str) -> list[int]:
+    from magnetar.exporting.mapping import NotTranslated
+
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in parts):
+        raise NotTranslated(f"{text!r} is not ledger:entry or ledger:entry:index")
+    return [int(part) for part in parts]
+
+
+def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
+    """Copies a checkpoint, and translates the offsets in it.
+
+    :raises NotTranslated: it is none, or names what the mapping does not tell
+    :raises OSError: a file cannot be read or written; the target is there already
+    """
+    from magnetar.exporting.mapping import NotTranslated
+
+    if not (source / _OFFSETS).is_dir():
+        raise NotTranslated(f"{source} is no checkpoint of Spark: it has no folder {_OFFSETS}")
+    files = [each for each in sorted((source / _OFFSETS).iterdir()) if each.name.isdigit()]
+    translated = {each.name: _translated_offsets(mapping, each) for each in files}
+    # Spark keeps sums beside its files, and refuses what does not fit them.
+    offsets_sums = shutil.ignore_patterns(".*.crc")
+
+    def without_sums(folder: str, names: list[str]) -> set[str]:
+        return offsets_sums(folder, names) if Path(folder) == source / _OFFSETS else set()
+
+    shutil.copytree(source, target, ignore=without_sums)
+    for name, text in translated.items():
+        (target / _OFFSETS / name).write_text(text, "utf-8")
+    sys.stdout.write(f"{len(translated)} batches of {source} are translated in {target}\n")
+
+
+def _translated_offsets(mapping: Mapping, path: Path) -> str:
+    lines = path.read_text("utf-8").split("\n")
+    return "\n".join(
+        [*lines[:_HEAD_LINES], *(_translated_line(mapping, line) for line in lines[_HEAD_LINES:])]
+    )
+
+
+def _translated_line(mapping: Mapping, line: str) -> str:
+    """One source's offset; that of another kind of source stays."""
+    try:
+        offset = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(offset, dict) or not isinstance(offset.get("topics"), dict):
+        return line
+    for topic, each in offset["topics"].items():
+        if topic in mapping.topics:
+            offset["topics"][topic] = _translated_topic(mapping, topic, each)
+    return json.dumps(offset, separators=(",", ":"))
+
+
+def _translated_topic(mapping: Mapping, topic: str, value: Any) -> Any:
+    from magnetar.exporting.mapping import NotTranslated
+
+    def place(text: str) -> str:
+        ledger, entry, *index = _numbers(text)
+        return ":".join(map(str, mapping.place(topic, ledger, entry, *(index or [0]))))
+
+    if isinstance(value, str):
+        return place(value)
+    try:
+        found = {**value, "next": place(value["next"])}
+        if "from" in value:
+            found["from"] = place(value["from"])
+        if "splits" in value:
+            found["splits"] = [place(each) for each in value["splits"]]
+    except (KeyError, TypeError) as error:
+        raise NotTranslated(f"the offset of {topic} is not written as magnetar's source does") from error
+    return found

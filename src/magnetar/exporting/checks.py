@@ -1,0 +1,132 @@
+"""What keeps a topic from being carried over: found before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.broker.policies.records import decode
+from magnetar.broker.schemas.storage import ROOT as SCHEMAS
+from magnetar.exporting.side import Side
+from magnetar.exporting.stored_topics import Unit, read_record
+from magnetar.exporting.topic_export import PARTITIONED
+from magnetar.managed_ledger import records_pb2 as pb
+from magnetar.managed_ledger.exports import ExportNote, ExportState
+from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.records import LedgerSummary
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
+
+_REPLICATORS = "pulsar.repl."
+_SHADOW = "PULSAR.SHADOW_SOURCE"
+_PENDING_ACKS = "__transaction_pending_ack"
+_BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
+
+
+@dataclass
+class Known:
+    """What is looked at once for all topics of a namespace."""
+
+    there: set[TopicName] = field(default_factory=set)
+    """Topics that the target has, without numbers of partitions."""
+    pending_acks: list[str] = field(default_factory=list)
+    """Topics of the source with the state of transactions of a subscription; local names."""
+
+
+async def known_of(source: Side, target: Side, namespace: NamespaceName) -> Known:
+    known = Known()
+    for domain in Domain:
+        below = f"{namespace.path}/{domain.value}"
+        for root in (PARTITIONED, ROOT):
+            for piece in await target.metadata.children(f"{root}/{below}"):
+                known.there.add(TopicName(domain, namespace, decode_path_piece(piece)).base)
+    for piece in await source.metadata.children(f"{ROOT}/{namespace.path}/{Domain.PERSISTENT.value}"):
+        if (local := decode_path_piece(piece)).endswith(_PENDING_ACKS):
+            known.pending_acks.append(local)
+    return known
+
+
+async def refusals(
+    source: Side,
+    target: Side,
+    unit: Unit,
+    notes: tuple[ExportNote | None, ExportNote | None],
+    known: Known,
+) -> list[str]:
+    """Why a topic cannot be carried over; one sentence each.
+
+    :param notes: of an export of it that was begun, at the source and at the target
+    :param known: of its namespace
+    """
+    left, arriving = notes
+    found = [
+        f"{unit.name} is being exported between other stores already: {note.peer_name}, not {peer.name}; "
+        "that export has to be finished first"
+        for note, peer in ((left, target), (arriving, source))
+        if note is not None and note.peer != peer.identity
+    ]
+    if found or left is not None or (arriving is not None and arriving.state is ExportState.ARRIVED):
+        return found
+    if arriving is None:
+        found += await _there(target, unit, known)
+    node = await source.metadata.get(f"{PARTITIONED}/{unit.path}")
+    if node is not None and decode(node).get("deleted"):
+        found.append(f"{unit.name} is being deleted")
+    for name in unit.managed_ledgers:
+        found += await _of_managed_ledger(source, name)
+        local = TopicName.from_path(name).local
+        found += [
+            f"{name} has a subscription that is used in transactions ({other})"
+            for other in known.pending_acks
+            if other.startswith(f"{local}-")
+        ]
+    return found
+
+
+async def _there(target: Side, unit: Unit, known: Known) -> list[str]:
+    if unit.name in known.there:
+        return [f"{unit.name} exists in {target.name} already"]
+    schema = await target.metadata.get(f"{SCHEMAS}/{unit.name.schema_path}")
+    if schema is not None and schema.value:
+        return [f"{unit.name} has a schema in {target.name} already"]
+    return []
+
+
+async def _of_managed_ledger(source: Side, name: str) -> list[str]:
+    topic = await read_record(source, name)
+    if topic is None:
+        return []
+    found = [
+        f"{name}: ledger {each.ledger_id} is offloaded to tiered storage, where its id names it"
+        for each in topic.record.ledgers
+        if _is_offloaded(each)
+    ]
+    if _SHADOW in topic.record.properties:
+        found.append(f"{name} is a shadow topic: its ledgers belong to {topic.record.properties[_SHADOW]}")
+    cursors = [decode_path_piece(piece) for piece in await source.metadata.children(f"{ROOT}/{name}")]
+    found += [
+        f"{name}: the cursor {cursor} is that of a replicator to another cluster"
+        for cursor in cursors
+        if cursor.startswith(_REPLICATORS)
+    ]
+    return found
+
+
+def _is_offloaded(summary: LedgerSummary) -> bool:
+    info = pb.ManagedLedgerInfo.LedgerInfo()
+    info.MergeFromString(summary.rest)
+    return info.offloadContext.complete or len(info.offloadContext.offloadSegment) > 0
+
+
+def of_transactions(local: str) -> bool:
+    """Whether a topic of that name has the state of transactions: it stays."""
+    return local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS)
+
+
+def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:
+    """Why policies of a topic cannot be kept by a store with one copy; None: they can."""
+    copies = (policies.get("persistence") or {}).get("bookkeeperEnsemble", 1)
+    if copies <= 1:
+        return None
+    return f"{topic} wants its entries on {copies} bookies (persistence), and the target keeps one copy"

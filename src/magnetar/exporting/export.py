@@ -1,0 +1,186 @@
+"""Which topics go, what keeps them from going, and the export of them one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from magnetar.broker.policies.store import CHANGE_EVENTS
+from magnetar.broker.system_topics import change_events
+from magnetar.exporting.checks import Known, known_of, of_transactions, refusals, too_many_copies
+from magnetar.exporting.errors import NotExported
+from magnetar.exporting.namespaces import NamespaceExport, WhichPolicies, namespaces_of
+from magnetar.exporting.side import Side
+from magnetar.exporting.stored_topics import Unit, managed_ledgers_of
+from magnetar.exporting.topic_export import PARTITIONED, Keep, TopicExport
+from magnetar.exporting.topic_policies import read_policies
+from magnetar.managed_ledger.exports import notes
+from magnetar.managed_ledger.opening import ROOT
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is to go; nothing named: everything."""
+
+    topics: frozenset[TopicName] = frozenset()
+    """Without numbers of partitions."""
+    namespaces: frozenset[NamespaceName] = frozenset()
+
+    @property
+    def everything(self) -> bool:
+        return not self.topics and not self.namespaces
+
+    def has(self, topic: TopicName) -> bool:
+        return self.everything or topic in self.topics or topic.namespace_name in self.namespaces
+
+
+@dataclass
+class Plan:
+    units: list[Unit] = field(default_factory=list)
+    namespaces: list[NamespaceName] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    """Sentences; with one of them nothing goes."""
+    left_out: list[str] = field(default_factory=list)
+    """What stays, and why."""
+
+
+class Export:
+    def __init__(self, source: Side, target: Side, which: WhichPolicies = WhichPolicies.REFUSE) -> None:
+        self._source = source
+        self._target = target
+        self._namespaces = NamespaceExport(source, target, which)
+
+    async def plan(self, selection: Selection) -> Plan:
+        """Finds out what goes, and whether it can; writes nothing.
+
+        :raises ManagedLedgerError: a record cannot be read
+        :raises MetadataError: a store does not answer
+        :raises LedgerError: policies of topics cannot be read
+        """
+        source, target = self._source, self._target
+        if source.identity == target.identity:
+            return Plan(refusals=[f"source and target are the same: {source.name}"])
+        plan = Plan()
+        for side in (source, target):
+            plan.refusals += [f"{each}: that has to be stopped before" for each in side.served_by]
+        left, arriving = await notes(source.metadata), await notes(target.metadata)
+        units = await self._units(selection, plan)
+        for path, note in {**left, **arriving}.items():
+            name = TopicName.from_path(path)
+            ours = note.peer in (source.identity, target.identity)
+            if ours and selection.has(name) and name not in units:
+                units[name] = Unit(name)
+        plan.units = [units[name] for name in sorted(units, key=str)]
+        missing = sorted(str(name) for name in selection.topics if name not in units)
+        plan.refusals += [f"{source.name} has no topic {name}" for name in missing]
+        known: dict[NamespaceName, Known] = {}
+        for unit in plan.units:
+            namespace = unit.name.namespace_name
+            if namespace not in known:
+                known[namespace] = await known_of(source, target, namespace)
+            begun = left.get(unit.path), arriving.get(unit.path)
+            plan.refusals += await refusals(source, target, unit, begun, known[namespace])
+        for namespace in plan.namespaces:
+            plan.refusals += await self._namespaces.refusals(namespace)
+            plan.refusals += await self._policies_refused(namespace, units)
+        return plan
+
+    async def _policies_refused(self, namespace: NamespaceName, units: dict[TopicName, Unit]) -> list[str]:
+        if not self._target.one_copy:
+            return []
+        found = []
+        for key, policies in (await read_policies(self._source, namespace)).items():
+            why = too_many_copies(key, policies)
+            if why and change_events.topic_of(key) in units:
+                found.append(why)
+        return found
+
+    async def _units(self, selection: Selection, plan: Plan) -> dict[TopicName, Unit]:
+        units: dict[TopicName, Unit] = {}
+        wanted = selection.namespaces | {name.namespace_name for name in selection.topics}
+        known = await namespaces_of(self._source)
+        missing = sorted(str(each) for each in selection.namespaces - set(known))
+        plan.refusals += [f"{self._source.name} has no namespace {each}" for each in missing]
+        for namespace in known:
+            if not selection.everything and namespace not in wanted:
+                continue
+            found = await self._units_in(namespace, selection, plan)
+            # A namespace of old names a cluster: without topics there is no reason to make it elsewhere.
+            if found or namespace in selection.namespaces or not namespace.legacy:
+                plan.namespaces.append(namespace)
+            units |= found
+        return units
+
+    async def _units_in(
+        self, namespace: NamespaceName, selection: Selection, plan: Plan
+    ) -> dict[TopicName, Unit]:
+        metadata, units = self._source.metadata, dict[TopicName, Unit]()
+        parts: list[tuple[int, TopicName, str]] = []
+        for domain in Domain:
+            below = f"{namespace.path}/{domain.value}"
+            for piece in await metadata.children(f"{PARTITIONED}/{below}"):
+                name = self._name(domain, namespace, piece)
+                if selection.has(name):
+                    units[name] = Unit(name)
+            for piece in await metadata.children(f"{ROOT}/{below}"):
+                name = self._name(domain, namespace, piece)
+                if not selection.has(name.base):
+                    continue
+                if name.local == CHANGE_EVENTS:
+                    # What is set for topics goes with them.
+                    continue
+                if of_transactions(name.local):
+                    plan.left_out.append(f"{name} has the state of transactions")
+                    continue
+                parts.append((name.partition_index, name.base, f"{below}/{piece}"))
+        for _index, name, path in sorted(parts, key=lambda part: (str(part[1]), part[0])):
+            units.setdefault(name, Unit(name)).managed_ledgers.append(path)
+        return units
+
+    @staticmethod
+    def _name(domain: Domain, namespace: NamespaceName, piece: str) -> TopicName:
+        try:
+            return TopicName(domain, namespace, decode_path_piece(piece))
+        except InvalidName as error:
+            raise NotExported(f"{namespace}/{domain.value}/{piece} is no topic's name: {error}") from error
+
+    async def give_up(self, selection: Selection, told: Callable[[Unit], None]) -> list[str]:
+        """Removes what exports that were cut short have left at the target.
+
+        :returns: why it cannot be, a sentence each
+        :param told: called with each topic of which nothing is there any more
+        """
+        refused = []
+        left, arriving = await notes(self._source.metadata), await notes(self._target.metadata)
+        begun = {path for path, note in arriving.items() if note.peer == self._source.identity}
+        begun |= {path for path, note in left.items() if note.peer == self._target.identity}
+        for path in sorted(begun):
+            name = TopicName.from_path(path)
+            if not selection.has(name):
+                continue
+            parts = await managed_ledgers_of(self._source, name)
+            unit = Unit(name, parts)
+            try:
+                await TopicExport(self._source, self._target, unit, lambda _lines: None).give_up()
+            except NotExported as error:
+                refused.append(str(error))
+            else:
+                told(unit)
+        return refused
+
+    async def run(self, plan: Plan, keep: Keep, told: Callable[[Unit], None]) -> None:
+        """Carries everything over.
+
+        :param told: called with each topic that has arrived
+        :raises NotExported: something stands against it, or somebody came between
+        """
+        if plan.refusals:
+            raise NotExported(plan.refusals[0])
+        for namespace in plan.namespaces:
+            await self._namespaces.carry(namespace)
+        for unit in plan.units:
+            await TopicExport(self._source, self._target, unit, keep).run()
+            told(unit)

@@ -1,0 +1,242 @@
+"""The ledgers that an export has made for a topic: noted before anything is written to them.
+
+Each has a node below the topic's note, named by the ledger that it is a copy of. So an export that was cut
+short goes on with what is whole, and deletes the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from magnetar.exporting.copying import Contents
+from magnetar.exporting.side import Side
+from magnetar.ledger.interface import (
+    LedgerReader,
+    LedgerState,
+    LedgerStore,
+    LedgerWriter,
+    NoSuchLedger,
+    Quorums,
+    ReadPlans,
+)
+from magnetar.managed_ledger.errors import MetadataDamaged
+from magnetar.managed_ledger.exports import ExportNote, ExportState, encode_note, note_path
+from magnetar.metadata.interface import NodeMissing
+
+_COMPONENT = b"magnetar-export"
+_EXPORT = "magnetar/export"
+_COPY = "copy-"
+_STATE = "state-"
+_MOST_IN_DOUBT = 10_000
+"""Ids that are looked at for a ledger that was made and not noted."""
+
+
+@dataclass(frozen=True)
+class NotedLedger:
+    new: int
+    contents: Contents | None = None
+    """None: it may not be whole."""
+    gone: bool = False
+    """It stands for one that is deleted: only its id is wanted."""
+    topic: str = ""
+    """The managed ledger whose messages are in it; empty: it has none."""
+
+
+class NotedLedgers:
+    """Of one topic, in the metadata of the stores that it goes to.
+
+    :param names: by which ledgers say that they are this topic's: values of their custom metadata
+    """
+
+    def __init__(self, side: Side, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
+        self._side = side
+        self._path = note_path(unit)
+        self._placeholder = {"application": b"pulsar", "component": _COMPONENT, _EXPORT: unit.encode()}
+        self._names = names | {unit.encode()}
+        self.note = note
+        self.copies: dict[int, NotedLedger] = {}
+        """By the id of the ledger that each is a copy of."""
+        self.states: set[int] = set()
+        """Ledgers of cursors."""
+
+    async def begin(self) -> None:
+        """Makes the note."""
+        await self._write()
+        self.note = replace(self.note, after=await self._probe())
+        await self._write()
+
+    async def resume(self) -> None:
+        """Takes up what an earlier run has noted; what it has made and not noted is deleted.
+
+        :raises MetadataDamaged: a note cannot be read
+        """
+        await self.read()
+        probe = await self._probe()
+        known = [self.note.after, *(each.new for each in self.copies.values()), *self.states]
+        for ledger_id in range(max(max(known) + 1, probe - _MOST_IN_DOUBT), probe):
+            await self._delete_if_ours(ledger_id)
+        self.note = replace(self.note, after=probe)
+        await self._write()
+
+    async def read(self) -> None:
+        """:raises MetadataDamaged: a note cannot be read"""
+        metadata = self._side.metadata
+        for name in await metadata.children(self._path):
+            node = await metadata.get(f"{self._path}/{name}")
+            if node is None:
+                continue
+            try:
+                if name.startswith(_STATE):
+                    self.states.add(int(name.removeprefix(_STATE)))
+                else:
+                    self.copies[int(name.removeprefix(_COPY))] = _decoded(json.loads(node.value))
+            except (ValueError, KeyError, TypeError) as error:
+                raise MetadataDamaged(f"{node.path}: not the note of a ledger: {error}") from error
+
+    async def _probe(self) -> int:
+        """An id that is given to nobody else: ledgers that are made from now on have higher ones."""
+        writer = await self._side.ledgers.create(self._side.managed.settings.quorums, self._placeholder)
+        await writer.close()
+        await self._side.ledgers.delete(writer.ledger_id)
+        return writer.ledger_id
+
+    async def _delete_if_ours(self, ledger_id: int) -> None:
+        try:
+            reader = await self._side.ledgers.open(ledger_id, recover=False)
+        except NoSuchLedger:
+            return
+        ours = not self._names.isdisjoint(reader.metadata.custom.values())
+        reader.close()
+        if ours:
+            await self._side.ledgers.delete(ledger_id)
+
+    async def become(self, state: ExportState) -> None:
+        """Writes down how far the export is."""
+        self.note = replace(self.note, state=state)
+        await self._write()
+
+    async def _write(self) -> None:
+        await self._side.metadata.put(self._path, encode_note(self.note))
+
+    # Copies
+
+    async def create(
+        self, old: int, quorums: Quorums, custom: Mapping[str, bytes], topic: str = ""
+    ) -> LedgerWriter:
+        """Makes the ledger that is to be a copy of ``old``.
+
+        :param topic: the managed ledger whose messages it gets
+        """
+        writer = await self._side.ledgers.create(quorums, custom)
+        await self._note(old, NotedLedger(writer.ledger_id, topic=topic))
+        return writer
+
+    async def create_placeholder(self, old: int, quorums: Quorums, topic: str) -> None:
+        """Makes a ledger of which only the id is wanted."""
+        await (await self.create(old, quorums, self._placeholder, topic)).close()
+
+    async def finish(self, old: int, contents: Contents | None) -> None:
+        """:param contents: what it holds for certain; None: it stands for one that is gone"""
+        await self._note(old, replace(self.copies[old], contents=contents, gone=contents is None))
+
+    async def _note(self, old: int, ledger: NotedLedger) -> None:
+        record: dict[str, Any] = {"new": ledger.new, "topic": ledger.topic}
+        if ledger.contents is not None:
+            record |= {"contents": list(ledger.contents)}
+        if ledger.gone:
+            record["gone"] = True
+        await self._side.metadata.put(f"{self._path}/{_COPY}{old}", json.dumps(record).encode())
+        self.copies[old] = ledger
+
+    async def is_there(self, ledger: NotedLedger) -> bool:
+        """Whether a ledger is still there as it was noted."""
+        if ledger.gone:
+            return True
+        if ledger.contents is None:
+            return False
+        try:
+            reader = await self._side.ledgers.open(ledger.new, recover=False)
+        except NoSuchLedger:
+            return False
+        found = reader.metadata
+        reader.close()
+        closed = found.state is LedgerState.CLOSED
+        return closed and (found.last_entry_id + 1, found.length) == ledger.contents[:2]
+
+    async def drop(self, old: int) -> None:
+        """Deletes a copy that is not wanted."""
+        await self._side.ledgers.delete(self.copies[old].new)
+        await self._forget(f"{_COPY}{old}")
+        del self.copies[old]
+
+    # States of cursors
+
+    async def drop_states(self) -> None:
+        """Deletes the ledgers of cursors."""
+        for ledger_id in sorted(self.states):
+            await self._side.ledgers.delete(ledger_id)
+            await self._forget(f"{_STATE}{ledger_id}")
+        self.states.clear()
+
+    async def note_state(self, ledger_id: int) -> None:
+        await self._side.metadata.put(f"{self._path}/{_STATE}{ledger_id}", b"")
+        self.states.add(ledger_id)
+
+    async def _forget(self, name: str) -> None:
+        try:
+            await self._side.metadata.delete(f"{self._path}/{name}")
+        except NodeMissing:
+            return
+
+    async def remove(self) -> None:
+        """The export is over: the notes go."""
+        for name in await self._side.metadata.children(self._path):
+            await self._forget(name)
+        try:
+            await self._side.metadata.delete(self._path)
+        except NodeMissing:
+            return
+
+
+def _decoded(record: Any) -> NotedLedger:
+    found = record.get("contents")
+    contents = None if found is None else Contents(int(found[0]), int(found[1]), str(found[2]))
+    return NotedLedger(int(record["new"]), contents, bool(record.get("gone")), str(record["topic"]))
+
+
+class CursorLedgers:
+    """A ``LedgerStore`` that notes what it makes: for the states of a topic's cursors."""
+
+    def __init__(self, store: LedgerStore, noted: NotedLedgers) -> None:
+        self.cursor_write_interval = store.cursor_write_interval
+        self._store = store
+        self._noted = noted
+
+    @property
+    def read_plans(self) -> ReadPlans | None:
+        return None
+
+    async def create(
+        self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
+    ) -> LedgerWriter:
+        writer = await self._store.create(quorums, custom, high_priority=high_priority)
+        await self._noted.note_state(writer.ledger_id)
+        return writer
+
+    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
+        return await self._store.open(ledger_id, recover=recover)
+
+    def may_be_written(self, ledger_id: int) -> bool:
+        return self._store.may_be_written(ledger_id)
+
+    async def delete(self, ledger_id: int) -> None:
+        await self._store.delete(ledger_id)
+
+    async def ledger_ids(self) -> Sequence[int]:
+        return await self._store.ledger_ids()
+
+    async def close(self) -> None:
+        """The store belongs to somebody else."""

@@ -1,0 +1,64 @@
+"""Positions of a topic whose ledgers have other ids now."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.position import EARLIEST, Position
+
+
+class Moved(NamedTuple):
+    """One ledger of a topic."""
+
+    old: int
+    new: int
+    entries: int
+    """-1: it was deleted before; only positions in it are known, and have an id of their own."""
+
+
+class MovedLedgers:
+    """Of one topic. Both ids ascend: the order of positions stays."""
+
+    def __init__(self, ledgers: Iterable[Moved]) -> None:
+        self._all = {each.old: each for each in ledgers}
+        self._kept = sorted(each for each in self._all.values() if each.entries >= 0)
+
+    def exactly(self, position: Position) -> Position | None:
+        """Where a message is that was there; also of one that is gone. None: no such ledger was moved."""
+        moved = self._all.get(position[0])
+        return None if moved is None else (moved.new, position[1])
+
+    def mark(self, position: Position) -> Position:
+        """The mark-delete position behind which the same entries are left.
+
+        Of a ledger that is gone it lies before the next one that is kept; behind the last entry of a ledger
+        lies none.
+        """
+        ledger_id, entry_id = position
+        at = bisect_right(self._kept, (ledger_id, 1 << 63, 0))
+        if at and self._kept[at - 1].old == ledger_id:
+            moved = self._kept[at - 1]
+            return moved.new, min(entry_id, moved.entries - 1)
+        if at < len(self._kept):
+            return self._kept[at].new, -1
+        if not self._kept:
+            return EARLIEST
+        last = self._kept[-1]
+        return last.new, last.entries - 1
+
+    def state(self, state: AcknowledgedState) -> AcknowledgedState:
+        """What a cursor has consumed. What it knows of entries that are gone is left out."""
+        found = AcknowledgedState(self.mark(state.mark_delete))
+        for moved in self._kept:
+            ranges = state.ranges.get(moved.old)
+            if ranges is not None:
+                for start, end in ranges.in_order():
+                    found.add_range(moved.new, start, min(end, moved.entries))
+        for (ledger_id, entry_id), left in state.batches.items():
+            kept = self._all.get(ledger_id)
+            if kept is not None and entry_id < kept.entries and not found.contains(kept.new, entry_id):
+                found.batches[(kept.new, entry_id)] = left
+        return found

@@ -1,0 +1,101 @@
+"""Entries, and what ledgers say of themselves, that have positions in them: with those of the other store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from google.protobuf.message import DecodeError
+
+from magnetar.broker.schemas import records_pb2 as schemas
+from magnetar.exporting.errors import NotExported
+from magnetar.exporting.positions import MovedLedgers
+from magnetar.ledger.interface import LedgerReader
+from magnetar.protocol.pulsar_api_pb2 import MessageIdData
+
+_COMPACTED_TO = "pulsar/compactedTo"
+_SIZE_BYTES = 4
+_READ_BYTES = 1 << 20
+
+
+def _split(entry: bytes) -> tuple[MessageIdData, int]:
+    """The id in front of a compacted message, and where it ends.
+
+    :raises NotExported: it is none
+    """
+    end = _SIZE_BYTES + int.from_bytes(entry[:_SIZE_BYTES], "big")
+    try:
+        if end > len(entry):
+            raise DecodeError("it ends early")
+        return MessageIdData.FromString(entry[_SIZE_BYTES:end]), end
+    except DecodeError as error:
+        raise NotExported(f"an entry of a compacted ledger is no message with its id: {error}") from error
+
+
+async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
+    """Ids of the topic's ledgers that messages of a compacted ledger come from.
+
+    :raises LedgerError: it cannot be read
+    """
+    found: set[int] = set()
+    at, last = 0, reader.metadata.last_entry_id
+    while at <= last:
+        for run in await reader.read(at, last, _READ_BYTES):
+            found.update(_split(run.entry(index))[0].ledgerId for index in range(run.count))
+            at += run.count
+    return found
+
+
+def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
+    """:raises NotExported: it is no message of the topic"""
+    message_id, end = _split(entry)
+    place = moved.exactly((message_id.ledgerId, message_id.entryId))
+    if place is None:
+        raise NotExported(f"a compacted message comes from ledger {message_id.ledgerId}, which is not known")
+    message_id.ledgerId = place[0]
+    encoded = message_id.SerializeToString()
+    return len(encoded).to_bytes(_SIZE_BYTES, "big") + encoded + entry[end:]
+
+
+def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict[str, bytes]:
+    """What a compacted ledger says of itself."""
+    found = dict(custom)
+    if _COMPACTED_TO in found:
+        horizon = MessageIdData.FromString(found[_COMPACTED_TO])
+        place = (horizon.ledgerId, horizon.entryId)
+        horizon.ledgerId, horizon.entryId = moved.exactly(place) or moved.mark(place)
+        found[_COMPACTED_TO] = horizon.SerializeToString()
+    return found
+
+
+def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
+    """One version of a schema, which names where those before it are.
+
+    :raises NotExported: it is no schema
+    """
+    try:
+        record = schemas.SchemaEntry.FromString(entry)
+    except DecodeError as error:
+        raise NotExported(f"an entry of a schema's ledger is no schema: {error}") from error
+    for before in record.index:
+        # Of a version that was deleted nobody asks.
+        before.position.ledgerId = ledgers.get(before.position.ledgerId, -1)
+    return record.SerializeToString()
+
+
+def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes:
+    """:raises NotExported: it is no locator, or names a ledger that was not copied"""
+    try:
+        locator = schemas.SchemaLocator.FromString(value)
+        for each in (locator.info, *locator.index):
+            each.position.ledgerId = ledgers[each.position.ledgerId]
+    except (DecodeError, KeyError) as error:
+        raise NotExported(f"{path} is no locator of a schema: {error}") from error
+    return locator.SerializeToString()
+
+
+def without_id(entry: bytes) -> bytes:
+    """A compacted message as its topic had it.
+
+    :raises NotExported: it is none
+    """
+    return entry[_split(entry)[1] + _SIZE_BYTES :]

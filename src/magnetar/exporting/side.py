@@ -1,0 +1,40 @@
+"""One pair of stores: where topics are taken from, or go to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from magnetar.broker.service import BrokerService
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.interface import LedgerStore
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.interface import MetadataStore
+
+
+@dataclass
+class Side:
+    """Opened, and served by nobody."""
+
+    name: str
+    """As people are told."""
+    identity: str
+    """The same for ever, and of no other stores."""
+    cluster: str
+    io: Io
+    wheel: TimerWheel
+    metadata: MetadataStore
+    managed: ManagedLedgers
+    broker: BrokerService
+    """It serves nobody; it knows the policies."""
+    one_copy: bool
+    """Entries are kept once, whatever policies say."""
+    still_alone: Callable[[], None]
+    """:raises NotExported: somebody else may serve its topics by now"""
+    served_by: Sequence[str] = ()
+    """What runs there and would have to be stopped; only where it is looked whether topics can go."""
+
+    @property
+    def ledgers(self) -> LedgerStore:
+        return self.managed.store

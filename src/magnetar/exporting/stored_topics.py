@@ -1,0 +1,175 @@
+"""What there is of a topic in its stores, read without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from magnetar.exporting.errors import NotExported
+from magnetar.exporting.side import Side
+from magnetar.ledger.interface import LedgerStore
+from magnetar.managed_ledger.acknowledged import AcknowledgedState
+from magnetar.managed_ledger.cursor_storage import CursorStorage, stored_properties
+from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR, owned_ledgers
+from magnetar.managed_ledger.records import ManagedLedgerRecord, decode_cursor, decode_managed_ledger
+from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.naming.topic_name import TopicName, decode_path_piece
+
+_BUCKETS = "#pulsar.internal.delayed.bucket"
+"""Begins the properties in which Apache Pulsar names ledgers with its index of delayed messages: a cache."""
+
+
+@dataclass
+class Unit:
+    """A topic with all its partitions: they go together."""
+
+    name: TopicName
+    managed_ledgers: list[str] = field(default_factory=list)
+    """Names, in the order of the partitions."""
+
+    @property
+    def path(self) -> str:
+        return self.name.path
+
+
+@dataclass
+class StoredCursor:
+    piece: str
+    """Its name as the path has it."""
+    storage: CursorStorage
+    state: AcknowledgedState
+
+    @property
+    def own_properties(self) -> dict[str, str]:
+        """Those of its user."""
+        found = self.storage.cursor_properties
+        return {name: value for name, value in found.items() if not name.startswith(_BUCKETS)}
+
+    @property
+    def compacted_ledger(self) -> int | None:
+        if decode_path_piece(self.piece) != COMPACTION_CURSOR:
+            return None
+        return self.storage.properties.get(COMPACTED_LEDGER)
+
+    def ledgers(self) -> Sequence[int]:
+        """All that go with it: that of its state comes last, for it names the others."""
+        found = {*self.storage.side.all, *owned_ledgers(self.storage.properties)}
+        for name, value in self.storage.cursor_properties.items():
+            if name.startswith(_BUCKETS) and value.isascii() and value.isdigit():
+                found.add(int(value))
+        found.discard(self.storage.ledger_id)
+        last = self.storage.ledger_id
+        return [*sorted(found), *([last] if last >= 0 else [])]
+
+
+@dataclass
+class StoredTopic:
+    """One managed ledger."""
+
+    name: str
+    version: int
+    """Of its record."""
+    record: ManagedLedgerRecord
+    cursors: list[StoredCursor] = field(default_factory=list)
+
+
+def cursor_storage(
+    side: Side, store: LedgerStore, settings: ManagedLedgerSettings, name: str, piece: str
+) -> CursorStorage:
+    return CursorStorage(
+        side.io,
+        side.wheel,
+        store,
+        side.metadata,
+        settings,
+        f"{ROOT}/{name}/{piece}",
+        custom_metadata(name, decode_path_piece(piece)),
+        side.managed.deletions,
+    )
+
+
+async def managed_ledgers_of(side: Side, topic: TopicName) -> list[str]:
+    """The names of a topic's managed ledgers, those of its partitions among them, in order."""
+    below = f"{topic.namespace_name.path}/{topic.domain.value}"
+    found = []
+    for piece in await side.metadata.children(f"{ROOT}/{below}"):
+        name = TopicName(topic.domain, topic.namespace_name, decode_path_piece(piece))
+        if name.base == topic:
+            found.append((name.partition_index, f"{below}/{piece}"))
+    return [name for _index, name in sorted(found)]
+
+
+async def read_record(side: Side, name: str) -> StoredTopic | None:
+    """The record alone; None when there is none.
+
+    :raises MetadataDamaged: it cannot be read
+    """
+    path = f"{ROOT}/{name}"
+    node = await side.metadata.get(path)
+    return None if node is None else StoredTopic(name, node.version, decode_managed_ledger(node.value, path))
+
+
+async def read_topic(side: Side, name: str) -> StoredTopic:
+    """The record and all cursors. Who writes to the last ledger is fenced, and the ledger closed.
+
+    :raises NotExported: it is gone
+    :raises ManagedLedgerError: a record cannot be read
+    :raises LedgerError: a ledger cannot be read
+    """
+    topic = await read_record(side, name)
+    if topic is None:
+        raise NotExported(f"{name} has gone meanwhile")
+    await _close_last(side, topic.record)
+    topic.cursors = await read_cursors(side, name)
+    return topic
+
+
+async def read_cursors(side: Side, name: str) -> list[StoredCursor]:
+    found = []
+    for piece in await side.metadata.children(f"{ROOT}/{name}"):
+        storage = cursor_storage(side, side.ledgers, side.managed.settings, name, piece)
+        found.append(StoredCursor(piece, storage, await storage.recover()))
+    return found
+
+
+async def compacted_ledger_of(side: Side, name: str) -> int | None:
+    """The compacted ledger of a topic, read without keeping anybody from writing.
+
+    :raises ManagedLedgerError: the cursor's record cannot be read
+    :raises LedgerError: its ledger cannot be read
+    """
+    path = f"{ROOT}/{name}/{COMPACTION_CURSOR}"
+    node = await side.metadata.get(path)
+    if node is None:
+        return None
+    cursor = decode_cursor(node.value, path)
+    properties: Mapping[str, int] | None = cursor.properties
+    if cursor.ledger_id >= 0:
+        properties = await stored_properties(side.ledgers, cursor.ledger_id, path)
+    return (properties or {}).get(COMPACTED_LEDGER)
+
+
+async def _close_last(side: Side, record: ManagedLedgerRecord) -> None:
+    """As a broker does that opens it, but that nothing is written to the record."""
+    if not record.ledgers or record.ledgers[-1].closed_ms:
+        return
+    last = record.ledgers[-1]
+    reader = await side.ledgers.open(last.ledger_id, recover=True)
+    last.entries, last.size = reader.metadata.last_entry_id + 1, reader.metadata.length
+    reader.close()
+    if last.entries or record.terminated is not None:
+        last.closed_ms = max(side.io.clock.wall_ms(), 1)
+    elif len(record.ledgers) > 1:
+        record.ledgers.pop()
+    # A topic's only ledger stays as it is, for a record without any is an empty node: whoever opens it
+    # finds that it has no entries.
+
+
+def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int]) -> dict[str, int]:
+    """Of a cursor's state: those that name ledgers of the broker's own name the copies."""
+    found = {name: value for name, value in properties.items() if not name.startswith("magnetar.")}
+    if COMPACTED_LEDGER in found:
+        found[COMPACTED_LEDGER] = ledgers[found[COMPACTED_LEDGER]]
+    return found

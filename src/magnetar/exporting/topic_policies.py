@@ -1,0 +1,114 @@
+"""What is set for single topics goes with them: records of the namespace's topic of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.broker.policies.store import CHANGE_EVENTS
+from magnetar.broker.system_topics import change_events
+from magnetar.exporting.errors import NotExported
+from magnetar.exporting.rewriting import without_id
+from magnetar.exporting.side import Side
+from magnetar.exporting.stored_topics import compacted_ledger_of, read_record
+from magnetar.ledger.interface import LedgerReader
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName
+from magnetar.protocol.errors import ProtocolError
+
+_READ_BYTES = 1 << 20
+
+_NOTHING_SET: dict[str, Any] = {
+    "backLogQuotaMap": {},
+    "subscriptionTypesEnabled": [],
+    "subscriptionPolicies": {},
+}
+"""What every record has."""
+
+Records = dict[str, dict[str, Any]]
+"""Policies by the keys of their records."""
+
+
+async def read_policies(side: Side, namespace: NamespaceName) -> Records:
+    """What is set for the topics of a namespace; nothing is changed, and nobody kept from writing.
+
+    :raises LedgerError: a ledger cannot be read
+    """
+    name = TopicName(Domain.PERSISTENT, namespace, CHANGE_EVENTS).path
+    topic = await read_record(side, name)
+    found: Records = {}
+    if topic is None:
+        return found
+    compacted = await compacted_ledger_of(side, name)
+    if compacted is not None:
+        await _read(side, compacted, found, compacted=True)
+    for each in topic.record.ledgers:
+        await _read(side, each.ledger_id, found, compacted=False)
+    return found
+
+
+async def _read(side: Side, ledger_id: int, found: Records, *, compacted: bool) -> None:
+    reader = await side.ledgers.open(ledger_id, recover=False)
+    try:
+        await _apply_all(reader, found, compacted=compacted)
+    finally:
+        reader.close()
+
+
+async def _apply_all(reader: LedgerReader, found: Records, *, compacted: bool) -> None:
+    at, last = 0, await reader.last_add_confirmed()
+    while at <= last:
+        for run in await reader.read(at, last, _READ_BYTES):
+            for index in range(run.count):
+                entry = run.entry(index)
+                _apply(without_id(entry) if compacted else entry, found)
+            at += run.count
+
+
+def _apply(entry: bytes, found: Records) -> None:
+    try:
+        changes = list(change_events.decode(entry))
+    except ProtocolError:
+        # Any client that may publish there can write anything: what is no record sets nothing.
+        return
+    for change in changes:
+        if change.policies is None:
+            found.pop(change.key, None)
+        else:
+            found[change.key] = change.policies
+
+
+async def carry_policies(source: Side, target: Side, topic: TopicName) -> None:
+    """Sets at the target what is set for a topic at the source, and nothing else.
+
+    :raises NotExported: the target has no policies of topics
+    :raises BrokerError: they cannot be read, or set
+    """
+    known, policies = source.broker.policies.topics, target.broker.policies.topics
+    if known is None:
+        return
+    for everywhere in (False, True):
+        wanted = dict(await known.own(topic, everywhere=everywhere))
+        here = {} if policies is None else await policies.own(topic, everywhere=everywhere)
+        if _without_place(wanted) == _without_place(here):
+            continue
+        if policies is None:
+            raise NotExported(
+                f"{topic} has policies of its own, and {target.name} keeps none (systemTopicEnabled=false)"
+            )
+
+        def work(record: dict[str, Any], wanted: dict[str, Any] = wanted) -> None:
+            record.clear()
+            record.update(_NOTHING_SET | wanted)
+
+        await policies.change(topic, work, everywhere=everywhere)
+
+
+def _without_place(policies: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in policies.items() if value not in ({}, []) and key != "isGlobal"}
+
+
+async def forget_policies(source: Side, topic: TopicName) -> None:
+    """Nothing is set for a topic that has left."""
+    if source.broker.policies.topics is not None:
+        await source.broker.policies.topics.delete(topic)

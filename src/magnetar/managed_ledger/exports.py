@@ -1,0 +1,125 @@
+"""Topics that go from one pair of stores to another: noted in the metadata of both until they have arrived.
+
+While such a note says so a topic is opened by nobody: it is not whole yet, or it is somewhere else already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from magnetar.managed_ledger.errors import ManagedLedgerMoving, MetadataDamaged
+from magnetar.metadata.interface import MetadataStore, Node
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
+
+ROOT = "/magnetar/exports"
+"""A node for each topic (with all its partitions), named by its path, encoded once more."""
+
+EXPORTER = "/magnetar/exporter"
+"""Ephemeral: an export runs on this metadata, and no broker may serve."""
+
+
+class ExportState(Enum):
+    INCOMING = "incoming"
+    """Not whole yet: it is being copied to here."""
+    LEFT = "left"
+    """What is here does not count any more."""
+    ARRIVED = "arrived"
+    """It is whole, and served from here; something is left to be cleaned up."""
+
+
+@dataclass(frozen=True)
+class ExportNote:
+    state: ExportState
+    peer: str
+    """Which stores the topic comes from, or goes to: their identity."""
+    peer_name: str
+    """The same as people are told."""
+    after: int = -1
+    """Ledgers that were made for it here have ids above this one."""
+
+
+def note_path(unit: str) -> str:
+    """:param unit: the path of a topic, without the number of a partition"""
+    return f"{ROOT}/{encode_path_piece(unit)}"
+
+
+def encode_note(note: ExportNote) -> bytes:
+    record = {"state": note.state.value, "peer": note.peer, "name": note.peer_name, "after": note.after}
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_note(node: Node) -> ExportNote:
+    """:raises MetadataDamaged: it is no note"""
+    try:
+        found = json.loads(node.value)
+        return ExportNote(
+            ExportState(found["state"]), str(found["peer"]), str(found["name"]), int(found["after"])
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MetadataDamaged(f"{node.path}: not the note of an export: {error}") from error
+
+
+async def notes(metadata: MetadataStore) -> dict[str, ExportNote]:
+    """All there are, by the paths of their topics.
+
+    :raises MetadataDamaged: one cannot be read
+    """
+    found = {}
+    for piece in await metadata.children(ROOT):
+        node = await metadata.get(f"{ROOT}/{piece}")
+        if node is not None:
+            found[decode_path_piece(piece)] = decode_note(node)
+    return found
+
+
+class Exports:
+    """Knows the topics that may not be opened; reads the notes once, and again when they change."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._blocked: Mapping[str, str] | None = None
+        self._changes = 0
+        metadata.listen(ROOT, lambda _change: self._forget())
+        metadata.listen_session(lambda _event: self._forget())
+
+    def _forget(self) -> None:
+        self._changes += 1
+        self._blocked = None
+
+    async def check(self, name: str) -> None:
+        """
+        :param name: of a managed ledger
+        :raises ManagedLedgerMoving: it is on its way, or has left
+        """
+        blocked = self._blocked
+        if blocked is None:
+            changes = self._changes
+            blocked = await self._read()
+            if changes == self._changes:
+                self._blocked = blocked
+        if blocked and (why := blocked.get(unit_of(name))):
+            raise ManagedLedgerMoving(why)
+
+    async def _read(self) -> Mapping[str, str]:
+        blocked = {}
+        for unit, note in (await notes(self._metadata)).items():
+            if note.state is ExportState.INCOMING:
+                blocked[unit] = f"{unit} is being copied from {note.peer_name} and not whole yet"
+            elif note.state is ExportState.LEFT:
+                blocked[unit] = f"{unit} has gone to {note.peer_name}"
+        return {
+            unit: f"{why}: magnetar export-ledgers with the same stores goes on"
+            for unit, why in blocked.items()
+        }
+
+
+def unit_of(name: str) -> str:
+    """The path of the topic that a managed ledger, perhaps of a partition, belongs to."""
+    try:
+        return TopicName.from_path(name).base.path
+    except InvalidName:
+        return name

@@ -1,0 +1,145 @@
+"""Exporting topics between the data of a standalone broker and a cluster, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from magnetar.config.settings import Loaded
+from magnetar.exporting.errors import NotExported
+from magnetar.exporting.export import Export, Plan, Selection
+from magnetar.exporting.mapping import HEADER, line_of
+from magnetar.exporting.namespaces import WhichPolicies
+from magnetar.exporting.side import Side
+from magnetar.exporting.topic_export import MappedLedger
+from magnetar.server.export_sides import cluster_side, standalone_side
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where topics are, or go to."""
+
+    loaded: Loaded
+    data_dir: Path | None
+    """None: it is a cluster."""
+
+    def open(
+        self, loop: asyncio.AbstractEventLoop, *, make: bool, check: bool
+    ) -> AbstractAsyncContextManager[Side]:
+        if self.data_dir is not None:
+            return standalone_side(loop, self.data_dir, self.loaded.settings, make=make, check=check)
+        assert self.loaded.cluster is not None
+        return cluster_side(loop, self.loaded.settings, self.loaded.cluster, check=check)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line says."""
+
+    source: Place
+    target: Place
+    selection: Selection
+    policies: WhichPolicies
+    mapping: Path | None
+    """None: nobody holds ids outside."""
+    check: bool
+    give_up: bool = False
+    """What was cut short is taken back, as far as nothing has left."""
+
+
+class MappingFile:
+    """Lines are appended, and durable before what they tell counts."""
+
+    def __init__(self, path: Path) -> None:
+        """:raises NotExported: there is something else in the file
+
+        :raises OSError: it cannot be written
+        """
+        self._file = path.open("a+", encoding="utf-8")
+        self._file.seek(0)
+        first = self._file.readline()
+        if not first:
+            self._file.write(HEADER + "\n")
+        elif first.rstrip("\n") != HEADER:
+            self._file.close()
+            raise NotExported(f"{path} is there, and is no mapping file")
+
+    def keep(self, lines: Sequence[MappedLedger]) -> None:
+        self._file.writelines(map(line_of, lines))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def export_ledgers(wanted: Wanted, say: Say) -> bool:
+    """Whether everything went, or can go; otherwise it was said why not.
+
+    :raises NotExported: a side cannot be opened, or somebody came between
+    :raises LedgerError: entries cannot be read, or written
+    :raises ManagedLedgerError: a record cannot be read, or written
+    :raises MetadataError: a store does not answer
+    :raises BrokerError: policies of topics cannot be set
+    :raises OSError: the mapping cannot be written
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        work = loop.create_task(_export(loop, wanted, say))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        return loop.run_until_complete(work)
+    except asyncio.CancelledError as error:
+        raise NotExported("stopped half way; the same command goes on") from error
+    finally:
+        loop.close()
+
+
+async def _export(loop: asyncio.AbstractEventLoop, wanted: Wanted, say: Say) -> bool:
+    check = wanted.check
+    async with (
+        wanted.source.open(loop, make=False, check=check) as source,
+        wanted.target.open(loop, make=True, check=check) as target,
+    ):
+        export = Export(source, target, wanted.policies)
+        if wanted.give_up:
+            left = await export.give_up(wanted.selection, lambda unit: say(f"stays: {unit.name}"))
+            for sentence in left:
+                say(f"refused: {sentence}")
+            return not left
+        plan = await export.plan(wanted.selection)
+        for sentence in plan.left_out:
+            say(f"stays: {sentence}")
+        if plan.refusals:
+            for sentence in plan.refusals:
+                say(f"refused: {sentence}")
+            return False
+        if check:
+            for unit in plan.units:
+                say(f"can go: {unit.name}")
+            say(f"{len(plan.units)} topics can go from {source.name} to {target.name}")
+            return True
+        await _run(export, plan, wanted.mapping, say)
+        say(f"{len(plan.units)} topics went from {source.name} to {target.name}")
+        return True
+
+
+async def _run(export: Export, plan: Plan, mapping: Path | None, say: Say) -> None:
+    file = None if mapping is None else MappingFile(mapping)
+
+    def keep(lines: Sequence[MappedLedger]) -> None:
+        if file is not None:
+            file.keep(lines)
+
+    try:
+        await export.run(plan, keep, lambda unit: say(f"went: {unit.name}"))
+    finally:
+        if file is not None:
+            file.close()

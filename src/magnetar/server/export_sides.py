@@ -1,0 +1,251 @@
+"""The stores between which topics are exported: opened as a broker opens them, and served by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.service import BrokerService
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import Settings
+from magnetar.exporting.errors import NotExported
+from magnetar.exporting.side import Side
+from magnetar.io.interfaces import Io
+from magnetar.io.real import real_io
+from magnetar.io.waiting import sleep
+from magnetar.io.wheel import TimerWheel
+from magnetar.ledger.embedded.identity import StoreLocked, store_identity
+from magnetar.ledger.embedded.store import EmbeddedLedgerStore
+from magnetar.ledger.interface import LedgerStore
+from magnetar.managed_ledger.exports import EXPORTER
+from magnetar.managed_ledger.opening import ManagedLedgers
+from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, SessionEvent
+from magnetar.metadata.resolving import ResolvingStore
+from magnetar.server.cluster_settings import MetadataPlaces, in_cluster, metadata_places, quorums
+from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
+from magnetar.server.doors import Advertised
+from magnetar.server.registration import BROKERS
+from magnetar.server.settings import (
+    broker_settings,
+    embedded_settings,
+    entry_cache_settings,
+    managed_ledger_settings,
+)
+from magnetar.server.standalone import LEDGERS, METADATA_FILE
+
+_METADATA = "metadata"
+_PATIENCE_SECONDS = 30.0
+_EXPIRY_SECONDS = 10.0
+"""How much later than promised ZooKeeper may end a session."""
+_LOOK_SECONDS = 0.25
+
+
+@asynccontextmanager
+async def standalone_side(
+    loop: asyncio.AbstractEventLoop, data_dir: Path, settings: Settings, *, make: bool, check: bool
+) -> AsyncIterator[Side]:
+    """The data directory of a standalone broker.
+
+    :param make: whether one that is missing is made; with ``check`` only for as long as it is looked at
+    :raises NotExported: a broker runs there, or there is no data
+    :raises LedgerError: the ledgers cannot be opened
+    :raises MetadataError: the metadata cannot be opened
+    """
+    missing = not (data_dir / LEDGERS).exists()
+    if missing and not make:
+        raise NotExported(f"there is no data of a broker in {data_dir}")
+    folder = Path(tempfile.mkdtemp()) if missing and check else data_dir
+    try:
+        io = real_io(loop, folder)
+        try:
+            store = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
+        except StoreLocked as error:
+            raise NotExported(f"a broker runs on {data_dir}: it has to be stopped before") from error
+        try:
+            async with _standalone(io, store, data_dir, settings) as side:
+                yield side
+        finally:
+            await store.close()
+    finally:
+        if folder != data_dir:
+            shutil.rmtree(folder)
+
+
+@asynccontextmanager
+async def _standalone(
+    io: Io, store: EmbeddedLedgerStore, data_dir: Path, settings: Settings
+) -> AsyncIterator[Side]:
+    io.disk.make_directory(_METADATA)
+    metadata = ResolvingStore(await EmbeddedMetadataStore.open_store(io, METADATA_FILE), io.loop)
+    try:
+        if not await metadata.exists(f"/admin/clusters/{settings.cluster_name}"):
+            # As a broker does at its first start, which then writes where it listens.
+            bundles = settings.default_number_of_namespace_bundles
+            await bootstrap(metadata, settings.cluster_name, "", "", bundles)
+        identity = store_identity(io.disk, LEDGERS, lambda: b"").hex()
+        side = _side(io, settings, None, store, metadata, f"the data in {data_dir}", identity)
+        async with _closing(side):
+            yield side
+    finally:
+        await metadata.close()
+
+
+@asynccontextmanager
+async def cluster_side(
+    loop: asyncio.AbstractEventLoop, settings: Settings, cluster: ClusterSettings, *, check: bool
+) -> AsyncIterator[Side]:
+    """A cluster on ZooKeeper and BookKeeper. While it is open none of our brokers starts there.
+
+    :param check: it is only looked at, and may be served
+    :raises NotExported: it is served, there is no such cluster, or another export runs
+    :raises LedgerError: the ledgers cannot be opened
+    :raises MetadataError: the metadata does not answer
+    """
+    io, places = real_io(loop, "."), metadata_places(cluster)
+    patience = Patience(io.clock, io.loop, _PATIENCE_SECONDS)
+    timeout_ms = cluster.session_timeout_ms
+    opened = await open_metadata(io, places.local, places.configuration, timeout_ms, patience)
+    metadata = ResolvingStore(opened.everything, io.loop)
+    guard = _Guard(io, metadata, places)
+    try:
+        await guard.check_cluster(settings.cluster_name)
+        if not check:
+            await guard.take(timeout_ms / 1000 + _EXPIRY_SECONDS)
+        bookies = await open_bookies_metadata(io, places, opened, timeout_ms, patience)
+        try:
+            store = await open_ledgers(io, bookies.metadata, metadata, bookies.root, cluster)
+            try:
+                instance = await bookies.metadata.get(f"{bookies.root}/INSTANCEID")
+                value = "" if instance is None else instance.value.decode()
+                identity = f"{value}:{settings.cluster_name}"
+                name = f"the cluster {settings.cluster_name} at {places.local}"
+                side = _side(io, settings, cluster, store, metadata, name, identity)
+                side.still_alone = guard.check
+                side.served_by = [guard.said([each]) for each in await guard.brokers()]
+                async with _closing(side):
+                    yield side
+            finally:
+                await store.close()
+        finally:
+            if bookies.other is not None:
+                await bookies.other.close()
+    finally:
+        await metadata.close()
+
+
+class _Guard:
+    """Keeps brokers away from a cluster whose topics are on their way."""
+
+    def __init__(self, io: Io, metadata: MetadataStore, places: MetadataPlaces) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._places = places
+        self._lost = False
+        metadata.listen_session(self._session_changed)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._lost = True
+
+    async def check_cluster(self, name: str) -> None:
+        """:raises NotExported: there is no such cluster"""
+        if not await self._metadata.exists(f"/admin/clusters/{name}"):
+            raise NotExported(
+                f"clusterName={name}: the metadata at {self._places.local} has no such cluster; "
+                "magnetar initialize-cluster-metadata sets one up"
+            )
+
+    async def take(self, patience_seconds: float) -> None:
+        """:param patience_seconds: how long sessions of those that were killed may take to end
+
+        :raises NotExported: brokers serve, or another export runs
+        """
+        deadline = self._io.clock.monotonic() + patience_seconds
+        while True:
+            others = await self._others()
+            if not others:
+                return
+            if self._io.clock.monotonic() >= deadline:
+                raise NotExported(
+                    f"{', '.join(others)} at {self._places.local}: that has to be stopped before"
+                )
+            await sleep(self._io.loop, _LOOK_SECONDS)
+
+    async def _others(self) -> list[str]:
+        """Each writes itself down before it looks: of two that come at once one sees the other."""
+        node = await self._metadata.get(EXPORTER)
+        if node is None:
+            try:
+                await self._metadata.put(EXPORTER, b"", MUST_NOT_EXIST, ephemeral=True)
+            except BadVersion:
+                return ["another export runs"]
+        elif not node.own:
+            return ["another export runs"]
+        return await self.brokers()
+
+    async def brokers(self) -> list[str]:
+        """Who serves."""
+        return [f"the broker {name} serves" for name in await self._metadata.children(BROKERS)]
+
+    def said(self, others: Sequence[str]) -> str:
+        return f"{' and '.join(others)} at {self._places.local}"
+
+    def check(self) -> None:
+        """:raises NotExported: brokers may have come"""
+        if self._lost:
+            raise NotExported(
+                f"the session with ZooKeeper at {self._places.local} was lost: brokers may have come "
+                "meanwhile; the same command goes on"
+            )
+
+
+def _side(
+    io: Io,
+    settings: Settings,
+    cluster: ClusterSettings | None,
+    store: LedgerStore,
+    metadata: MetadataStore,
+    name: str,
+    identity: str,
+) -> Side:
+    wheel = TimerWheel(io.loop)
+    of_ledgers = managed_ledger_settings(settings)
+    known = broker_settings(settings, Advertised(Addresses(None), {}), "", {})
+    if cluster is not None:
+        of_ledgers = replace(of_ledgers, quorums=quorums(cluster))
+        known = in_cluster(known, cluster)
+    managed = ManagedLedgers(io, wheel, store, metadata, of_ledgers, entry_cache_settings(settings))
+    broker = BrokerService(io, wheel, metadata, managed, known)
+    return Side(
+        name,
+        identity,
+        settings.cluster_name,
+        io,
+        wheel,
+        metadata,
+        managed,
+        broker,
+        cluster is None,
+        _alone,
+    )
+
+
+def _alone() -> None:
+    """The lock of the data keeps others away."""
+
+
+@asynccontextmanager
+async def _closing(side: Side) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await side.broker.stop()
+        side.managed.deletions.stop()
