@@ -201,9 +201,11 @@ def test_one_that_raves_is_ended(tmp_path: Path, how: bytes, answered: int) -> N
 
 
 _PARENT = """
-import asyncio, sys
+import asyncio, signal, sys
 import process_services
 from magnetar.io.real import real_io
+# Whatever was started in the background ignores it, and what that starts, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 async def main():
     process = real_io(asyncio.get_running_loop(), sys.argv[1]).start_process("test", process_services.echo)
     await process.ask((b"",))

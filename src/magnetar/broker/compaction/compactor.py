@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from magnetar.broker.compaction import new_ledger
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.elsewhere import Elsewhere, LatestElsewhere
 from magnetar.broker.compaction.figures import CompactionFigures
+from magnetar.broker.compaction.giving_way import GivingWay
 from magnetar.broker.compaction.new_ledger import NewLedger
 from magnetar.broker.compaction.passage import Passage, Sources
 from magnetar.broker.compaction.questions import Beginning
@@ -45,6 +47,7 @@ class Compactor:
     """Compacts one topic at a time, so that its memory is bounded.
 
     :param store: where compacted ledgers lie
+    :param published: how often anybody has published so far, on any topic
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class Compactor:
         quorums: Quorums,
         deletions: DeletionQueue,
         settings: CompactionSettings,
+        published: Callable[[], int],
     ) -> None:
         self.io = io
+        self._published = published
         self.store = store
         self.deletions = deletions
         self._beginning = Beginning(settings.retain_keyless, settings.memory, settings.max_batch_bytes)
@@ -93,10 +98,11 @@ class Compactor:
             try:
                 latest = await self._elsewhere.begin(self._beginning)
                 sources = Sources(self.store, managed_ledger, former)
-                passage = Passage(self.io, sources, latest, self.in_time, partition, figures)
+                way = GivingWay(self.io.loop, self.io.clock, self._published)
+                passage = Passage(self.io, sources, latest, way, self.in_time, partition, figures)
                 try:
                     await passage.number(after, to)
-                    await latest.settle()
+                    await latest.settle(way)
                     figures.removed = latest.count - latest.kept
                     figures.removed_total += figures.removed
                     return await self._copy(topic, passage, to)

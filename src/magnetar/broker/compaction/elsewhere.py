@@ -7,6 +7,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from magnetar.broker.compaction import questions
+from magnetar.broker.compaction.giving_way import GivingWay
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.process import service
 from magnetar.broker.compaction.questions import Beginning, Kind, Nonsense, Places, Question
@@ -128,13 +129,14 @@ class LatestElsewhere:
         self.count = count
         return count
 
-    async def settle(self) -> None:
+    async def settle(self, way: GivingWay) -> None:
         """It is known there what stays, when this returns."""
         parts = await self._count(questions.plain(Kind.PARTS))
         if parts > PARTS:
             raise ProcessFailed(f"the compaction process wants to settle {parts} parts of {PARTS}")
         for part in range(parts):
             await self._done(questions.settle_part(part))
+            await way.rest()
         kept = await self._count(questions.plain(Kind.SETTLE))
         if kept > self.count:
             raise ProcessFailed(f"the compaction process keeps {kept} messages of {self.count}")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger, OpenedRun
 from magnetar.broker.compaction.elsewhere import LatestElsewhere, Pipeline
 from magnetar.broker.compaction.figures import CompactionFigures
+from magnetar.broker.compaction.giving_way import GivingWay
 from magnetar.broker.compaction.latest_messages import Copied, Entries
 from magnetar.broker.compaction.new_ledger import NewLedger
 from magnetar.broker.compaction.questions import GOES_ON, Places
@@ -21,8 +22,8 @@ from magnetar.ledger.interface import LedgerReader, LedgerStore
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 
-_READ_BYTES = 256 * 1024
-"""At once: who publishes waits until that has come from the device."""
+_READ_BYTES = 64 * 1024
+"""At once: who publishes meanwhile may wait until that is read, and looked through."""
 
 _READ_ENTRIES = 8_192
 
@@ -66,6 +67,7 @@ class Passage:
         io: Io,
         sources: Sources,
         latest: LatestElsewhere,
+        way: GivingWay,
         in_time: Callable[[Any], Awaitable[Any]],
         partition: int,
         figures: CompactionFigures,
@@ -73,6 +75,7 @@ class Passage:
         self._io = io
         self._sources = sources
         self._latest = latest
+        self._way = way
         self._in_time = in_time
         self._partition = partition
         self._figures = figures
@@ -145,10 +148,12 @@ class Passage:
         if former is not None:
             async for read in self._of_former(0, await former.entries() - 1):
                 await pipeline.put(read, self._latest.number(read.entries))
+                await self._way.rest()
             await pipeline.end()
             self._spans_of_former = len(self._spans)
         async for read in self._between(after, to):
             await pipeline.put(read, self._latest.number(read.entries))
+            await self._way.rest()
         await pipeline.end()
 
     async def _numbered_to(self, read: _Read, end: int) -> None:
@@ -178,6 +183,7 @@ class Passage:
                 asked = self._latest.copy(read.entries, read.places, self._partition, number)
                 await pipeline.put(ledger, asked)
                 number = GOES_ON
+                await self._way.rest()
         await pipeline.end()
 
     async def _write(self, ledger: NewLedger, copied: Copied) -> None:

@@ -93,6 +93,7 @@ class ServedTopics:
             managed_ledgers.settings.quorums,
             managed_ledgers.deletions,
             settings.compaction,
+            lambda: self.publish_latency.count,
         )
         self.topics: dict[str, AnyTopic] = {}
         """Those that are loaded, by full name."""
