@@ -156,3 +156,25 @@ def test_one_leads_and_then_another(brokers: list[BrokerProcess]) -> None:
         ),
         "another one leads",
     )
+
+
+def test_policies_of_topics_count_wherever_topics_and_policies_are_served(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topics = [f"persistent://{namespace}/t{number}" for number in range(6)]
+    for number, topic in enumerate(topics):
+        client.create_producer(topic).close()
+        path = f"persistent/{namespace}/t{number}"
+        serving = looked_up(brokers[0], topic)[0]
+        owner = next(broker for broker in brokers if broker.url == serving)
+        ask(owner, "POST", f"{path}/maxConsumers", number + 1)
+        assert ask(owner, "GET", f"{path}/maxConsumers") == number + 1
+    events = f"persistent://{namespace}/__change_events"
+    owners = {looked_up(brokers[0], topic)[0] for topic in topics}
+    assert len({*owners, looked_up(brokers[0], events)[0]}) > 1
+    # Loaded anew, they are read again.
+    ask(brokers[0], "PUT", f"namespaces/{namespace}/unload")
+    first = client.subscribe(topics[0], "s", pulsar.ConsumerType.Shared)
+    with pytest.raises(pulsar.ConsumerBusy):
+        client.subscribe(topics[0], "s", pulsar.ConsumerType.Shared)
+    first.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from magnetar.broker.service import BrokerService
@@ -20,7 +21,7 @@ from magnetar.metadata.interface import MetadataError, MetadataRefused, Metadata
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
-from magnetar.server.broker_client import peer_admin
+from magnetar.server.broker_client import own_client, peer_admin
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
@@ -103,12 +104,14 @@ class ClusterBroker(ServingBroker):
         )
         patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
         registration = Registration(io.loop, io.clock, metadata)
+        loop = asyncio.get_running_loop()
         membership = self._membership = Membership(
             io,
             metadata,
             registration,
             patience_seconds,
-            peer_admin(io, asyncio.get_running_loop(), self._settings),
+            peer_admin(io, loop, self._settings),
+            partial(own_client, loop, self._settings),
         )
         stores = Stores(
             metadata,

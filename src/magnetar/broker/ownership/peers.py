@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.ownership.leader import Leadership
+from magnetar.client.client import Client
 from magnetar.errors import BrokerError
 
 
@@ -65,3 +67,5 @@ class Beside:
     brokers: LiveBrokers
     leadership: Leadership
     admin: PeerAdmin
+    client: Callable[[Addresses], Client]
+    """Makes one that comes by a broker's own address, in its own name."""
