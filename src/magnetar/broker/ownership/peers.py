@@ -17,10 +17,14 @@ from magnetar.errors import BrokerError
 class PeerRefused(BrokerError):
     """Another broker was asked and refused; ``str()`` is its reason."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        """:param status: of HTTP, from 300 on"""
+    def __init__(self, status: int, reason: str, location: str = "") -> None:
+        """:param status: of HTTP, from 300 on
+
+        :param location: where it sends whoever asks; empty: nowhere
+        """
         super().__init__(reason)
         self.status = status
+        self.location = location
 
     @property
     def http_status(self) -> int:
@@ -29,11 +33,12 @@ class PeerRefused(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What another broker answered to a request that it carried out."""
+    """What another broker answered."""
 
     status: int
-    """Below 300."""
     body: bytes
+    location: str = ""
+    """Where it sends whoever asks; empty: nowhere."""
 
     def json(self) -> Any:
         """:raises ValueError: it is none"""
