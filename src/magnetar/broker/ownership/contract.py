@@ -86,3 +86,14 @@ class Ownership(Protocol):
     def listen(self, lost: Lost) -> None:
         """``lost`` is called in the loop; from then on nothing of it may be written."""
         ...
+
+
+class Placement(Protocol):
+    """Who is to serve what nobody serves: asked at the broker that leads."""
+
+    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        """The id of a live broker; None: no broker may serve it now.
+
+        :param exclude: ids of brokers that are not to be chosen as long as there are others
+        """
+        ...
