@@ -13,7 +13,7 @@ LONG_SAMPLES = 1000
 UNSEEN = BundleStats(50.0, 50_000.0, 50.0, 50_000.0)
 """What is assumed of a bundle that nobody has told of yet, as in Pulsar."""
 _BUNDLES = "/loadbalance/bundle-data"
-_BROKERS = "/loadbalance/broker-time-average"
+BROKERS = "/loadbalance/broker-time-average"
 
 
 def bundle_path(bundle: str) -> str:
@@ -21,7 +21,7 @@ def bundle_path(bundle: str) -> str:
 
 
 def broker_path(broker_id: str) -> str:
-    return f"{_BROKERS}/{broker_id}"
+    return f"{BROKERS}/{broker_id}"
 
 
 @dataclass(frozen=True, slots=True)

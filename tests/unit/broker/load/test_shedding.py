@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ from magnetar.broker.load.shedding import (
     ThresholdShedder,
     UniformLoadShedder,
 )
-from magnetar.broker.load.splitting import find_splits
+from magnetar.broker.load.splitting import Split, too_large, within_bounds
 
 MIB = 1024 * 1024
 SETTINGS = LoadSettings()
@@ -152,13 +152,15 @@ def test_bundles_above_a_bound_are_split_while_there_may_be_more() -> None:
         bundle(5): BundleStats(20_000, topics=900),
     }
     load = cluster({"one:1": report(large)})
+
+    def find_splits(bounds: SplitSettings, counts: dict[str, int]) -> Sequence[Split]:
+        return within_bounds(too_large(load, bounds), bounds, counts)
+
     counts = {"public/default": 6}
-    assert [split.bundle for split in find_splits(load, SplitSettings(), counts)] == [
-        bundle(n) for n in range(4)
-    ]
-    assert find_splits(load, SplitSettings(), counts)[0].why == "1001 topics"
-    assert len(find_splits(load, SplitSettings(max_bundles=8), counts)) == 2
-    assert not find_splits(load, SplitSettings(), {}), "nobody knows how many there are"
+    assert [split.bundle for split in find_splits(SplitSettings(), counts)] == [bundle(n) for n in range(4)]
+    assert find_splits(SplitSettings(), counts)[0].why == "1001 topics"
+    assert len(find_splits(SplitSettings(max_bundles=8), counts)) == 2
+    assert not find_splits(SplitSettings(), {}), "nobody knows how many there are"
 
 
 SHEDDERS: list[Callable[[], Shedder]] = [ThresholdShedder, OverloadShedder, UniformLoadShedder, AvgShedder]
