@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
+from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.policies.dynamic import Apply
 from magnetar.broker.service import BrokerService
+from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
@@ -54,6 +57,10 @@ class Stores:
     """Of the health check: raises BrokerError when a store is known not to answer."""
     measured: Sequence[MeasuredStore] = ()
     """Those whose operations are in the metrics."""
+    among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
+    """Of a broker that has others beside it."""
+    dynamic: Mapping[str, Apply] = field(default_factory=dict)
+    """Settings of what it has beside it that can be changed while it runs, and what takes them."""
 
 
 class ServingBroker:
@@ -100,6 +107,7 @@ class ServingBroker:
         """
         place = self._place
         known = self._known(stores.metadata_url)
+        ownership, beside = stores.among(known) if stores.among is not None else (None, None)
         broker = BrokerService(
             place.io,
             stores.wheel,
@@ -107,8 +115,14 @@ class ServingBroker:
             stores.ledgers,
             known,
             authenticator=place.authenticator,
+            ownership=ownership,
+            beside=beside,
             authorizer=place.make_authorizer,
-            dynamic={**place.dynamic, "autoSkipNonRecoverableData": stores.ledgers.lost_data.change},
+            dynamic={
+                **place.dynamic,
+                **stores.dynamic,
+                "autoSkipNonRecoverableData": stores.ledgers.lost_data.change,
+            },
         )
         self._broker = broker
         free = any(door.port == 0 for door in place.doors)

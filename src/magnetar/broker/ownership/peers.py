@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from magnetar.broker.ownership.brokers import BrokerRecord
+from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.leader import Leadership
 from magnetar.errors import BrokerError
 
 
@@ -55,3 +56,12 @@ class PeerAdmin(Protocol):
         :raises PeerRefused: it answers anything else than success; redirects are not followed
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a broker knows of the others of its cluster, and by which it asks them."""
+
+    brokers: LiveBrokers
+    leadership: Leadership
+    admin: PeerAdmin
