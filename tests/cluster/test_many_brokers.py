@@ -139,8 +139,6 @@ def test_topics_of_all_brokers_are_reached_through_any(brokers: list[BrokerProce
 
 
 def test_one_leads_and_then_another(brokers: list[BrokerProcess]) -> None:
-    brokers: list[BrokerProcess], namespace: str
-) -> None:
     def leader(broker: BrokerProcess) -> object:
         found = ask(broker, "GET", "brokers/leaderBroker")
         assert isinstance(found, dict)
