@@ -122,6 +122,7 @@ class ClusterBroker(ServingBroker):
             self._check_session,
             self._measured,
             membership.made_for,
+            load.desk,
             self._load_options.dynamic,
         )
         broker = await self._serve(stores, membership.join)

@@ -7,6 +7,7 @@ from typing import Any
 
 from magnetar import __version__
 from magnetar.broker.load.bundle_stats import bundle_stats
+from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.load.histories import Histories
 from magnetar.broker.load.host import Meter
 from magnetar.broker.load.manager import LoadManager
@@ -75,6 +76,10 @@ class LoadBalancing:
         )
         self._managers.append(manager)
         return manager
+
+    def desk(self) -> LoadDesk:
+        """There is one as soon as the broker's ownership is."""
+        return LoadDesk(self.manager, self.reporter)
 
     @property
     def manager(self) -> LoadManager:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
+from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Apply
 from magnetar.broker.service import BrokerService
@@ -59,6 +60,8 @@ class Stores:
     """Those whose operations are in the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
     """Of a broker that has others beside it."""
+    load: Callable[[], LoadDesk] | None = None
+    """Asked after :attr:`among`."""
     dynamic: Mapping[str, Apply] = field(default_factory=dict)
     """Settings of what it has beside it that can be changed while it runs, and what takes them."""
 
@@ -117,6 +120,7 @@ class ServingBroker:
             authenticator=place.authenticator,
             ownership=ownership,
             beside=beside,
+            load=stores.load() if stores.load is not None else None,
             authorizer=place.make_authorizer,
             dynamic={
                 **place.dynamic,
