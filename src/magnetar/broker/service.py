@@ -12,6 +12,7 @@ from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.publish_rates import publish_limiter
 from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.readable import Readable
+from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.ownership.contract import Asked, Owner
@@ -72,6 +73,7 @@ class BrokerService(ServedTopics):
         authorizer: Callable[[Grants], Authorizer] | None = None,
         dynamic: Mapping[str, Apply] | None = None,
         beside: Beside | None = None,
+        load: LoadDesk | None = None,
     ) -> None:
         """:param authenticator: asked who clients are; None: nobody is
 
@@ -84,6 +86,8 @@ class BrokerService(ServedTopics):
         :param ownership: see :class:`ServedTopics`
         """
         super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership)
+        self.load = load
+        """None, too, where there are no other brokers."""
         self.beside = beside
         """None: there are no other brokers."""
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()

@@ -22,7 +22,7 @@ from magnetar.server.registration import EXTENSIBLE, Registration
 
 log = logging.getLogger(__name__)
 
-MakePlacement = Callable[[LiveBrokers], Placement]
+MakePlacement = Callable[[LiveBrokers, Leadership], Placement]
 
 
 class Membership:
@@ -36,7 +36,7 @@ class Membership:
         patience_seconds: float,
         admin: PeerAdmin,
         client: Callable[[Addresses], Client],
-        placement: MakePlacement = FewestBundles,
+        placement: MakePlacement = lambda brokers, _leadership: FewestBundles(brokers),
     ) -> None:
         """:param patience_seconds: how long the session of an earlier life may take to end"""
         self._io = io
@@ -45,7 +45,7 @@ class Membership:
         self._patience_seconds = patience_seconds
         self.brokers = LiveBrokers(io, metadata)
         self.brokers.listen(self._check_load_managers)
-        self.placement = placement(self.brokers)
+        self._make_placement = placement
         self.leadership: Leadership | None = None
         self.ownership: ClusterOwnership | None = None
         self._admin = admin
@@ -58,9 +58,11 @@ class Membership:
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
         )
 
+        placement = self._make_placement(self.brokers, leadership)
+
         def make(own: Callable[[int], Owner]) -> Ownership:
             self.ownership = ClusterOwnership(
-                self._io, self._metadata, own, self.brokers, leadership, self.placement
+                self._io, self._metadata, own, self.brokers, leadership, placement
             )
             return self.ownership
 

@@ -7,6 +7,8 @@ from magnetar.broker.admin.bookies import BookieAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
+from magnetar.broker.admin.isolation import IsolationAdmin
+from magnetar.broker.admin.load import LoadAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
@@ -39,6 +41,8 @@ class Admin:
         self.resource_groups = ResourceGroupAdmin(broker)
         self.bundles = BundleAdmin(broker)
         self.namespaces = NamespaceAdmin(broker, self.bundles)
+        self.load = LoadAdmin(broker)
+        self.isolation = IsolationAdmin(broker, self.namespaces)
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
