@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_standalone(parsed)
     if parsed.command == "broker":
         return run_broker(parsed)
-    if parsed.command == "proxy":
+    if parsed.command in ("proxy", "discovery"):
         return run_proxy(parsed)
     if parsed.command == "pipeline":
         return _pipeline(parsed)

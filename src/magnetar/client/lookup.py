@@ -63,18 +63,19 @@ class Lookup:
         :raises LookupError: too many redirects
         :raises PulsarException: what the broker answered, Timeout, ConnectError
         """
-        connection, service = await self._service()
+        connection, asked = await self._service()
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             answer = await self._ask(connection, topic, authoritative)
             if answer.response == CommandLookupTopicResponse.Failed:
                 raise server_exception(answer.error, answer.message)
             broker = self._broker(answer)
-            through = service if answer.proxy_through_service_url else broker
+            # Whom a redirect has led to, where one has: service discovery passes nothing on.
+            through = asked if answer.proxy_through_service_url else broker
             if answer.response == CommandLookupTopicResponse.Connect:
                 return Owner(broker, through)
             authoritative = answer.authoritative
-            connection = await self._pool.get(broker, through)
+            connection, asked = await self._pool.get(broker, through), through
         raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
 
     def _broker(self, answer: CommandLookupTopicResponse) -> Address:
