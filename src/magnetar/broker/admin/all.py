@@ -42,7 +42,7 @@ class Admin:
         self.bundles = BundleAdmin(broker)
         self.namespaces = NamespaceAdmin(broker, self.bundles)
         self.load = LoadAdmin(broker)
-        self.isolation = IsolationAdmin(broker, self.namespaces)
+        self.isolation = IsolationAdmin(broker, self.namespaces, self.bundles)
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
