@@ -1,4 +1,4 @@
-"""``magnetar proxy`` and ``magnetar discovery`` as processes: settings to doors, brokers and who is let in."""
+"""``magnetar proxy`` and ``magnetar discovery`` as processes: from settings to doors, brokers and clients."""
 
 from __future__ import annotations
 
