@@ -1,7 +1,8 @@
 """A cluster on this machine: ZooKeeper, bookies, brokers and a proxy, each a process of its own on 127.0.0.1.
 
 ``python tools/cluster.py up FOLDER`` starts it below a folder, prints where it is and ends when all of it
-serves; ``down FOLDER`` ends it and removes the folder. ZooKeeper and bookies are Apache's, from Maven Central.
+serves; ``down FOLDER`` ends it and removes the folder. ZooKeeper and bookies are Apache's, from Maven
+Central.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -26,6 +28,8 @@ from java_servers import JavaServer, free_port  # noqa: E402
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 30.0
+_SESSION_MS = 8000
+"""So long topics of a broker that is lost are served by nobody, at most."""
 _NOTE = "cluster.json"
 _MARK = "Magnetar proxy is serving"
 
@@ -94,11 +98,9 @@ def wait(done: Callable[[], bool], seconds: float) -> bool:
     while not done():
         if time.monotonic() > deadline:
             return False
-        try:
+        with suppress(ChildProcessError):
             # What this process has started itself.
             os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            pass
         time.sleep(0.1)
     return True
 
@@ -149,6 +151,7 @@ def start(
             {
                 "metadataStoreUrl": servers.metadata_store,
                 "clusterName": CLUSTER,
+                "metadataStoreSessionTimeoutMillis": _SESSION_MS,
                 "brokerServicePort": binary,
                 "webServicePort": http,
                 "managedLedgerDefaultEnsembleSize": copies,

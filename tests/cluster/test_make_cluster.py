@@ -40,13 +40,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     finally:
         run("down", str(folder))
     assert not folder.exists()
-    assert not [pid for pid in pids.values() if Path(f"/proc/{pid}/fd").exists()]
+    assert not [name for name, pid in pids.items() if lives(pid)]
 
 
 def processes(folder: Path) -> dict[str, int]:
     """Their ids; of bookies, which have one name, by place."""
     known = json.loads((folder / "cluster.json").read_text())
     return {f"{number} {each['name']}": each["pid"] for number, each in enumerate(known)}
+
+
+def lives(pid: int) -> bool:
+    """Whoever has ended may wait for somebody who asks how."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def url(said: str, line: str, scheme: str) -> str:
