@@ -1,4 +1,4 @@
-"""``magnetar proxy`` and ``magnetar discovery`` as processes: from settings to doors, brokers and clients."""
+"""``magnetar proxy`` and ``magnetar discovery`` as processes: doors, brokers, who is let in."""
 
 from __future__ import annotations
 
