@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from magnetar.broker.service import BrokerService
@@ -20,7 +21,7 @@ from magnetar.metadata.interface import MetadataError, MetadataRefused, Metadata
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
-from magnetar.server.broker_client import peer_admin
+from magnetar.server.broker_client import own_client, peer_admin
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
@@ -105,12 +106,19 @@ class ClusterBroker(ServingBroker):
             entry_cache_settings(settings),
         )
         patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
-        admin = peer_admin(io, asyncio.get_running_loop(), self._settings)
+        loop = asyncio.get_running_loop()
+        admin = peer_admin(io, loop, self._settings)
         load = self._load = LoadBalancing(
             io, wheel, metadata, self._load_options, admin, settings.cluster_name
         )
         membership = self._membership = Membership(
-            io, metadata, load.registration, patience_seconds, admin, load.placement
+            io,
+            metadata,
+            load.registration,
+            patience_seconds,
+            admin,
+            partial(own_client, loop, self._settings),
+            load.placement,
         )
         stores = Stores(
             metadata,

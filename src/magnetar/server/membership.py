@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.cluster import ClusterOwnership
-from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership, Placement
+from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import Beside, PeerAdmin
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
+from magnetar.client.client import Client
 from magnetar.io.interfaces import Io
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
@@ -34,6 +35,7 @@ class Membership:
         registration: Registration,
         patience_seconds: float,
         admin: PeerAdmin,
+        client: Callable[[Addresses], Client],
         placement: MakePlacement = lambda brokers, _leadership: FewestBundles(brokers),
     ) -> None:
         """:param patience_seconds: how long the session of an earlier life may take to end"""
@@ -47,6 +49,7 @@ class Membership:
         self.leadership: Leadership | None = None
         self.ownership: ClusterOwnership | None = None
         self._admin = admin
+        self._client = client
         self._told: set[str] = set()
 
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
@@ -63,7 +66,7 @@ class Membership:
             )
             return self.ownership
 
-        return make, Beside(self.brokers, leadership, self._admin)
+        return make, Beside(self.brokers, leadership, self._admin, self._client)
 
     async def join(self, known: BrokerSettings) -> None:
         """Registers the broker; from then on it may lead, and is given bundles.

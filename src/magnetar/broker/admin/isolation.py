@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.load.isolation import IsolationPolicy
 from magnetar.broker.load.rules_kept import GROUP, domains_path, isolation_path
@@ -21,11 +22,12 @@ from magnetar.metadata.interface import NodeMissing
 
 
 class IsolationAdmin:
-    def __init__(self, broker: BrokerService, namespaces: NamespaceAdmin) -> None:
+    def __init__(self, broker: BrokerService, namespaces: NamespaceAdmin, bundles: BundleAdmin) -> None:
         self._broker = broker
         self._metadata = broker.metadata
         self._clusters = broker.policies.clusters
         self._namespaces = namespaces
+        self._bundles = bundles
 
     # Isolation policies
 
@@ -83,7 +85,7 @@ class IsolationAdmin:
             if scope == "changed" and same_brokers:
                 concerned = now.is_for(namespace) != then
             if concerned:
-                await self._namespaces.unload(namespace, None)
+                await self._bundles.unload_all(namespace)
 
     async def _all_namespaces(self) -> Sequence[str]:
         found: list[str] = []

@@ -246,12 +246,29 @@ class ClusterOwnership:
         except MetadataError:
             held.releasing = False
             raise
-        if towards is not None:
+        if towards is not None and self._leadership.is_leader:
             self.prefer(bundle, towards)
         self._known.forget(path_of(bundle))
         if self._held.get(bundle) is held:
             del self._held[bundle]
         log.info("bundle given up", extra={"bundle": str(bundle)})
+
+    async def retire_bundle(self, bundle: Bundle) -> None:
+        """Its node stays until the session ends, and says that it is being given up, as Pulsar does."""
+        held = self._held.get(bundle)
+        if held is None:
+            return
+        held.releasing = True
+        own = self._own(0)
+        value = encoded(own.addresses, own.listeners, disabled=True)
+        try:
+            held.version = (
+                await self._metadata.put(path_of(bundle), value, held.version, ephemeral=True)
+            ).version
+        except BadVersion:
+            self._verify(bundle)
+        except MetadataError as error:
+            raise MetadataFailure(f"{bundle}: {error}") from error
 
     async def _remove(self, path: str, version: int) -> None:
         try:

@@ -119,6 +119,17 @@ class Ownership(Protocol):
         """
         ...
 
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """The next one who asks for the bundle here, while nobody has it, is sent to that broker."""
+        ...
+
+    async def retire_bundle(self, bundle: Bundle) -> None:
+        """A bundle of this broker was divided: nobody takes it again, whoever has not heard of that yet.
+
+        :raises MetadataFailure: the store refused
+        """
+        ...
+
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         """Whether an owner that was told earlier still owns it, as far as this broker knows."""
         ...
