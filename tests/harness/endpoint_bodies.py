@@ -88,6 +88,7 @@ BODIES: Mapping[str, Any] = {
     "SubscriptionAuthMode": "None",
     "TenantInfo": {"adminRoles": [], "allowedClusters": ["standalone"]},
     "array<AuthAction>": ["produce"],
+    "array<long>": [1],
     "array<SubscriptionType>": ["Shared"],
     "array<string>": ["standalone"],
     "bool": True,

@@ -153,7 +153,7 @@ class BundleAdmin:
         """:raises NamespaceNotFound: no such namespace"""
         await self.each_owner(self._broker.parse_namespace(namespace), self._unload, "PUT", "/unload")
 
-    async def unload(self, namespace: str, text: str, towards: str | None, *, authoritative: bool) -> None:
+    async def unload(self, namespace: str, text: str, towards: str | None) -> None:
         """Its topics are closed; clients come back, and whoever leads says to whom.
 
         :param towards: the id of the broker that is to have it next; None: whoever is chosen

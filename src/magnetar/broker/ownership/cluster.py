@@ -99,7 +99,7 @@ class ClusterOwnership:
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         self.placement.wants(bundle, persistent)
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         held = self._held.get(bundle)
         if held is not None:
@@ -111,7 +111,7 @@ class ClusterOwnership:
             if asked is Asked.LOOK:
                 raise ServiceNotReady(f"{bundle} is served by nobody now; please redo the lookup")
             if asked is Asked.PLACE:
-                chosen = await self._chosen(bundle)
+                chosen = await self._chosen(bundle, persistent)
                 if chosen is not None:
                     return chosen
             return await self._taken(bundle)
@@ -165,7 +165,7 @@ class ClusterOwnership:
 
     # Who is to serve what nobody serves
 
-    async def _chosen(self, bundle: Bundle) -> Owner | None:
+    async def _chosen(self, bundle: Bundle, persistent: bool) -> Owner | None:
         """The broker to be asked next; None: this one takes it."""
         own_id, special = self._own(0).broker_id, broker_of(bundle.namespace)
         if special is not None and special == own_id:
@@ -175,6 +175,7 @@ class ClusterOwnership:
         leader = self._leadership.leader()
         if leader is not None and not self._leadership.is_leader and leader.broker_id != own_id:
             return _next(leader, authoritative=False)
+        self.placement.wants(bundle, persistent)
         preferred = self._brokers.get(self._preferred.pop(bundle, ""))
         chosen = preferred.broker_id if preferred is not None else await self.placement.choose(bundle)
         if chosen == own_id:

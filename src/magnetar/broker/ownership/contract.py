@@ -92,10 +92,11 @@ class Ownership(Protocol):
         """Somebody comes for a topic of that kind: a bundle that nobody serves goes where such are served."""
         ...
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         """The broker that serves a bundle, or is to be asked next; it becomes this one where nobody served it
         and this one is to.
 
+        :param persistent: the kind of topic that it is asked for
         :raises ServiceNotReady: it is not known now, or being given up
         """
         ...

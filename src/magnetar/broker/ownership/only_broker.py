@@ -37,7 +37,7 @@ class OnlyBroker:
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         return
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         return self._own(self._generation)
 

@@ -429,7 +429,7 @@ _OTHERS: Sequence[Endpoint] = (
         namespaces.unload_bundle,
         "close the topics of a bundle, and give it up",
         N.UNLOAD,
-        parameters=(_AUTHORITATIVE, Parameter("destinationBroker", "text")),
+        parameters=(Parameter("destinationBroker", "text"),),
     ),
     Endpoint(
         "PUT",
@@ -449,7 +449,7 @@ _OTHERS: Sequence[Endpoint] = (
         "/{bundle}/topicHashPositions",
         namespaces.hash_positions,
         "where the topics of a bundle lie",
-        N.GET_BUNDLE,
+        reads(P.PERSISTENCE),
         parameters=(Parameter("topics", "text"),),
     ),
     Endpoint("POST", "/clearBacklog", namespaces.clear_backlog, "acknowledge everything", N.CLEAR_BACKLOG),

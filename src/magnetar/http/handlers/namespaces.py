@@ -228,7 +228,6 @@ async def unload_bundle(application: Application, request: Request) -> Response:
         namespace_of(request.variables),
         request.variables["bundle"],
         request.query.get("destinationBroker"),
-        authoritative=request.flag("authoritative"),
     )
     return nothing()
 
