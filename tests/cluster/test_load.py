@@ -104,6 +104,8 @@ def test_a_broker_that_joins_is_given_bundles_under_load_and_says_why(brokers: l
         second.start()
         until(lambda: len(_bundles(second)) >= 2, "the second one serves some of them")
         moved = sorted(_bundles(second))[0]
+        _, metrics = second.ask("GET", "/metrics")
+        assert b"pulsar_lb_cpu_usage{" in metrics
         text = explained(second, moved)
         own = second.http_url.removeprefix("http://")
         assert text.startswith(f"{moved}: {own}")
