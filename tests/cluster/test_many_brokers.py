@@ -14,6 +14,7 @@ import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
+from many_topics import ManyTopics
 
 _numbers = count()
 PATIENCE = 60.0
@@ -305,3 +306,35 @@ def test_what_is_asked_of_a_namespace_reaches_all_owners(
     for topic in topics:
         path = f"persistent/{topic.removeprefix('persistent://')}/subscriptions"
         assert get(owner_of(brokers, topic), path) == []
+
+
+@pytest.fixture
+def load(brokers: list[BrokerProcess], namespace: str) -> Iterator[ManyTopics]:
+    hosts = ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
+    found = ManyTopics(f"pulsar://{hosts}", [f"persistent://{namespace}/t{number}" for number in range(16)])
+    found.start()
+    yield found
+    found.close()
+
+
+def test_brokers_are_restarted_one_by_one_and_no_publish_fails(
+    brokers: list[BrokerProcess], load: ManyTopics
+) -> None:
+    load.more(5)
+    for broker in brokers:
+        broker.restart(kill=False)
+        load.more(5)
+    assert load.finish() >= 20 * len(load.topics)
+
+
+def test_what_a_killed_broker_served_is_served_by_others(
+    brokers: list[BrokerProcess], load: ManyTopics, namespace: str
+) -> None:
+    load.more(5)
+    lost = owner_of(brokers, load.topics[0])
+    lost.kill()
+    # Its session ends, and nobody waits for it to come back.
+    load.more(20)
+    others = [broker for broker in brokers if broker is not lost]
+    assert {owner_of(others, topic) for topic in load.topics} <= set(others)
+    load.finish()

@@ -43,6 +43,8 @@ class Request:
     """``host:port`` of the client; empty when nobody knows."""
     certificate: PeerCertificate | None = None
     """What TLS has verified of the client's certificate."""
+    target: str = ""
+    """Path and query as they came."""
     parse: Callable[[bytes | bytearray], Any] = json.loads
     """Makes a value of the body, or tells what became of that before."""
 
