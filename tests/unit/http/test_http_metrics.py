@@ -141,7 +141,7 @@ def test_load_of_a_broker_among_others() -> None:
     of_load = {key: value for key, value in found.items() if key[0].startswith("pulsar_lb")}
     values = {(name, dict(labels)["metric"]): value for (name, labels), value in of_load.items()}
     assert values["pulsar_lb_cpu_usage", own] == "12.5"
-    assert values["pulsar_lb_directMemory_usage", own] == "0"
+    assert values["pulsar_lb_directMemory_usage", own] == "0.0"
     assert values["pulsar_lb_unload_broker_total", "bundleUnloading"] == "1"
     assert values["pulsar_lb_unload_bundle_total", "bundleUnloading"] == "2"
     assert values["pulsar_lb_bundles_split_total", "bundlesSplit"] == "3"
