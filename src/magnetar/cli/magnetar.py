@@ -11,6 +11,7 @@ from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
+from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
 from magnetar.cli.serving import add_broker, add_standalone, run_broker, run_standalone
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_initialize_cluster(parsed)
     if parsed.command == "export-ledgers":
         return run_export_ledgers(parsed)
+    if parsed.command == "orphaned-ledgers":
+        return run_orphaned_ledgers(parsed)
     if parsed.command == "translate-positions":
         return run_translate_positions(parsed)
     if parsed.command == "tokens":
@@ -66,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add_compact_topic(commands)
     add_export_ledgers(commands)
     add_translate_positions(commands)
+    add_orphaned_ledgers(commands)
     add_tokens(commands)
     return parser
 
