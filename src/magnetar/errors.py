@@ -86,10 +86,23 @@ class ServiceNotReady(BrokerError):
 class ServedElsewhere(ServiceNotReady):
     """Another broker serves the topic: clients look it up again, administration goes there."""
 
-    def __init__(self, reason: str, http_url: str | None) -> None:
-        """:param http_url: of that broker; None: it has no address for HTTP"""
+    def __init__(
+        self,
+        reason: str,
+        http_url: str | None,
+        http_url_tls: str | None = None,
+        *,
+        authoritative: bool = True,
+    ) -> None:
+        """:param http_url: of that broker; None: it has no address for HTTP
+
+        :param http_url_tls: the same for HTTPS
+        :param authoritative: it is to do it itself, and not to ask who should
+        """
         super().__init__(reason)
         self.http_url = http_url
+        self.http_url_tls = http_url_tls
+        self.authoritative = authoritative
 
 
 class QuotaExceededHold(BrokerError):

@@ -13,12 +13,13 @@ from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.readable import Readable
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
-from magnetar.broker.ownership.contract import Owner, Ownership
+from magnetar.broker.ownership.contract import Asked, Owner
+from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Apply, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.producer_names import ProducerNames
-from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
@@ -64,9 +65,10 @@ class BrokerService(ServedTopics):
         managed_ledgers: ManagedLedgers,
         settings: BrokerSettings,
         authenticator: Authenticator | None = None,
-        ownership: Ownership | None = None,
+        ownership: MakeOwnership | None = None,
         authorizer: Callable[[Grants], Authorizer] | None = None,
         dynamic: Mapping[str, Apply] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         """:param authenticator: asked who clients are; None: nobody is
 
@@ -74,9 +76,13 @@ class BrokerService(ServedTopics):
 
         :param dynamic: settings that can be changed while it runs, and what takes them
 
-        :param ownership: knows which broker serves what; None: this one serves everything
+        :param beside: the other brokers of its cluster; None: it is alone
+
+        :param ownership: see :class:`ServedTopics`
         """
         super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership)
+        self.beside = beside
+        """None: there are no other brokers."""
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()
         grants = StoredGrants(metadata, self.policies.tenants, self.policies.namespaces)
         self.policies.listen(grants.namespace_changed)
@@ -204,10 +210,13 @@ class BrokerService(ServedTopics):
         finally:
             self.lookups_pending -= 1
 
-    async def look_up(self, name: TopicName, principal: Principal = BROKER) -> Owner:
-        """The broker that serves a topic, which need not exist.
+    async def look_up(
+        self, name: TopicName, principal: Principal = BROKER, *, authoritative: bool = False
+    ) -> Owner:
+        """The broker that serves a topic, which need not exist, or is to be asked next.
 
         :param principal: who asks
+        :param authoritative: this broker was chosen by the one that leads, and is to take what nobody serves
         :raises NamespaceNotFound: no such namespace
 
         :raises NotAllowed: topics of that kind are not served here
@@ -219,9 +228,10 @@ class BrokerService(ServedTopics):
                 if self.stopping:
                     raise ServiceNotReady("The broker is stopping")
                 self.ownership.check_serving()
-                self.check_served(name)
                 await self.namespaces.check(name.namespace_name)
-                owner = await self.owner_of(name)
+                owner = await self.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
+                if owner.here:
+                    self.check_served(name)
         except BrokerError:
             self.lookup_failures += 1
             raise

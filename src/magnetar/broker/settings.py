@@ -46,6 +46,8 @@ class BrokerSettings:
     """What counts where neither topic nor namespace says anything."""
     default_bundles: int = 4
     """Bundles of a new namespace, 1 … 65536."""
+    alone: bool = True
+    """There are no other brokers: who reached this one, by whatever address, reaches all topics there."""
     one_copy: bool = True
     """The ledger store keeps one copy of an entry, whatever quorums say."""
     persistent_topics: bool = True

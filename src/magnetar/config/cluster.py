@@ -52,6 +52,12 @@ class ClusterSettings:
     managed_ledger_default_ack_quorum: int
     managed_ledger_digest_type: str
     managed_ledger_password: str = field(repr=False)
+    broker_client_authentication_plugin: str
+    broker_client_authentication_parameters: str = field(repr=False)
+    broker_client_tls_enabled: bool
+    broker_client_trust_certs_file_path: str
+    broker_client_key_file_path: str
+    broker_client_certificate_file_path: str
 
     @property
     def session_timeout_ms(self) -> int:

@@ -188,7 +188,9 @@ class HttpServer:
         asked = replace(application, admin=application.admin.asked_by(request.principal))
         prepared = replace(request, variables=found.variables)
         if endpoint.asked_of_owner:
-            await asked.admin.brokers.check_here(topic_of(found.variables))
+            await asked.admin.brokers.check_here(
+                topic_of(found.variables), authoritative=prepared.flag("authoritative")
+            )
         if len(request.body) <= LARGE_BYTES:
             return await _carry_out(asked, endpoint, prepared)
         return await self._answer_large(asked, endpoint, prepared)
@@ -224,10 +226,14 @@ async def _carry_out(application: Application, endpoint: Endpoint, request: Requ
 
 
 def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
-    if elsewhere.http_url is None:
+    """Who came by TLS is sent on by TLS, and nobody else is."""
+    url = elsewhere.http_url_tls if request.secure else elsewhere.http_url
+    url = url or elsewhere.http_url or elsewhere.http_url_tls
+    if url is None:
         return refusal(elsewhere)
-    query = urlencode({**request.query, "authoritative": "true"})
-    location = f"{elsewhere.http_url}{request.path}?{query}"
+    authoritative = "true" if elsewhere.authoritative else "false"
+    query = urlencode({**request.query, "authoritative": authoritative})
+    location = f"{url}{request.path}?{query}"
     return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +20,11 @@ from magnetar.metadata.interface import MetadataError, MetadataRefused, Metadata
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.server.broker_client import peer_admin
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
+from magnetar.server.membership import Membership
 from magnetar.server.registration import Registration
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
@@ -61,7 +64,7 @@ class ClusterBroker(ServingBroker):
         self._of_bookies: MetadataStore | None = None
         self._store: BookKeeperLedgerStore | None = None
         self._ledgers: ManagedLedgers | None = None
-        self._registration: Registration | None = None
+        self._membership: Membership | None = None
         self._leftovers: Any = None
 
     @property
@@ -98,8 +101,15 @@ class ClusterBroker(ServingBroker):
             replace(managed_ledger_settings(settings), quorums=quorums(self._settings)),
             entry_cache_settings(settings),
         )
-        registration = self._registration = Registration(io.loop, io.clock, metadata)
         patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
+        registration = Registration(io.loop, io.clock, metadata)
+        membership = self._membership = Membership(
+            io,
+            metadata,
+            registration,
+            patience_seconds,
+            peer_admin(io, asyncio.get_running_loop(), self._settings),
+        )
         stores = Stores(
             metadata,
             ledgers,
@@ -109,8 +119,9 @@ class ClusterBroker(ServingBroker):
             store.bookies.known,
             self._check_session,
             self._measured,
+            membership.made_for,
         )
-        broker = await self._serve(stores, lambda known: registration.announce(known, patience_seconds))
+        broker = await self._serve(stores, membership.join)
         self._leftovers = io.loop.create_task(self._delete_leftovers(broker, ledgers))
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
@@ -172,21 +183,22 @@ class ClusterBroker(ServingBroker):
             self._leftovers.cancel()
         if self._ledgers is not None:
             self._ledgers.deletions.stop()
+        if self._membership is not None:
+            await self._hand_over(self._membership)
         await self._stop_serving()
         if self._store is not None:
             await self._store.close()
-        if self._registration is not None:
-            await self._withdraw(self._registration)
         for metadata in (self._of_bookies, self._metadata):
             if metadata is not None:
                 await metadata.close()
 
-    @staticmethod
-    async def _withdraw(registration: Registration) -> None:
-        try:
-            await registration.withdraw()
-        except MetadataError as error:
-            log.warning("the registration goes with the session", extra={"error": str(error)})
+    async def _hand_over(self, membership: Membership) -> None:
+        """Others are given what this broker has while it still tells clients where to go."""
+        await membership.retire()
+        if self._broker is not None:
+            seconds = self._place.settings.broker_shutdown_timeout_ms / 1000
+            await self._broker.unloads.unload_all(seconds)
+        membership.stop()
 
 
 class _InBookKeeper:

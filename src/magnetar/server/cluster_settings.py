@@ -129,7 +129,7 @@ def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettin
         write_quorum=copies.write,
         ack_quorum=copies.ack,
     )
-    return replace(known, policies=replace(policies, persistence=persistence), one_copy=False)
+    return replace(known, policies=replace(policies, persistence=persistence), one_copy=False, alone=False)
 
 
 def _address(name: str, text: str) -> EnsembleAddress:

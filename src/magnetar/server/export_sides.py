@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from magnetar.broker.namespaces.bootstrap import bootstrap
+from magnetar.broker.ownership.brokers import BROKERS
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
@@ -32,7 +33,6 @@ from magnetar.metadata.resolving import ResolvingStore
 from magnetar.server.cluster_settings import MetadataPlaces, in_cluster, metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
 from magnetar.server.doors import Advertised
-from magnetar.server.registration import BROKERS
 from magnetar.server.settings import (
     broker_settings,
     embedded_settings,

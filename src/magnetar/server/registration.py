@@ -1,17 +1,14 @@
-"""A broker's entry among the brokers of its cluster, as Apache Pulsar's brokers make theirs.
-
-For now one broker serves a cluster: who finds another one registered waits for the end of that one's session,
-and does not start when it does not end.
-"""
+"""A broker's entry among the brokers of its cluster, as Apache Pulsar's brokers make theirs."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from magnetar import __version__
+from magnetar.broker.ownership.brokers import BROKERS, listeners_json, parse_record
 from magnetar.broker.settings import BrokerSettings
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.waiting import sleep
@@ -19,41 +16,48 @@ from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
-    Change,
-    ChangeKind,
     MetadataError,
     MetadataStore,
+    Node,
     NodeMissing,
 )
 
 log = logging.getLogger(__name__)
 
-BROKERS = "/loadbalance/brokers"
 _LOOK_SECONDS = 0.25
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+EXTENSIBLE = "ExtensibleLoadManagerImpl"
+
+Content = Callable[[BrokerSettings], Mapping[str, Any]]
+"""``LocalBrokerData``: what a broker says of itself."""
 
 
 class ServedByAnother(MetadataError):
-    """Another broker is registered; the text names it."""
+    """Somebody is there with whom this broker cannot serve; the text names it."""
 
 
 class Registration:
     """Of one broker; ephemeral, so that it ends with the session."""
 
-    def __init__(self, loop: Loop, clock: Clock, metadata: MetadataStore) -> None:
+    def __init__(
+        self, loop: Loop, clock: Clock, metadata: MetadataStore, content: Content | None = None
+    ) -> None:
+        """:param content: None: where the broker is, and nothing of its load"""
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
         self._started_ms = clock.wall_ms()
+        self._content: Content = content or self.without_load
         self._own = ""
 
     async def announce(self, broker: BrokerSettings, patience_seconds: float) -> None:
         """Registers the broker, or writes down where it is now.
 
-        :param patience_seconds: how long another one's session may take to end
-        :raises ServedByAnother: it did not end
+        :param patience_seconds: how long the session of an earlier life may take to end
+        :raises ServedByAnother: it did not end, or somebody is there beside whom this broker cannot serve
         :raises MetadataError: the store refused
         """
-        value = json.dumps(self._record(broker), separators=(",", ":")).encode()
+        value = json.dumps(self._content(broker), separators=(",", ":")).encode()
         path = f"{BROKERS}/{broker.broker_id}"
         if self._own == path:
             await self._metadata.put(path, value, ephemeral=True)
@@ -65,23 +69,20 @@ class Registration:
             if not others:
                 break
             if self._clock.monotonic() >= deadline:
-                raise ServedByAnother(
-                    f"the cluster is served by {', '.join(others)}, registered in {BROKERS}; "
-                    "one broker serves a cluster"
-                )
+                raise ServedByAnother(f"this broker cannot serve beside {', '.join(others)}")
             if others != told:
-                log.warning(
-                    "waiting for the session of another broker to end", extra={"brokers": ", ".join(others)}
-                )
+                log.warning("waiting for the session of another to end", extra={"who": ", ".join(others)})
                 told = others
             await sleep(self._loop, _LOOK_SECONDS)
         self._own = path
-        self._metadata.listen(BROKERS, self._changed)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
-        """Who else is registered; none: this one is, alone.
+        """Beside whom it cannot serve; none: it is registered.
 
-        Each writes itself down before it looks, so that of two that come at once none overlooks the other.
+        Exporters look for brokers, and brokers for exporters: each writes itself down before it looks, so
+        that of two that come at once none overlooks the other.
+
+        :raises ServedByAnother: nothing of that will end by itself
         """
         own = path.rpartition("/")[2]
         try:
@@ -90,12 +91,25 @@ class Registration:
             node = await self._metadata.get(path)
             if node is None or not node.own:
                 return [f"{own} (this address, an earlier session)"]
-        others = [name for name in await self._metadata.children(BROKERS) if name != own]
-        if await self._metadata.exists(EXPORTER):
-            others.append("magnetar export-ledgers")
-        if others:
+        try:
+            await self._check_load_managers(own)
+        except ServedByAnother:
             await self.withdraw(path)
-        return others
+            raise
+        if await self._metadata.exists(EXPORTER):
+            await self.withdraw(path)
+            return ["magnetar export-ledgers"]
+        return []
+
+    async def _check_load_managers(self, own: str) -> None:
+        for name in await self._metadata.children(BROKERS):
+            node = await self._metadata.get(f"{BROKERS}/{name}") if name != own else None
+            manager = _load_manager(node)
+            if EXTENSIBLE in manager:
+                raise ServedByAnother(
+                    f"the broker {name} has loadManagerClassName={manager}: it owns bundles in another way, "
+                    f"and brokers of both ways would serve the same topics; {MODULAR} is supported"
+                )
 
     async def withdraw(self, path: str = "") -> None:
         """Takes the entry back, so that the next broker need not wait for the session's end."""
@@ -108,16 +122,8 @@ class Registration:
         except NodeMissing:
             return
 
-    def _changed(self, change: Change) -> None:
-        strange = change.path not in (BROKERS, self._own)
-        if strange and self._own and change.kind is ChangeKind.CREATED:
-            log.error(
-                "another broker has come to this cluster, which is served by one: topics may be taken away",
-                extra={"broker": change.path.rpartition("/")[2]},
-            )
-
-    def _record(self, broker: BrokerSettings) -> dict[str, Any]:
-        """``LocalBrokerData``; what it carries is not told yet."""
+    def without_load(self, broker: BrokerSettings) -> dict[str, Any]:
+        """``LocalBrokerData`` of a broker that carries nothing."""
         nothing = {"usage": 0.0, "limit": 100.0}
         urls = {
             "webServiceUrl": broker.http_url,
@@ -142,9 +148,19 @@ class Registration:
             "lastBundleLosses": [],
             "brokerVersionString": f"magnetar-{__version__}",
             "protocols": {},
-            "advertisedListeners": {},
-            "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+            "advertisedListeners": listeners_json(broker.listeners),
+            "loadManagerClassName": MODULAR,
             "startTimestamp": self._started_ms,
             "maxResourceUsage": 0.0,
             "loadReportType": "LocalBrokerData",
         }
+
+
+def _load_manager(node: Node | None) -> str:
+    """Empty: it is not told."""
+    if node is None:
+        return ""
+    try:
+        return parse_record(node.path, node.value).load_manager
+    except ValueError:
+        return ""

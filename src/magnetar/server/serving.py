@@ -9,7 +9,9 @@ from typing import Any, Protocol
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
+from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.service import BrokerService
+from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
@@ -54,6 +56,8 @@ class Stores:
     """Of the health check: raises BrokerError when a store is known not to answer."""
     measured: Sequence[MeasuredStore] = ()
     """Those whose operations are in the metrics."""
+    among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
+    """Of a broker that has others beside it."""
 
 
 class ServingBroker:
@@ -100,6 +104,7 @@ class ServingBroker:
         """
         place = self._place
         known = self._known(stores.metadata_url)
+        ownership, beside = stores.among(known) if stores.among is not None else (None, None)
         broker = BrokerService(
             place.io,
             stores.wheel,
@@ -107,6 +112,8 @@ class ServingBroker:
             stores.ledgers,
             known,
             authenticator=place.authenticator,
+            ownership=ownership,
+            beside=beside,
             authorizer=place.make_authorizer,
             dynamic={**place.dynamic, "autoSkipNonRecoverableData": stores.ledgers.lost_data.change},
         )

@@ -47,7 +47,12 @@ class Lived:
         topic = TopicSettings(DispatchSettings(), batch_index_acks=True)
         known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies, **settings)
         self.broker = BrokerService(
-            io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known, ownership=ownership
+            io,
+            TimerWheel(io.loop),
+            self.world.metadata,
+            self.world.managed,
+            known,
+            ownership=(lambda _own: ownership) if ownership is not None else None,
         )
         self.broker.housekeeping.start()
 

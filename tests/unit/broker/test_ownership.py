@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from lived import NAME, Lived
 
 from magnetar.broker.admin.all import Admin
-from magnetar.broker.ownership.contract import Addresses, Bundle, Lost, Owner
+from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Lost, Owner
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.errors import InvalidRequest, NamespaceNotFound, ServedElsewhere, ServiceNotReady
 from magnetar.naming.topic_name import TopicName
@@ -22,6 +23,7 @@ class Two:
     def __init__(self) -> None:
         self.generation = 1
         self.here = True
+        self.settled = True
         self.asked: list[str] = []
         self.lost: list[Lost] = []
         self.moves_when_asked = False
@@ -29,10 +31,20 @@ class Two:
     def check_serving(self) -> None:
         """It always can."""
 
-    async def owner_of(self, bundle: Bundle) -> Owner:
+    def held(self) -> Sequence[Bundle]:
+        return ()
+
+    def begin_release(self, bundle: Bundle) -> bool:
+        return False
+
+    async def release(self, bundle: Bundle, towards: str | None = None) -> None:
+        raise AssertionError("nothing is given up here")
+
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
         self.asked.append(str(bundle))
         outside = {"external": Addresses("pulsar://outside:6650")}
-        owner = Owner("one" if self.here else "other:8080", OTHER, self.here, self.generation, outside)
+        name = "one" if self.here else "other:8080"
+        owner = Owner(name, OTHER, self.here, self.generation, outside, settled=self.settled)
         if self.moves_when_asked:
             self.moves_when_asked = False
             self.generation += 1
@@ -59,7 +71,7 @@ def test_lookup_loading_and_administration_ask_for_the_owner_of_the_bundle(lived
     two.here = False
     admin = Admin(lived.broker)
     found = lived.world.run(admin.brokers.lookup(str(NAME)))
-    assert (found.redirect, found.broker_url, found.http_url) == (True, OTHER.binary, OTHER.http)
+    assert (found.redirect, found.broker_url, found.http_url) == (False, OTHER.binary, OTHER.http)
     with pytest.raises(ServedElsewhere, match="other:8080") as elsewhere:
         lived.topic()
     assert elsewhere.value.http_url == OTHER.http
@@ -79,6 +91,12 @@ def test_system_topics_and_partitions_lie_in_bundles_like_all_others(lived: Live
         lived.world.run(lived.broker.bundles.of_topic(TopicName.parse(f"persistent://public/none/{local}")))
 
 
+def test_who_is_to_be_asked_next_is_told_apart_from_who_serves(lived: Lived, two: Two) -> None:
+    two.here = two.settled = False
+    found = lived.world.run(Admin(lived.broker).brokers.lookup(str(NAME)))
+    assert (found.redirect, found.broker_url) == (True, OTHER.binary)
+
+
 def test_a_namespace_that_was_divided_anew_is_seen(lived: Lived) -> None:
     before = lived.world.run(lived.broker.bundles.of_topic(NAME))
 
@@ -86,6 +104,8 @@ def test_a_namespace_that_was_divided_anew_is_seen(lived: Lived) -> None:
         record["bundles"] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
 
     lived.world.run(lived.broker.policies.namespaces.change(NAME.namespace_name, halve))
+    assert lived.world.run(lived.broker.bundles.of_topic(NAME)) == before
+    lived.world.run(lived.broker.policies.namespaces.change_local(NAME.namespace_name, halve))
     after = lived.world.run(lived.broker.bundles.of_topic(NAME))
     assert before != after
     assert NAME in after

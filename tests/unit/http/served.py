@@ -95,9 +95,12 @@ class Served:
         body: str = "",
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
+        *,
+        secure: bool = False,
     ) -> Response:
         headers = {"content-type": content_type}
-        return self.world.run(self.http.answer(Request(method, path, query or {}, headers, body.encode())))
+        request = Request(method, path, query or {}, headers, body.encode(), secure=secure)
+        return self.world.run(self.http.answer(request))
 
     def get(self, path: str) -> Any:
         return answer(self.ask("GET", path))

@@ -50,7 +50,7 @@ async def _no_storage(_namespace: str | None) -> Mapping[str, Any]:
 
 
 class Alone:
-    async def check_here(self, _topic: str) -> None:
+    async def check_here(self, _topic: str, *, authoritative: bool) -> None:
         """Everything is."""
 
 

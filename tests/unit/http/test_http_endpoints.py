@@ -221,8 +221,11 @@ def test_lookup_has_older_paths(served: Served) -> None:
 
 
 def test_lookup_may_send_elsewhere(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
-    async def elsewhere(_self: BrokerAdmin, _topic: str, _listener: str | None) -> LookupAnswer:
-        return LookupAnswer("pulsar://other:6650", "http://other:8080", redirect=True)
+    async def elsewhere(
+        _self: BrokerAdmin, _topic: str, _listener: str | None, *, authoritative: bool
+    ) -> LookupAnswer:
+        url = "pulsar://other:6650"
+        return LookupAnswer(url, "http://other:8080", redirect=True, authoritative=authoritative)
 
     monkeypatch.setattr(BrokerAdmin, "lookup", elsewhere)
     response = served.ask("GET", "/lookup/v2/topic/persistent/public/elsewhere/t")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from served import Served
 
-from magnetar.broker.ownership.contract import Addresses, Bundle, Owner
+from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     found = Served()
-
-    async def elsewhere(_bundle: Bundle) -> Owner:
-        return Owner("other:8080", Addresses("pulsar://other:6650", http="http://other:8080"), False, 2)
-
-    monkeypatch.setattr(found.broker.ownership, "owner_of", elsewhere)
+    settle(found, monkeypatch, settled=True)
     return found
+
+
+def settle(served: Served, monkeypatch: pytest.MonkeyPatch, *, settled: bool) -> None:
+    async def elsewhere(_bundle: Bundle, _asked: Asked) -> Owner:
+        told = Addresses("pulsar://other:6650", http="http://other:8080", http_tls="https://other:8443")
+        return Owner("other:8080", told, False, 2, settled=settled, authoritative=settled)
+
+    monkeypatch.setattr(served.broker.ownership, "owner_of", elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +39,21 @@ def test_requests_are_sent_on_with_all_they_ask(served: Served, method: str, pat
     assert dict(answer.headers)["Location"] == f"http://other:8080{path}?force=true&authoritative=true"
 
 
-def test_lookups_tell_where_to_ask(served: Served) -> None:
-    answer = served.ask("GET", "/lookup/v2/topic/persistent/public/default/t")
+def test_who_came_by_tls_is_sent_on_by_tls(served: Served) -> None:
+    answer = served.ask("GET", "/admin/v2/persistent/public/default/t/stats", secure=True)
+    assert dict(answer.headers)["Location"].startswith("https://other:8443/admin/")
+
+
+def test_lookups_tell_where_to_ask(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/lookup/v2/topic/persistent/public/default/t"
+    known = served.ask("GET", path)
+    assert known.status == 200
+    assert json.loads(known.body)["brokerUrl"] == "pulsar://other:6650"
+    settle(served, monkeypatch, settled=False)
+    answer = served.ask("GET", path, query={"listenerName": "x"})
     assert answer.status == 307
-    assert dict(answer.headers)["Location"].startswith("http://other:8080/lookup/v2/topic/persistent/")
+    expected = f"http://other:8080{path}?listenerName=x&authoritative=false"
+    assert dict(answer.headers)["Location"] == expected
 
 
 def test_what_any_broker_can_do_is_done_here(served: Served) -> None:

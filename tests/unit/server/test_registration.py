@@ -1,22 +1,23 @@
-"""A broker's entry among those of its cluster: one at a time."""
+"""A broker's entry among those of its cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from pathlib import Path
 
 import pytest
+from several_sessions import SeveralSessions
 
 from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.ownership.brokers import BROKERS
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.io.real import real_io
 from magnetar.managed_ledger.exports import EXPORTER
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.interface import MetadataStore
-from magnetar.server.registration import BROKERS, Registration, ServedByAnother
+from magnetar.server.registration import Registration, ServedByAnother
 
 
 def settings(port: int) -> BrokerSettings:
@@ -68,13 +69,12 @@ def test_nobody_serves_while_topics_are_exported(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_second_one_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_several_serve_a_cluster(tmp_path: Path) -> None:
     async def scenario() -> None:
         metadata, first, second = await opened(tmp_path)
         await first.announce(settings(8080), 0)
-        with pytest.raises(ServedByAnother, match="here:8080"):
-            await second.announce(settings(9090), 0)
-        assert await metadata.children(BROKERS) == ["here:8080"]
+        await second.announce(settings(9090), 0)
+        assert await metadata.children(BROKERS) == ["here:8080", "here:9090"]
         await second.withdraw()
         assert await metadata.children(BROKERS) == ["here:8080"]
         await metadata.close()
@@ -82,32 +82,50 @@ def test_a_second_one_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_the_next_one_waits_until_the_first_has_gone(tmp_path: Path) -> None:
+def test_who_owns_bundles_in_another_way_is_named(tmp_path: Path) -> None:
     async def scenario() -> None:
-        metadata, first, second = await opened(tmp_path)
-        await first.announce(settings(8080), 0)
-        waiting = asyncio.ensure_future(second.announce(settings(9090), 60))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        await first.withdraw()
-        await waiting
-        assert await metadata.children(BROKERS) == ["here:9090"]
+        metadata, registration, _ = await opened(tmp_path)
+        await metadata.put(f"{BROKERS}/odd:1", b"no record", ephemeral=True)
+        other = b'{"loadManagerClassName":"org.apache.pulsar.x.ExtensibleLoadManagerImpl"}'
+        await metadata.put(f"{BROKERS}/other:1", other, ephemeral=True)
+        with pytest.raises(ServedByAnother, match=r"other:1 has .*ExtensibleLoadManagerImpl"):
+            await registration.announce(settings(8080), 60)
+        assert await metadata.children(BROKERS) == ["odd:1", "other:1"]
+        await metadata.delete(f"{BROKERS}/other:1")
+        await registration.announce(settings(8080), 0)
         await metadata.close()
 
     asyncio.run(scenario())
 
 
-def test_one_that_comes_all_the_same_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_earlier_life_has_to_end_first() -> None:
+    world = SeveralSessions()
+    earlier, later = world.session(), world.session()
+    world.register(earlier, "here:8080")
+    registration = Registration(world.io.loop, world.io.clock, later)
+    with pytest.raises(ServedByAnother, match=r"here:8080 .this address, an earlier session."):
+        world.run(registration.announce(settings(8080), 1))
+    waiting = world.loop.create_task(registration.announce(settings(8080), 60))
+    world.loop.run_for(1)
+    assert not waiting.done()
+    world.expire(0)
+    world.run(waiting)
+    node = world.run(later.get(f"{BROKERS}/here:8080"))
+    assert node is not None
+    assert node.own
+
+
+def test_a_broker_may_tell_more_of_itself(tmp_path: Path) -> None:
     async def scenario() -> None:
-        metadata, first, _ = await opened(tmp_path)
-        await first.announce(settings(8080), 0)
-        await first.announce(settings(8080), 0)
-        await asyncio.sleep(0.05)
-        assert not caplog.records
-        await metadata.put(f"{BROKERS}/elsewhere:1", b"{}", ephemeral=True)
-        await asyncio.sleep(0.05)
+        metadata, registration, _ = await opened(tmp_path)
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+        told = Registration(
+            io.loop, io.clock, metadata, lambda broker: {**registration.without_load(broker), "numTopics": 7}
+        )
+        await told.announce(settings(8080), 0)
+        node = await metadata.get(f"{BROKERS}/here:8080")
+        assert node is not None
+        assert json.loads(node.value)["numTopics"] == 7
         await metadata.close()
 
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(scenario())
-    assert [record.broker for record in caplog.records] == ["elsewhere:1"]  # type: ignore[attr-defined]
+    asyncio.run(scenario())

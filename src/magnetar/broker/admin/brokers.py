@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.service import BrokerService
-from magnetar.errors import ServedElsewhere, TopicNotFound
+from magnetar.errors import NotFound, ServedElsewhere, TopicNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,14 @@ class LookupAnswer:
     http_url_tls: str | None = None
     redirect: bool = False
     """True: another broker is to be asked, at ``http_url``."""
+    authoritative: bool = True
+    """Whether that one is to take the topic's bundle."""
+
+
+def elsewhere(reason: str, owner: Owner) -> ServedElsewhere:
+    """What is raised of that which another broker has to do."""
+    told = owner.addresses
+    return ServedElsewhere(reason, told.http, told.http_tls, authoritative=owner.authoritative)
 
 
 class BrokerAdmin:
@@ -26,13 +35,23 @@ class BrokerAdmin:
         self._broker = broker
 
     def ids(self) -> Sequence[str]:
-        """``host:port`` of every live broker, own first."""
-        return [self._broker.settings.broker_id]
+        """``host:port`` of every live broker."""
+        beside = self._broker.beside
+        return [self._broker.settings.broker_id] if beside is None else list(beside.brokers.all)
 
     def leader(self) -> Mapping[str, str]:
-        """Id and address of the broker that leads the cluster: the only one does."""
-        own = self._broker.settings
-        return {"brokerId": own.broker_id, "serviceUrl": own.http_url}
+        """Id and address of the broker that leads the cluster; where there is only one it does.
+
+        :raises NotFound: nobody leads now
+        """
+        own, beside = self._broker.settings, self._broker.beside
+        if beside is None:
+            return {"brokerId": own.broker_id, "serviceUrl": own.http_url}
+        found = beside.leadership.leader()
+        if found is None:
+            raise NotFound("Couldn't find leader broker")
+        told = found.addresses
+        return {"brokerId": found.broker_id, "serviceUrl": told.http or told.http_tls or ""}
 
     def internal_configuration(self) -> Mapping[str, str]:
         """Where the cluster keeps its metadata: ``InternalConfigurationData``."""
@@ -70,19 +89,30 @@ class BrokerAdmin:
         """
         await self._broker.dynamic.delete(name)
 
-    async def lookup(self, topic: str, listener: str | None = None) -> LookupAnswer:
+    async def lookup(
+        self, topic: str, listener: str | None = None, *, authoritative: bool = False
+    ) -> LookupAnswer:
         """Who serves a topic; it need not exist.
 
         :param listener: the name of the listener whose addresses are wanted
+        :param authoritative: this broker was chosen by the one that leads
         :raises NamespaceNotFound: no such namespace
         """
-        owner = await self._broker.look_up(self._broker.parse_topic(topic))
+        owner = await self._broker.look_up(self._broker.parse_topic(topic), authoritative=authoritative)
         told = owner.addresses_of(listener)
-        return LookupAnswer(told.binary, told.http, told.binary_tls, told.http_tls, redirect=not owner.here)
+        return LookupAnswer(
+            told.binary,
+            told.http,
+            told.binary_tls,
+            told.http_tls,
+            redirect=not owner.settled,
+            authoritative=owner.authoritative,
+        )
 
-    async def check_here(self, topic: str) -> None:
+    async def check_here(self, topic: str, *, authoritative: bool = False) -> None:
         """What is asked of a topic is asked of its broker.
 
+        :param authoritative: this broker was chosen by the one that leads
         :raises ServedElsewhere: that is another one
         """
         name = self._broker.parse_topic(topic)
@@ -90,12 +120,12 @@ class BrokerAdmin:
             # It is a name: its partitions are served, each by its own broker.
             return
         try:
-            owner = await self._broker.owner_of(name)
+            owner = await self._broker.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
         except TopicNotFound:
             # Whoever handles the request says in its own words that there is no such namespace.
             return
         if not owner.here:
-            raise ServedElsewhere(f"{name} is served by {owner.broker_id}", owner.addresses.http)
+            raise elsewhere(f"{name} is served by {owner.broker_id}", owner)
 
     async def bundle(self, topic: str) -> str:
         """The bundle in which a topic lies, ``0xSTART_0xEND``; it need not exist.

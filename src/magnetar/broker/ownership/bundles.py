@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from magnetar.broker.ownership.contract import Bundle
+from magnetar.broker.ownership.nodes import broker_of
 from magnetar.errors import MetadataFailure
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
@@ -17,16 +18,24 @@ from magnetar.naming.topic_name import TopicName
 _POLICIES = "/admin/policies"
 _MAX_KNOWN = 10_000
 
+_LOCAL = "/admin/local-policies"
+
 ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, Any]]]
 """A namespace's record. :raises NamespaceNotFound: there is none"""
 
 
 class NamespaceBundles:
-    """How namespaces are divided, remembered until their records change."""
+    """How namespaces are divided, remembered until their records change.
 
-    def __init__(self, metadata: MetadataStore, read: ReadNamespace) -> None:
+    What the cluster's own record (``LocalPolicies``) says counts, else what the namespace began with.
+    """
+
+    def __init__(self, metadata: MetadataStore, read: ReadNamespace, read_local: ReadNamespace) -> None:
+        """:param read_local: gives an empty record where there is none"""
         self._read_namespace = read
+        self._read_local_policies = read_local
         self._known = MetadataCache(metadata, _POLICIES, self._read, most=_MAX_KNOWN)
+        self._local = MetadataCache(metadata, _LOCAL, self._read_local, most=_MAX_KNOWN)
 
     async def of_topic(self, name: TopicName) -> Bundle:
         """System topics lie in bundles of their namespaces as all others do.
@@ -39,12 +48,32 @@ class NamespaceBundles:
 
     async def of_namespace(self, name: NamespaceName) -> Bundles:
         """How a namespace is divided; raises as :meth:`of_topic` does."""
-        return await self._known.get(f"{_POLICIES}/{name.path}")
+        if broker_of(name) is not None:
+            return Bundles.even(1)
+        first = await self._known.get(f"{_POLICIES}/{name.path}")
+        (local,) = await self._local.get(f"{_LOCAL}/{name.path}")
+        return local or first
+
+    def forget(self, name: NamespaceName) -> None:
+        """Whoever divided a namespace anew says so."""
+        self._local.forget(f"{_LOCAL}/{name.path}")
 
     async def _read(self, path: str) -> Bundles:
         namespace = NamespaceName.parse(path.removeprefix(_POLICIES + "/"))
-        division = (await self._read_namespace(namespace)).get("bundles") or {}
-        try:
-            return Bundles.parse(division.get("boundaries") or Bundles.even(1).texts())
-        except InvalidName as error:
-            raise MetadataFailure(f"{path}: {error}") from error
+        return _divided(path, await self._read_namespace(namespace)) or Bundles.even(1)
+
+    async def _read_local(self, path: str) -> tuple[Bundles | None]:
+        namespace = NamespaceName.parse(path.removeprefix(_LOCAL + "/"))
+        return (_divided(path, await self._read_local_policies(namespace)),)
+
+
+def _divided(path: str, record: Mapping[str, Any]) -> Bundles | None:
+    """None: the record does not say.
+
+    :raises MetadataFailure: what it says is no division
+    """
+    boundaries = (record.get("bundles") or {}).get("boundaries")
+    try:
+        return Bundles.parse(boundaries) if boundaries else None
+    except InvalidName as error:
+        raise MetadataFailure(f"{path}: {error}") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from magnetar.errors import InvalidRequest
@@ -48,6 +49,10 @@ class Owner:
     """Another one whenever the bundle changed hands; who acts after having waited compares it."""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """Addresses for clients that ask by the name of a listener (``advertisedListeners``)."""
+    settled: bool = True
+    """It has the bundle; False: nobody does, and this broker is the one to be asked next."""
+    authoritative: bool = True
+    """Of one that is to be asked next: whether it is to take the bundle, and not to ask who should."""
 
     def addresses_of(self, listener: str | None) -> Addresses:
         """What a client is told.
@@ -67,15 +72,46 @@ Lost = Callable[[Bundle | None], None]
 """Told of a bundle that is this broker's no more; None: of all of them."""
 
 
+class Asked(Enum):
+    """What becomes of a bundle that nobody serves when somebody asks for its owner."""
+
+    PLACE = "place"
+    """The broker that leads says who is to serve it."""
+    TAKE = "take"
+    """This broker was chosen: it takes the bundle."""
+    LOOK = "look"
+    """Nothing: who asks does not come with a lookup."""
+
+
 class Ownership(Protocol):
     def check_serving(self) -> None:
         """:raises ServiceNotReady: this broker cannot own anything now"""
         ...
 
-    async def owner_of(self, bundle: Bundle) -> Owner:
-        """The broker that serves a bundle; it becomes this one where nobody did and this one may.
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+        """The broker that serves a bundle, or is to be asked next; it becomes this one where nobody served it
+        and this one is to.
 
-        :raises ServiceNotReady: it is not known now
+        :raises ServiceNotReady: it is not known now, or being given up
+        """
+        ...
+
+    def held(self) -> Sequence[Bundle]:
+        """What this broker owns, as far as it has to be taken and given up one by one."""
+        ...
+
+    def begin_release(self, bundle: Bundle) -> bool:
+        """From now on it is nobody's as far as lookups here go, and nothing of it is loaded.
+
+        :returns: False when it is not this broker's, or being given up already
+        """
+        ...
+
+    async def release(self, bundle: Bundle, towards: str | None = None) -> None:
+        """Ends what :meth:`begin_release` began: others may take the bundle.
+
+        :param towards: the broker that is to have it next, where that is known
+        :raises MetadataError: the store refused; it stays this broker's
         """
         ...
 
@@ -85,4 +121,15 @@ class Ownership(Protocol):
 
     def listen(self, lost: Lost) -> None:
         """``lost`` is called in the loop; from then on nothing of it may be written."""
+        ...
+
+
+class Placement(Protocol):
+    """Who is to serve what nobody serves: asked at the broker that leads."""
+
+    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        """The id of a live broker; None: no broker may serve it now.
+
+        :param exclude: ids of brokers that are not to be chosen as long as there are others
+        """
         ...

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from magnetar.broker.ownership.contract import Bundle, Lost, Owner
+from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner
 from magnetar.errors import ServiceNotReady
 from magnetar.metadata.interface import MetadataStore, SessionEvent
 
@@ -34,9 +34,18 @@ class OnlyBroker:
         if not self._lasts:
             raise ServiceNotReady("The broker has lost its session with the metadata store")
 
-    async def owner_of(self, bundle: Bundle) -> Owner:
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
         self.check_serving()
         return self._own(self._generation)
+
+    def held(self) -> Sequence[Bundle]:
+        return ()
+
+    def begin_release(self, bundle: Bundle) -> bool:
+        return False
+
+    async def release(self, bundle: Bundle, towards: str | None = None) -> None:
+        """There is nobody else who could have it."""
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         return self._lasts and owner.generation == self._generation

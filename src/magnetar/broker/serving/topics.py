@@ -18,12 +18,13 @@ from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.ownership.bundles import NamespaceBundles
-from magnetar.broker.ownership.contract import Bundle, Owner, Ownership
+from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership
 from magnetar.broker.ownership.only_broker import OnlyBroker
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.base import BaseTopic
@@ -51,6 +52,8 @@ from magnetar.security.principal import BROKER, Principal
 
 log = logging.getLogger(__name__)
 
+MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
+
 _UNLOADS = 64
 """Topics closed at the same time when the broker stops."""
 
@@ -65,9 +68,11 @@ class ServedTopics:
         metadata: MetadataStore,
         managed_ledgers: ManagedLedgers,
         settings: BrokerSettings,
-        ownership: Ownership | None = None,
+        ownership: MakeOwnership | None = None,
     ) -> None:
-        """:param ownership: knows which broker serves what; None: this one serves everything"""
+        """:param ownership: makes what knows which broker serves what, given what makes this broker an owner
+        of a generation; None: this one serves everything
+        """
         self.io = io
         self.wheel = wheel
         self.settings = settings
@@ -102,9 +107,14 @@ class ServedTopics:
         self.creation = TopicCreation(
             self.namespaces, self.policies, managed_ledgers, self.topics, TopicCounts(metadata)
         )
-        self.bundles = NamespaceBundles(metadata, self.policies.namespaces.get)
-        self.ownership: Ownership = ownership or OnlyBroker(metadata, self._as_owner)
+        self.bundles = NamespaceBundles(
+            metadata, self.policies.namespaces.get, self.policies.namespaces.local
+        )
+        self.ownership: Ownership = (
+            ownership(self._as_owner) if ownership is not None else OnlyBroker(metadata, self._as_owner)
+        )
         self.ownership.listen(self._lost)
+        self.unloads = Unloads(io.loop, io.clock, self)
         self.budget = LoopBudget(io.loop, io.clock)
         self.unacked_limit = (
             UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
@@ -128,13 +138,13 @@ class ServedTopics:
         own = self.settings
         return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
 
-    async def owner_of(self, name: TopicName) -> Owner:
-        """The broker that serves a topic, which need not exist.
+    async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
+        """The broker that serves a topic, which need not exist, or is to be asked next.
 
         :raises NamespaceNotFound: no such namespace
         :raises ServiceNotReady: it is not known now
         """
-        return await self.ownership.owner_of(await self.bundles.of_topic(name))
+        return await self.ownership.owner_of(await self.bundles.of_topic(name), asked)
 
     def _lost(self, bundle: Bundle | None) -> None:
         """Somebody else may own the topics by now: they are closed, and nothing of them is written."""
@@ -229,7 +239,7 @@ class ServedTopics:
         self.check_served(name)
         await self.namespaces.check(name.namespace_name)
         bundle = await self.bundles.of_topic(name)
-        owner = await self.ownership.owner_of(bundle)
+        owner = await self.ownership.owner_of(bundle, Asked.LOOK)
         if not owner.here:
             raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", owner.addresses.http)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
@@ -351,12 +361,7 @@ class ServedTopics:
         self.stopping = True
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
-        closing = list(self.topics.values())
-        workers = [
-            self.io.loop.create_task(self._unload_each(closing)) for _ in range(min(_UNLOADS, len(closing)))
-        ]
-        for worker in workers:
-            await finished(self.io.loop, worker)
+        await self.unload_topics(list(self.topics.values()))
 
     async def _unload_each(self, topics: list[AnyTopic]) -> None:
         """Takes one topic after another; several of these share the commits of their closing."""
@@ -412,11 +417,20 @@ class ServedTopics:
 
     def loading_in(self, namespace: NamespaceName) -> list[Any]:
         """Loads in progress of topics of a namespace."""
-        return [
-            loading
-            for name, loading in self._loading.items()
-            if TopicName.parse(name).namespace_name == namespace
-        ]
+        return self.loads_within(lambda name: name.namespace_name == namespace)
+
+    def loads_within(self, wanted: Callable[[TopicName], bool]) -> list[Any]:
+        """Loads in progress of some topics."""
+        return [loading for name, loading in self._loading.items() if wanted(TopicName.parse(name))]
+
+    def loaded_within(self, bundle: Bundle) -> list[AnyTopic]:
+        return [topic for topic in self.topics.values() if topic.name in bundle]
+
+    async def unload_topics(self, topics: list[AnyTopic]) -> None:
+        """Closes some, several at a time; what goes wrong is logged."""
+        workers = min(_UNLOADS, len(topics))
+        for worker in [self.io.loop.create_task(self._unload_each(topics)) for _ in range(workers)]:
+            await finished(self.io.loop, worker)
 
     async def forget_policies(self, name: TopicName) -> None:
         """Removes the own policies of a topic that was deleted."""

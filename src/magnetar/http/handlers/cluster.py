@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from magnetar.errors import BrokerError
+from magnetar.errors import BrokerError, ServedElsewhere
 from magnetar.http.engine.message import Request, Response, error_response, json_response, text_response
 from magnetar.http.metrics import exposition
 from magnetar.http.metrics.rendering import render
@@ -94,11 +94,13 @@ async def get_tenant(application: Application, request: Request) -> Response:
 
 async def lookup(application: Application, request: Request) -> Response:
     listener = request.query.get("listenerName") or request.headers.get("x-pulsar-listenername")
-    found = await application.admin.brokers.lookup(topic_of(request.variables), listener)
+    found = await application.admin.brokers.lookup(
+        topic_of(request.variables), listener, authoritative=request.flag("authoritative")
+    )
     if found.redirect:
-        query = f"?authoritative={'true' if request.flag('authoritative') else 'false'}"
-        location = f"{found.http_url}{request.path}{query}"
-        return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
+        raise ServedElsewhere(
+            "Another broker knows", found.http_url, found.http_url_tls, authoritative=found.authoritative
+        )
     answer = {
         "brokerUrl": found.broker_url,
         "brokerUrlTls": found.broker_url_tls,

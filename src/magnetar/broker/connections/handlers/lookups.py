@@ -40,7 +40,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
     """LOOKUP → the broker that serves a topic."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
-    owner = await broker.look_up(name, connection.session.principal)
+    owner = await broker.look_up(name, connection.session.principal, authoritative=request.authoritative)
     told = owner.addresses_of(request.advertised_listener_name or connection.listener)
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
@@ -49,13 +49,11 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
         response.brokerServiceUrl = told.binary
     if told.binary_tls is not None:
         response.brokerServiceUrlTls = told.binary_tls
-    if owner.here:
-        response.response = CommandLookupTopicResponse.Connect
-    else:
-        # The other one is asked once more, and says the last word.
-        response.response = CommandLookupTopicResponse.Redirect
-    response.authoritative = True
-    response.proxy_through_service_url = owner.here
+    response.response = (
+        CommandLookupTopicResponse.Connect if owner.settled else CommandLookupTopicResponse.Redirect
+    )
+    response.authoritative = owner.authoritative
+    response.proxy_through_service_url = owner.here and broker.settings.alone
     connection.send(answer)
 
 

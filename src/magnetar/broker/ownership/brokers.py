@@ -1,0 +1,240 @@
+"""The brokers of a cluster that live: those that are registered, as far as this broker has heard."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import (
+    Change,
+    MetadataError,
+    MetadataStore,
+    MetadataUnavailable,
+    SessionEvent,
+)
+
+log = logging.getLogger(__name__)
+
+BROKERS = "/loadbalance/brokers"
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """What a broker says of itself (``LocalBrokerData``)."""
+
+    broker_id: str
+    """``host:port`` of its HTTP interface."""
+    addresses: Addresses
+    listeners: Mapping[str, Addresses]
+    persistent_topics: bool
+    non_persistent_topics: bool
+    load_manager: str
+    """The class of its load manager; empty: it does not say."""
+    version: str
+    started_ms: int
+    raw: Mapping[str, Any]
+    """Everything, with fields that nobody here knows."""
+
+
+def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
+    """:raises ValueError: it is not what brokers write"""
+    raw = json.loads(value)
+    if not isinstance(raw, dict):
+        raise ValueError("no object")
+    addresses = Addresses(
+        _text(raw, "pulsarServiceUrl"),
+        _text(raw, "pulsarServiceUrlTls"),
+        _text(raw, "webServiceUrl"),
+        _text(raw, "webServiceUrlTls"),
+    )
+    return BrokerRecord(
+        broker_id,
+        addresses,
+        listeners_of(raw.get("advertisedListeners")),
+        raw.get("persistentTopicsEnabled") is not False,
+        raw.get("nonPersistentTopicsEnabled") is not False,
+        _text(raw, "loadManagerClassName") or "",
+        _text(raw, "brokerVersionString") or "",
+        _whole(raw, "startTimestamp"),
+        raw,
+    )
+
+
+def listeners_of(value: object) -> Mapping[str, Addresses]:
+    """Addresses by the name of a listener, as brokers write them.
+
+    :raises ValueError: it has another form
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        raise ValueError("advertisedListeners is no object of objects")
+    return {
+        str(name): Addresses(
+            _text(told, "brokerServiceUrl"),
+            _text(told, "brokerServiceUrlTls"),
+            _text(told, "brokerHttpUrl"),
+            _text(told, "brokerHttpsUrl"),
+        )
+        for name, told in value.items()
+    }
+
+
+def listeners_json(listeners: Mapping[str, Addresses]) -> dict[str, dict[str, str]]:
+    """What :func:`listeners_of` reads."""
+    names = ("brokerServiceUrl", "brokerServiceUrlTls", "brokerHttpUrl", "brokerHttpsUrl")
+    found = {}
+    for listener, at in listeners.items():
+        values = (at.binary, at.binary_tls, at.http, at.http_tls)
+        found[listener] = {name: url for name, url in zip(names, values, strict=True) if url}
+    return found
+
+
+def _text(raw: Mapping[str, Any], name: str) -> str | None:
+    value = raw.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is no text")
+    return value or None
+
+
+def _whole(raw: Mapping[str, Any], name: str) -> int:
+    value = raw.get(name, 0)
+    if not isinstance(value, int):
+        raise ValueError(f"{name} is no whole number")
+    return value
+
+
+class LiveBrokers:
+    """Heard of by a watch and read when it changes: asking costs nothing.
+
+    It may be behind by what a watch takes. Nobody may conclude from it who owns what.
+    """
+
+    def __init__(self, io: Io, metadata: MetadataStore) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._known: dict[str, BrokerRecord] = {}
+        self._unreadable: set[str] = set()
+        """Of which that was logged."""
+        self._listeners: list[Callable[[], None]] = []
+        self._stale: set[str] = set()
+        self._all_stale = True
+        self._task: Any = None
+        self._started = False
+        self._stopped = False
+        metadata.listen(BROKERS, self._changed)
+        metadata.listen_session(self._session_changed)
+
+    async def start(self) -> None:
+        """Reads all of them; what changes from now on is heard of.
+
+        :raises MetadataError: the store refused
+        """
+        self._started = True
+        await self._read()
+        self._read_anew()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def all(self) -> Mapping[str, BrokerRecord]:
+        """By id, in order of their ids; those whose record cannot be read are missing."""
+        return self._known
+
+    def get(self, broker_id: str) -> BrokerRecord | None:
+        return self._known.get(broker_id)
+
+    def at_http(self, url: str | None) -> BrokerRecord | None:
+        """The one whose HTTP or HTTPS address that is."""
+        for record in self._known.values():
+            if url and url in (record.addresses.http, record.addresses.http_tls):
+                return record
+        return None
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called in the loop after brokers came, went, or wrote another record."""
+        self._listeners.append(changed)
+
+    def _changed(self, change: Change) -> None:
+        name = change.path.removeprefix(f"{BROKERS}/")
+        if change.path == BROKERS or "/" in name:
+            return
+        self._stale.add(name)
+        self._read_anew()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.RECONNECTED, SessionEvent.LOST):
+            self._all_stale = True
+            self._read_anew()
+
+    def _read_anew(self) -> None:
+        stale = self._stale or self._all_stale
+        if stale and self._task is None and self._started and not self._stopped:
+            self._task = self._io.loop.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            while self._stale or self._all_stale:
+                try:
+                    await self._read()
+                except MetadataUnavailable as error:
+                    log.warning("brokers are read again later", extra={"error": str(error)})
+                    await sleep(self._io.loop, _RETRY_SECONDS)
+                except MetadataError as error:
+                    log.error("brokers cannot be read", extra={"error": str(error)})
+                    return
+        finally:
+            self._task = None
+
+    async def _read(self) -> None:
+        names, everything = self._stale, self._all_stale
+        self._stale, self._all_stale = set(), False
+        try:
+            if everything:
+                names = {*names, *self._known, *await self._metadata.children(BROKERS)}
+            found = {name: await self._record(name) for name in names}
+        except MetadataError:
+            self._stale |= names
+            self._all_stale |= everything
+            raise
+        before = dict(self._known)
+        for name, record in found.items():
+            if record is None:
+                self._known.pop(name, None)
+            else:
+                self._known[name] = record
+        self._known = dict(sorted(self._known.items()))
+        if before != self._known:
+            self._tell()
+
+    async def _record(self, name: str) -> BrokerRecord | None:
+        node = await self._metadata.get(f"{BROKERS}/{name}")
+        if node is None:
+            self._unreadable.discard(name)
+            return None
+        try:
+            record = parse_record(name, node.value)
+        except ValueError as error:
+            if name not in self._unreadable:
+                log.error("a broker's record cannot be read", extra={"broker": name, "error": str(error)})
+            self._unreadable.add(name)
+            return None
+        self._unreadable.discard(name)
+        return record
+
+    def _tell(self) -> None:
+        for changed in self._listeners:
+            try:
+                changed()
+            except Exception:
+                log.exception("a listener to the brokers of the cluster failed")

@@ -1,0 +1,321 @@
+"""Ownership among the brokers of a cluster, as Apache Pulsar's brokers keep it.
+
+Who makes the node of a bundle owns the bundle, until it deletes the node or its session ends. What is known
+of nodes may be old by as much as a watch takes; who goes by it nevertheless is kept from doing harm by the
+fencing of ledgers and by versions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
+from magnetar.broker.ownership.leader import Leadership
+from magnetar.broker.ownership.nodes import OWNERS, OwnerNode, broker_of, bundle_at, decoded, encoded, path_of
+from magnetar.errors import MetadataFailure, ServiceNotReady
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import outcome, sleep
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    Change,
+    MetadataError,
+    MetadataStore,
+    NodeMissing,
+    SessionEvent,
+)
+
+log = logging.getLogger(__name__)
+
+_MAX_KNOWN = 100_000
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """A bundle of this broker."""
+
+    version: int
+    """Of its node."""
+    generation: int
+    releasing: bool = False
+
+
+class _Nobody:
+    """What is remembered of a bundle without a node."""
+
+
+_NOBODY = _Nobody()
+
+
+class ClusterOwnership:
+    """See :class:`magnetar.broker.ownership.contract.Ownership`."""
+
+    def __init__(
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        own: Callable[[int], Owner],
+        brokers: LiveBrokers,
+        leadership: Leadership,
+        placement: Placement,
+    ) -> None:
+        """:param own: this broker, as the owner of a generation
+
+        :param placement: asked while this broker leads, or nobody does
+        """
+        self._io = io
+        self._metadata = metadata
+        self._own = own
+        self._brokers = brokers
+        self._leadership = leadership
+        self.placement = placement
+        self._generation = 0
+        self._lasts = True
+        """False from the loss of the session until there is another one."""
+        self._retired = False
+        self._held: dict[Bundle, _Held] = {}
+        self._taking: dict[Bundle, Any] = {}
+        self._preferred: dict[Bundle, str] = {}
+        self._verifying: dict[Bundle, Any] = {}
+        self._listeners: list[Lost] = []
+        self._known: MetadataCache[OwnerNode | _Nobody] = MetadataCache(
+            metadata, OWNERS, self._read, most=_MAX_KNOWN
+        )
+        metadata.listen(OWNERS, self._changed)
+        metadata.listen_session(self._session_changed)
+
+    # Asking
+
+    def check_serving(self) -> None:
+        if not self._lasts:
+            raise ServiceNotReady("The broker has lost its session with the metadata store")
+
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+        self.check_serving()
+        held = self._held.get(bundle)
+        if held is not None:
+            return self._here(bundle, held)
+        try:
+            node = await self._known.get(path_of(bundle))
+            if isinstance(node, OwnerNode) and not self._is_earlier_life(node):
+                return self._elsewhere(bundle, node)
+            if asked is Asked.LOOK:
+                raise ServiceNotReady(f"{bundle} is served by nobody now; please redo the lookup")
+            if asked is Asked.PLACE:
+                chosen = await self._chosen(bundle)
+                if chosen is not None:
+                    return chosen
+            return await self._taken(bundle)
+        except MetadataError as error:
+            raise ServiceNotReady(f"The owner of {bundle} is not known: {error}") from error
+
+    def is_current(self, bundle: Bundle, owner: Owner) -> bool:
+        held = self._held.get(bundle)
+        current = held is not None and not held.releasing and held.generation == owner.generation
+        return self._lasts and owner.here and current
+
+    def listen(self, lost: Lost) -> None:
+        self._listeners.append(lost)
+
+    def held(self) -> Sequence[Bundle]:
+        return [bundle for bundle, held in self._held.items() if not held.releasing]
+
+    def retire(self) -> None:
+        """Takes nothing more; what it has it keeps."""
+        self._retired = True
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """The next one who asks for the bundle here, while nobody has it, is sent to that broker."""
+        self._preferred[bundle] = broker_id
+
+    def _here(self, bundle: Bundle, held: _Held) -> Owner:
+        if held.releasing:
+            raise ServiceNotReady(f"{bundle} is being unloaded; please redo the lookup")
+        return self._own(held.generation)
+
+    def _elsewhere(self, bundle: Bundle, node: OwnerNode) -> Owner:
+        if node.disabled:
+            raise ServiceNotReady(f"{bundle} is being unloaded by its owner; please redo the lookup")
+        record = self._brokers.at_http(node.addresses.http or node.addresses.http_tls)
+        broker_id = record.broker_id if record is not None else _host_of(node)
+        return Owner(broker_id, node.addresses, False, 0, node.listeners)
+
+    def _is_earlier_life(self, node: OwnerNode) -> bool:
+        """A node of this broker that its session did not make: it is replaced, those of others never are."""
+        own = self._own(0).addresses
+        return not node.own and own.http == node.addresses.http and own.binary == node.addresses.binary
+
+    async def _read(self, path: str) -> OwnerNode | _Nobody:
+        node = await self._metadata.get(path)
+        if node is None:
+            return _NOBODY
+        try:
+            return decoded(node.value, node.version, own=node.own)
+        except ValueError as error:
+            raise MetadataFailure(f"{path}: {error}") from error
+
+    # Who is to serve what nobody serves
+
+    async def _chosen(self, bundle: Bundle) -> Owner | None:
+        """The broker to be asked next; None: this one takes it."""
+        own_id, special = self._own(0).broker_id, broker_of(bundle.namespace)
+        if special is not None and special == own_id:
+            return None
+        if special is not None and special in self._brokers.all:
+            return _next(self._brokers.all[special], authoritative=True)
+        leader = self._leadership.leader()
+        if leader is not None and not self._leadership.is_leader and leader.broker_id != own_id:
+            return _next(leader, authoritative=False)
+        preferred = self._brokers.get(self._preferred.pop(bundle, ""))
+        chosen = preferred.broker_id if preferred is not None else await self.placement.choose(bundle)
+        if chosen == own_id:
+            return None
+        record = self._brokers.get(chosen) if chosen is not None else None
+        if record is None:
+            raise ServiceNotReady(f"No broker is available for {bundle}")
+        return _next(record, authoritative=True)
+
+    async def _taken(self, bundle: Bundle) -> Owner:
+        if self._retired:
+            raise ServiceNotReady("The broker is stopping")
+        taking = self._taking.get(bundle)
+        if taking is None:
+            taking = self._taking[bundle] = self._io.loop.create_task(self._take(bundle))
+            taking.add_done_callback(lambda _done: self._taking.pop(bundle, None))
+        owner: Owner = await outcome(self._io.loop, taking)
+        return owner
+
+    async def _take(self, bundle: Bundle) -> Owner:
+        path = path_of(bundle)
+        while True:
+            self.check_serving()
+            held = self._held.get(bundle)
+            if held is not None:
+                return self._here(bundle, held)
+            own = self._own(0)
+            try:
+                made = await self._metadata.put(
+                    path, encoded(own.addresses, own.listeners), MUST_NOT_EXIST, ephemeral=True
+                )
+            except BadVersion:
+                node = await self._read(path)
+                self._known.forget(path)
+            else:
+                return self._took(bundle, made.version)
+            if isinstance(node, _Nobody):
+                continue
+            if node.own:
+                return self._took(bundle, node.version)
+            if not self._is_earlier_life(node):
+                return self._elsewhere(bundle, node)
+            log.info("a bundle of an earlier life is taken over", extra={"bundle": str(bundle)})
+            await self._remove(path, node.version)
+
+    def _took(self, bundle: Bundle, version: int) -> Owner:
+        self.check_serving()
+        self._known.forget(path_of(bundle))
+        self._generation += 1
+        held = self._held[bundle] = _Held(version, self._generation)
+        log.info("bundle taken", extra={"bundle": str(bundle)})
+        return self._here(bundle, held)
+
+    # Giving up
+
+    def begin_release(self, bundle: Bundle) -> bool:
+        held = self._held.get(bundle)
+        if held is None or held.releasing:
+            return False
+        held.releasing = True
+        return True
+
+    async def release(self, bundle: Bundle, towards: str | None = None) -> None:
+        held = self._held.get(bundle)
+        if held is None:
+            return
+        try:
+            await self._remove(path_of(bundle), held.version)
+        except MetadataError:
+            held.releasing = False
+            raise
+        if towards is not None:
+            self.prefer(bundle, towards)
+        self._known.forget(path_of(bundle))
+        if self._held.get(bundle) is held:
+            del self._held[bundle]
+        log.info("bundle given up", extra={"bundle": str(bundle)})
+
+    async def _remove(self, path: str, version: int) -> None:
+        try:
+            await self._metadata.delete(path, version)
+        except (NodeMissing, BadVersion):
+            # It went with an earlier session, or is another one's by now.
+            return
+
+    # What happens without this broker
+
+    def _changed(self, change: Change) -> None:
+        bundle = bundle_at(change.path)
+        if bundle is not None and bundle in self._held:
+            self._verify(bundle)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._lasts = False
+            self._held.clear()
+            for lost in self._listeners:
+                lost(None)
+        elif event in (SessionEvent.CONNECTED, SessionEvent.RECONNECTED):
+            self._lasts = True
+            for bundle in self._held:
+                self._verify(bundle)
+
+    def _verify(self, bundle: Bundle) -> None:
+        if bundle not in self._verifying:
+            task = self._verifying[bundle] = self._io.loop.create_task(self._look_at(bundle))
+            task.add_done_callback(lambda _done: self._verifying.pop(bundle, None))
+
+    async def _look_at(self, bundle: Bundle) -> None:
+        """Whether the node of a bundle of ours still is ours."""
+        while (held := self._held.get(bundle)) is not None:
+            try:
+                node = await self._metadata.get(path_of(bundle))
+            except MetadataError as error:
+                log.warning("a bundle is looked at again", extra={"bundle": str(bundle), "error": str(error)})
+                await sleep(self._io.loop, _RETRY_SECONDS)
+                continue
+            if self._held.get(bundle) is not held:
+                continue
+            if node is not None and node.own:
+                held.version = node.version
+            elif not held.releasing:
+                self._lose(bundle)
+            return
+
+    def _lose(self, bundle: Bundle) -> None:
+        del self._held[bundle]
+        self._known.forget(path_of(bundle))
+        for lost in self._listeners:
+            lost(bundle)
+
+
+def _next(record: BrokerRecord, *, authoritative: bool) -> Owner:
+    return Owner(
+        record.broker_id,
+        record.addresses,
+        False,
+        0,
+        record.listeners,
+        settled=False,
+        authoritative=authoritative,
+    )
+
+
+def _host_of(node: OwnerNode) -> str:
+    url = node.addresses.http or node.addresses.http_tls or node.addresses.binary or ""
+    return url.rpartition("/")[2]

@@ -1,0 +1,81 @@
+"""What is written of a bundle's owner: ephemeral nodes ``/namespace/<namespace>/<range>``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.broker.ownership.brokers import listeners_json, listeners_of
+from magnetar.broker.ownership.contract import Addresses, Bundle
+from magnetar.naming.bundles import BundleRange
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
+
+OWNERS = "/namespace"
+_OF_ONE_BROKER = (
+    re.compile(r"pulsar/[^/]+/(?P<broker>[^/]+:[0-9]+)"),
+    re.compile(r"pulsar/(?P<broker>[^/]+:[0-9]+)"),
+    re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerNode:
+    """A node as it was read (``NamespaceEphemeralData``)."""
+
+    addresses: Addresses
+    listeners: Mapping[str, Addresses]
+    disabled: bool
+    """The owner gives the bundle up."""
+    version: int
+    own: bool
+    """Made by this broker's session."""
+
+
+def path_of(bundle: Bundle) -> str:
+    return f"{OWNERS}/{bundle}"
+
+
+def bundle_at(path: str) -> Bundle | None:
+    """None: it is not the path of a bundle."""
+    namespace, _, text = path.removeprefix(f"{OWNERS}/").rpartition("/")
+    try:
+        return Bundle(NamespaceName.parse(namespace), BundleRange.parse(text))
+    except InvalidName:
+        return None
+
+
+def encoded(addresses: Addresses, listeners: Mapping[str, Addresses]) -> bytes:
+    urls = {
+        "nativeUrl": addresses.binary,
+        "nativeUrlTls": addresses.binary_tls,
+        "httpUrl": addresses.http,
+        "httpUrlTls": addresses.http_tls,
+    }
+    record: dict[str, Any] = {name: url for name, url in urls.items() if url}
+    record.update(disabled=False, advertisedListeners=listeners_json(listeners))
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decoded(value: bytes, version: int, *, own: bool) -> OwnerNode:
+    """:raises ValueError: it is not what brokers write"""
+    raw = json.loads(value)
+    if not isinstance(raw, dict):
+        raise ValueError("no object")
+    urls = [raw.get(name) for name in ("nativeUrl", "nativeUrlTls", "httpUrl", "httpUrlTls")]
+    if not all(url is None or isinstance(url, str) for url in urls):
+        raise ValueError("an address that is no text")
+    listeners = listeners_of(raw.get("advertisedListeners"))
+    return OwnerNode(Addresses(*urls), listeners, raw.get("disabled") is True, version, own)
+
+
+def broker_of(namespace: NamespaceName) -> str | None:
+    """The id of the broker whose own namespace it is, for its health check; None: it is anybody's."""
+    for pattern in _OF_ONE_BROKER:
+        found = pattern.fullmatch(str(namespace))
+        if found is not None:
+            return found["broker"]
+    return None

@@ -1,0 +1,67 @@
+"""Administration that has to be done at another broker of the cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.leader import Leadership
+from magnetar.errors import BrokerError
+
+
+class PeerRefused(BrokerError):
+    """Another broker was asked and refused; ``str()`` is its reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        """:param status: of HTTP, from 300 on"""
+        super().__init__(reason)
+        self.status = status
+
+    @property
+    def http_status(self) -> int:
+        return self.status
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What another broker answered to a request that it carried out."""
+
+    status: int
+    """Below 300."""
+    body: bytes
+
+    def json(self) -> Any:
+        """:raises ValueError: it is none"""
+        return json.loads(self.body) if self.body else None
+
+
+class PeerAdmin(Protocol):
+    """Asks other brokers in this one's own name, over their HTTP interface."""
+
+    async def call(
+        self,
+        broker: BrokerRecord,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> PeerAnswer:
+        """:param path: absolute, encoded as in a URL
+
+        :param body: JSON
+        :raises ServiceNotReady: it does not answer in time, or not at all
+        :raises PeerRefused: it answers anything else than success; redirects are not followed
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a broker knows of the others of its cluster, and by which it asks them."""
+
+    brokers: LiveBrokers
+    leadership: Leadership
+    admin: PeerAdmin

@@ -1,0 +1,28 @@
+"""Placement without figures: a bundle goes to the broker that has the fewest."""
+
+from __future__ import annotations
+
+from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar.broker.ownership.contract import Bundle
+
+
+class FewestBundles:
+    """See :class:`magnetar.broker.ownership.contract.Placement`.
+
+    It counts what it gave out itself since it began, so that a burst of lookups spreads without reading
+    anything: who leads anew begins evenly.
+    """
+
+    def __init__(self, brokers: LiveBrokers) -> None:
+        self._brokers = brokers
+        self._given: dict[str, int] = {}
+
+    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        live = self._brokers.all
+        self._given = {name: self._given.get(name, 0) for name in live}
+        candidates = [name for name in live if name not in exclude] or list(live)
+        if not candidates:
+            return None
+        chosen = min(candidates, key=lambda name: (self._given[name], name))
+        self._given[chosen] += 1
+        return chosen

@@ -1,0 +1,89 @@
+"""Giving up bundles: their topics are closed first, so that nothing acknowledged is on its way any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol
+
+from magnetar.broker.ownership.contract import Bundle, Ownership
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.waiting import finished, outcome, sleep
+from magnetar.metadata.interface import MetadataError
+
+log = logging.getLogger(__name__)
+
+
+class Topics(Protocol):
+    """What is served here: see :class:`magnetar.broker.serving.topics.ServedTopics`."""
+
+    @property
+    def ownership(self) -> Ownership: ...
+
+    def loads_within(self, wanted: Callable[[Any], bool]) -> list[Any]: ...
+
+    def loaded_within(self, bundle: Bundle) -> list[AnyTopic]: ...
+
+    async def unload_topics(self, topics: list[AnyTopic]) -> None: ...
+
+
+class Unloads:
+    """One at a time of each bundle; who asks for one under way waits for it."""
+
+    def __init__(self, loop: Loop, clock: Clock, topics: Topics) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._topics = topics
+        self._going: dict[Bundle, Any] = {}
+
+    async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
+        """Returns when others may serve the bundle; at once where it is not this broker's.
+
+        :param towards: the id of the broker that is to have it next
+        :raises MetadataError: the bundle stays this broker's
+        """
+        going = self._going.get(bundle)
+        if going is None:
+            going = self._started(bundle, self._unload(bundle, towards))
+        await outcome(self._loop, going)
+
+    def _started(self, bundle: Bundle, work: Coroutine[Any, Any, None]) -> Any:
+        going = self._going[bundle] = self._loop.create_task(work)
+        going.add_done_callback(lambda _done: self._going.pop(bundle, None))
+        return going
+
+    async def _unload(self, bundle: Bundle, towards: str | None) -> None:
+        ownership = self._topics.ownership
+        began = ownership.begin_release(bundle)
+        for loading in self._topics.loads_within(bundle.__contains__):
+            await finished(self._loop, loading)
+        await self._topics.unload_topics(self._topics.loaded_within(bundle))
+        if began:
+            await ownership.release(bundle, towards)
+
+    async def unload_all(self, seconds: float, per_second: float = 0.0) -> None:
+        """Gives up everything, as far as that can be done in time.
+
+        :param per_second: at most so many bundles; 0: as fast as it goes
+        """
+        deadline = self._clock.monotonic() + seconds
+        bundles = list(self._topics.ownership.held())
+        going = []
+        for bundle in bundles:
+            if self._clock.monotonic() >= deadline:
+                log.warning("bundles are left to the end of the session", extra={"bundles": len(bundles)})
+                break
+            going.append(self._loop.create_task(self._quietly(bundle)))
+            if per_second:
+                await sleep(self._loop, 1 / per_second)
+        for each in going:
+            left = max(deadline - self._clock.monotonic(), 0.0)
+            await finished(self._loop, each, partial(self._loop.call_later, left))
+
+    async def _quietly(self, bundle: Bundle) -> None:
+        try:
+            await self.unload(bundle)
+        except MetadataError as error:
+            log.warning("bundle stays", extra={"bundle": str(bundle), "error": str(error)})

@@ -1,0 +1,55 @@
+"""How a broker goes to other brokers: TLS and the proof of who it is, as the settings of a cluster say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import SettingsContradict
+from magnetar.io.interfaces import Io
+from magnetar.io.real.tls_network import TlsClientNetwork
+from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
+from magnetar.security.proofs.plugins import authentication_of
+from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.server.peer_admin import HttpPeerAdmin
+
+
+def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: ClusterSettings) -> HttpPeerAdmin:
+    """:raises SettingsContradict: files cannot be used, or there is no such plug-in"""
+    authentication = _authentication(settings)
+    secured = None
+    if settings.broker_client_tls_enabled:
+        context = ClientContext(ClientTls(_files(settings, authentication)))
+        try:
+            context()
+        except TlsRefused as error:
+            raise SettingsContradict(f"brokerClientTlsEnabled: {error}") from error
+        secured = TlsClientNetwork(loop, context)
+
+    async def prove() -> Mapping[str, str]:
+        if authentication is None:
+            return {}
+        if not authentication.blocks:
+            return authentication.headers()
+        return await loop.run_in_executor(None, authentication.headers)
+
+    return HttpPeerAdmin(io.loop, io.network, secured, prove)
+
+
+def _authentication(settings: ClusterSettings) -> Authentication | None:
+    try:
+        return authentication_of(
+            settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
+        )
+    except NoProof as error:
+        raise SettingsContradict(f"brokerClientAuthenticationPlugin: {error}") from error
+
+
+def _files(settings: ClusterSettings, authentication: Authentication | None) -> TlsFiles:
+    own = TlsFiles(
+        certificate=settings.broker_client_certificate_file_path,
+        key=settings.broker_client_key_file_path,
+        trust=settings.broker_client_trust_certs_file_path,
+    )
+    return own.showing(authentication.certificate if authentication is not None else None)

@@ -1,0 +1,112 @@
+"""What makes a broker one of its cluster: its entry, the election of a leader, and ownership of bundles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar.broker.ownership.cluster import ClusterOwnership
+from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership, Placement
+from magnetar.broker.ownership.leader import Leadership
+from magnetar.broker.ownership.peers import Beside, PeerAdmin
+from magnetar.broker.ownership.placement import FewestBundles
+from magnetar.broker.serving.topics import MakeOwnership
+from magnetar.broker.settings import BrokerSettings
+from magnetar.io.interfaces import Io
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.server.registration import EXTENSIBLE, Registration
+
+log = logging.getLogger(__name__)
+
+MakePlacement = Callable[[LiveBrokers], Placement]
+
+
+class Membership:
+    """From :meth:`join` to :meth:`leave`."""
+
+    def __init__(
+        self,
+        io: Io,
+        metadata: MetadataStore,
+        registration: Registration,
+        patience_seconds: float,
+        admin: PeerAdmin,
+        placement: MakePlacement = FewestBundles,
+    ) -> None:
+        """:param patience_seconds: how long the session of an earlier life may take to end"""
+        self._io = io
+        self._metadata = metadata
+        self._registration = registration
+        self._patience_seconds = patience_seconds
+        self.brokers = LiveBrokers(io, metadata)
+        self.brokers.listen(self._check_load_managers)
+        self.placement = placement(self.brokers)
+        self.leadership: Leadership | None = None
+        self.ownership: ClusterOwnership | None = None
+        self._admin = admin
+        self._told: set[str] = set()
+
+    def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
+        """:param known: where the broker's HTTP interface is has to be known"""
+        leadership = self.leadership = Leadership(
+            self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
+        )
+
+        def make(own: Callable[[int], Owner]) -> Ownership:
+            self.ownership = ClusterOwnership(
+                self._io, self._metadata, own, self.brokers, leadership, self.placement
+            )
+            return self.ownership
+
+        return make, Beside(self.brokers, leadership, self._admin)
+
+    async def join(self, known: BrokerSettings) -> None:
+        """Registers the broker; from then on it may lead, and is given bundles.
+
+        :raises ServedByAnother: it cannot serve beside somebody
+        :raises MetadataError: the store refused
+        """
+        await self._registration.announce(known, self._patience_seconds)
+        await self.brokers.start()
+        if self.leadership is not None:
+            await self.leadership.start()
+        if self.ownership is not None:
+            for namespace in own_namespaces(known):
+                await self.ownership.owner_of(whole(namespace), Asked.TAKE)
+
+    async def retire(self) -> None:
+        """Nothing more comes to this broker; what it has it keeps."""
+        if self.ownership is not None:
+            self.ownership.retire()
+        for work in (self._registration.withdraw, *([self.leadership.stop] if self.leadership else [])):
+            try:
+                await work()
+            except MetadataError as error:
+                log.warning("what is registered goes with the session", extra={"error": str(error)})
+
+    def stop(self) -> None:
+        self.brokers.stop()
+
+    def _check_load_managers(self) -> None:
+        for name, record in self.brokers.all.items():
+            if EXTENSIBLE in record.load_manager and name not in self._told:
+                self._told.add(name)
+                log.error(
+                    "a broker has come that owns bundles in another way: the same topics may be served twice",
+                    extra={"broker": name, "load_manager": record.load_manager},
+                )
+
+
+def own_namespaces(known: BrokerSettings) -> tuple[NamespaceName, NamespaceName]:
+    """Of the broker's own health check, by the older and the newer form of names."""
+    return (
+        NamespaceName("pulsar", known.cluster, known.broker_id),
+        NamespaceName("pulsar", None, known.broker_id),
+    )
+
+
+def whole(namespace: NamespaceName) -> Bundle:
+    return Bundle(namespace, BundleRange(FULL_LOWER, FULL_UPPER))

@@ -1,0 +1,156 @@
+"""Asks other brokers by HTTP, in the name that the settings give this one (``brokerClient…``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import h11
+
+from magnetar.broker.ownership.brokers import BrokerRecord
+from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
+from magnetar.errors import ServiceNotReady
+from magnetar.io.interfaces import ConnectingNetwork, Loop, Transport
+from magnetar.io.tls import TlsRefused
+from magnetar.io.waiting import fail, finished, settle
+from magnetar.security.proofs.proof import NoProof
+
+ANSWER_BYTES = 16 << 20
+SECONDS = 60.0
+_PORTS = {"http": 80, "https": 443}
+
+Headers = Callable[[], Awaitable[Mapping[str, str]]]
+
+
+class HttpPeerAdmin:
+    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. A connection for each call: they are rare."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        network: ConnectingNetwork,
+        secured: ConnectingNetwork | None,
+        prove: Headers,
+        seconds: float = SECONDS,
+    ) -> None:
+        """:param secured: the network with TLS; None: brokers are asked in plain text
+
+        :param prove: headers that prove who asks. :raises NoProof: there is no proof
+        :param seconds: for each call
+        """
+        self._loop = loop
+        self._network = network
+        self._secured = secured
+        self._prove = prove
+        self._seconds = seconds
+
+    async def call(
+        self,
+        broker: BrokerRecord,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> PeerAnswer:
+        told = broker.addresses
+        url = told.http_tls if self._secured is not None else told.http
+        if url is None:
+            raise ServiceNotReady(f"The broker {broker.broker_id} has no address for such requests")
+        target = f"{path}?{urlencode(query)}" if query else path
+        work = self._loop.create_task(self._exchange(url, method, target, body))
+        if not await finished(self._loop, work, lambda end: self._loop.call_later(self._seconds, end)):
+            work.cancel()
+            raise ServiceNotReady(f"The broker {broker.broker_id} does not answer within {self._seconds} s")
+        try:
+            answer: PeerAnswer = work.result()
+        except (OSError, TlsRefused, NoProof, h11.ProtocolError) as error:
+            raise ServiceNotReady(f"The broker {broker.broker_id} cannot be asked: {error}") from error
+        if answer.status >= 300:
+            raise PeerRefused(answer.status, _reason(answer))
+        return answer
+
+    async def _exchange(self, url: str, method: str, target: str, body: bytes | None) -> PeerAnswer:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        headers = [("Host", parts.netloc), ("Connection", "close"), *(await self._prove()).items()]
+        if body is not None:
+            headers += [("Content-Type", "application/json")]
+        headers += [("Content-Length", str(len(body or b"")))]
+        exchange = _Exchange(self._loop, h11.Request(method=method, target=target, headers=headers), body)
+        network = self._secured if self._secured is not None else self._network
+        await network.connect(host, port, lambda: exchange)
+        try:
+            answer: PeerAnswer = await exchange.answered
+        finally:
+            exchange.close()
+        return answer
+
+
+class _Exchange:
+    """One request and its answer, on a connection of their own."""
+
+    def __init__(self, loop: Loop, head: h11.Request, body: bytes | None) -> None:
+        self._http = h11.Connection(h11.CLIENT)
+        self._head = head
+        self._body = body
+        self._transport: Transport | None = None
+        self._status = 0
+        self._received = bytearray()
+        self.answered: Any = loop.create_future()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: Transport) -> None:
+        self._transport = transport
+        transport.write(self._http.send(self._head) or b"")
+        if self._body:
+            transport.write(self._http.send(h11.Data(data=self._body)) or b"")
+        transport.write(self._http.send(h11.EndOfMessage()) or b"")
+
+    def data_received(self, data: bytes) -> None:
+        self._take(data)
+
+    def eof_received(self) -> bool | None:
+        self._take(b"")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        fail(self.answered, exc or ConnectionResetError("the connection ended before the answer did"))
+
+    def pause_writing(self) -> None:
+        """There is one request, and it is queued already."""
+
+    def resume_writing(self) -> None:
+        """See above."""
+
+    def _take(self, data: bytes) -> None:
+        if self.answered.done():
+            return
+        try:
+            self._http.receive_data(data)
+            while (event := self._http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if isinstance(event, h11.Response):
+                    self._status = event.status_code
+                elif isinstance(event, h11.Data):
+                    self._received += event.data
+                    if len(self._received) > ANSWER_BYTES:
+                        raise h11.RemoteProtocolError(f"an answer of more than {ANSWER_BYTES} bytes")
+                elif isinstance(event, h11.EndOfMessage):
+                    settle(self.answered, PeerAnswer(self._status, bytes(self._received)))
+                    return
+                elif isinstance(event, h11.ConnectionClosed):
+                    raise ConnectionResetError("the connection ended before the answer did")
+        except (h11.ProtocolError, OSError) as error:
+            fail(self.answered, error)
+
+
+def _reason(answer: PeerAnswer) -> str:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    reason = found.get("reason") if isinstance(found, dict) else None
+    return reason if isinstance(reason, str) else answer.body[:1000].decode("utf-8", "replace")
