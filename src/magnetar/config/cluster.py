@@ -51,6 +51,53 @@ class ClusterSettings:
     managed_ledger_default_write_quorum: int
     managed_ledger_default_ack_quorum: int
     managed_ledger_digest_type: str
+    load_balancer_enabled: bool
+    load_balancer_load_shedding_strategy: str
+    lower_boundary_shedding_enabled: bool
+    load_balancer_load_placement_strategy: str
+    load_balancer_report_update_threshold_percentage: int
+    load_balancer_report_update_min_interval_millis: int
+    load_balancer_report_update_max_interval_minutes: int
+    load_balancer_host_usage_check_interval_minutes: int
+    load_balancer_shedding_enabled: bool
+    load_balancer_shedding_interval_minutes: int
+    load_balancer_distribute_bundles_evenly_enabled: bool
+    load_balancer_shedding_grace_period_minutes: int
+    load_balancer_broker_max_topics: int
+    load_balancer_broker_overloaded_threshold_percentage: int
+    load_balancer_broker_threshold_shedder_percentage: int
+    load_balancer_average_resource_usage_difference_threshold_percentage: int
+    load_balancer_avg_shedder_low_threshold: int
+    load_balancer_avg_shedder_high_threshold: int
+    load_balancer_avg_shedder_hit_count_low_threshold: int
+    load_balancer_avg_shedder_hit_count_high_threshold: int
+    min_unload_message: int
+    min_unload_message_throughput: int
+    max_unload_percentage: float
+    load_balancer_msg_rate_difference_shedder_threshold: float
+    load_balancer_msg_throughput_multiplier_difference_shedder_threshold: float
+    max_unload_bundle_num_per_shedding: int
+    load_balancer_history_resource_percentage: float
+    load_balancer_bandwidth_in_resource_weight: float
+    load_balancer_bandwidth_out_resource_weight: float
+    load_balancer_bandwith_in_resource_weight: float
+    load_balancer_bandwith_out_resource_weight: float
+    load_balancer_cpu_resource_weight: float
+    load_balancer_direct_memory_resource_weight: float
+    load_balancer_bundle_unload_min_throughput_threshold: float
+    load_balancer_resource_quota_update_interval_minutes: int
+    load_balancer_auto_bundle_split_enabled: bool
+    load_balancer_auto_unload_split_bundles_enabled: bool
+    load_balancer_namespace_bundle_max_topics: int
+    load_balancer_namespace_bundle_max_sessions: int
+    load_balancer_namespace_bundle_max_msg_rate: int
+    load_balancer_namespace_bundle_max_bandwidth_mbytes: int
+    load_balancer_namespace_maximum_bundles: int
+    load_manager_class_name: str
+    load_balancer_override_broker_nic_speed_gbps: float | None
+    failure_domains_enabled: bool
+    prefer_later_versions: bool
+    magnetar_load_shedding_interval_seconds: int
     managed_ledger_password: str = field(repr=False)
     broker_client_authentication_plugin: str
     broker_client_authentication_parameters: str = field(repr=False)

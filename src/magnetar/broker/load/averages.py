@@ -1,0 +1,164 @@
+"""What went through bundles and brokers over time, as leaders keep it in ``/loadbalance``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from magnetar.broker.load.reports import BundleStats, number
+
+SHORT_SAMPLES = 10
+LONG_SAMPLES = 1000
+UNSEEN = BundleStats(50.0, 50_000.0, 50.0, 50_000.0)
+"""What is assumed of a bundle that nobody has told of yet, as in Pulsar."""
+_BUNDLES = "/loadbalance/bundle-data"
+BROKERS = "/loadbalance/broker-time-average"
+
+
+def bundle_path(bundle: str) -> str:
+    return f"{_BUNDLES}/{bundle}"
+
+
+def broker_path(broker_id: str) -> str:
+    return f"{BROKERS}/{broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """``TimeAverageMessageData``: the first samples count alike, later ones fade."""
+
+    most: int
+    """Samples at which it begins to forget."""
+    samples: int = 0
+    throughput_in: float = 0.0
+    throughput_out: float = 0.0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.rate_in + self.rate_out
+
+    @property
+    def throughput(self) -> float:
+        return self.throughput_in + self.throughput_out
+
+    def with_sample(self, stats: BundleStats) -> Average:
+        samples = min(self.samples + 1, self.most)
+
+        def mean(old: float, new: float) -> float:
+            return ((samples - 1) * old + new) / samples
+
+        return Average(
+            self.most,
+            samples,
+            mean(self.throughput_in, stats.throughput_in),
+            mean(self.throughput_out, stats.throughput_out),
+            mean(self.rate_in, stats.rate_in),
+            mean(self.rate_out, stats.rate_out),
+        )
+
+    @classmethod
+    def assumed(cls, most: int, stats: BundleStats, samples: int = 0) -> Average:
+        """What counts until there are samples; with ``samples``, as if there had been so many."""
+        return cls(most, samples, stats.throughput_in, stats.throughput_out, stats.rate_in, stats.rate_out)
+
+    @classmethod
+    def from_json(cls, value: object, most: int) -> Average:
+        record: Mapping[str, Any] = value if isinstance(value, dict) else {}
+        told = int(number(record.get("maxSamples"))) or most
+        return cls(
+            max(1, told),
+            max(0, min(told, int(number(record.get("numSamples"))))),
+            number(record.get("msgThroughputIn")),
+            number(record.get("msgThroughputOut")),
+            number(record.get("msgRateIn")),
+            number(record.get("msgRateOut")),
+        )
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "maxSamples": self.most,
+            "numSamples": self.samples,
+            "msgThroughputIn": self.throughput_in,
+            "msgThroughputOut": self.throughput_out,
+            "msgRateIn": self.rate_in,
+            "msgRateOut": self.rate_out,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BundleHistory:
+    """``BundleData``: a bundle over its last 10 and its last 1000 samples."""
+
+    short: Average
+    long: Average
+    topics: int = 0
+
+    @classmethod
+    def unseen(cls) -> BundleHistory:
+        return cls(Average.assumed(SHORT_SAMPLES, UNSEEN), Average.assumed(LONG_SAMPLES, UNSEEN))
+
+    @classmethod
+    def by_quota(cls, quota: BundleStats) -> BundleHistory:
+        """Of a bundle for which operators have said what to expect: as if it had always been so."""
+        return cls(
+            Average.assumed(SHORT_SAMPLES, quota, SHORT_SAMPLES),
+            Average.assumed(LONG_SAMPLES, quota, LONG_SAMPLES),
+        )
+
+    def with_sample(self, stats: BundleStats) -> BundleHistory:
+        return BundleHistory(self.short.with_sample(stats), self.long.with_sample(stats), stats.topics)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> BundleHistory:
+        return cls(
+            Average.from_json(record.get("shortTermData"), SHORT_SAMPLES),
+            Average.from_json(record.get("longTermData"), LONG_SAMPLES),
+            int(number(record.get("topics"))),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shortTermData": self.short.to_json(),
+            "longTermData": self.long.to_json(),
+            "topics": self.topics,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAverages:
+    """``TimeAverageBrokerData``: what a broker's bundles come to."""
+
+    short: Average
+    long: Average
+
+    @classmethod
+    def of(cls, bundles: Iterable[BundleHistory]) -> BrokerAverages:
+        short, long = Average(SHORT_SAMPLES), Average(LONG_SAMPLES)
+        for bundle in bundles:
+            short, long = _plus(short, bundle.short), _plus(long, bundle.long)
+        return cls(short, long)
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            f"{term}TermMsg{figure}": value
+            for term, average in (("short", self.short), ("long", self.long))
+            for figure, value in (
+                ("ThroughputIn", average.throughput_in),
+                ("ThroughputOut", average.throughput_out),
+                ("RateIn", average.rate_in),
+                ("RateOut", average.rate_out),
+            )
+        }
+
+
+def _plus(some: Average, more: Average) -> Average:
+    return replace(
+        some,
+        throughput_in=some.throughput_in + more.throughput_in,
+        throughput_out=some.throughput_out + more.throughput_out,
+        rate_in=some.rate_in + more.rate_in,
+        rate_out=some.rate_out + more.rate_out,
+    )

@@ -1,0 +1,139 @@
+"""Why a bundle is where it is, and what would move it: in words, with figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from magnetar.broker.load.candidates import Kinds, may_leave
+from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of
+from magnetar.broker.load.planning import Placer
+from magnetar.broker.load.settings import LoadSettings
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    bundle: str
+    owner: str | None
+    """Who tells that it serves it; None: nobody."""
+    here: Sequence[str]
+    """Why it is there, or where it would go; sentences."""
+    brokers: Mapping[str, str]
+    """What speaks for and against each."""
+    moves: Sequence[str]
+    """What would move it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bundle": self.bundle,
+            "owner": self.owner,
+            "why": list(self.here),
+            "brokers": dict(self.brokers),
+            "wouldMove": list(self.moves),
+        }
+
+
+def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> Explanation:
+    """:param placer: one that leaves no trace
+
+    :param now: on the clock of ``ClusterLoad.moved``
+    """
+    load, settings = placer.load, placer.settings
+    owner = next((each for each, broker in load.brokers.items() if bundle in broker.report.bundles), None)
+    choice, found = placer.place(bundle, kinds)
+    scores = choice.scores if choice is not None else {}
+    brokers = {
+        broker_id: found.against.get(broker_id) or _score(scores.get(broker_id), settings, broker_id == owner)
+        for broker_id in sorted(load.brokers)
+    }
+    here = [*_history(load, bundle), *found.notes]
+    if owner is None:
+        here.append("No broker tells that it serves a topic of it.")
+    elif choice is None:
+        here.append(f"{owner} serves it; if it were free now, nobody could.")
+    elif len(scores) > 1 and scores.get(owner) == min(scores.values()):
+        here.append(f"{owner} serves it, and nobody is a better place for it now.")
+    else:
+        here.append(f"{owner} serves it; a bundle stays until something moves it.")
+    if choice is not None:
+        verb = "It would go" if owner is None else "If it were free now it would go"
+        here.append(f"{verb} to {choice.broker_id} ({settings.placement}: {choice.why}).")
+    return Explanation(bundle, owner, here, brokers, _moves(placer, bundle, kinds, owner, now))
+
+
+def _history(load: ClusterLoad, bundle: str) -> Sequence[str]:
+    history = load.bundles.get(bundle)
+    if history is None:
+        return ["Nothing is known of what goes through it: 100 messages/s are assumed."]
+    long, short = history.long, history.short
+    return [
+        f"{long.rate:.1f} messages/s and {long.throughput / _MIB:.2f} MiB/s go through it over long, "
+        f"{short.rate:.1f} and {short.throughput / _MIB:.2f} of late; it has {history.topics} topics."
+    ]
+
+
+def _score(score: float | None, settings: LoadSettings, owner: bool) -> str:
+    serves = "serves it" if owner else "could take it"
+    if score is None:
+        return serves
+    if isinf(score):
+        return f"{serves}; it uses more than {100 * settings.shed.overloaded:g} %"
+    if settings.placement == "LeastResourceUsageWithWeight":
+        return f"{serves}; it uses {100 * score:.1f} %"
+    return f"{serves}; {score:.1f} messages/s over long" if score else f"{serves}; idle"
+
+
+def _moves(placer: Placer, bundle: str, kinds: Kinds, owner: str | None, now: float) -> Sequence[str]:
+    load, settings = placer.load, placer.settings
+    if owner is None:
+        return ["Whoever looks for a topic of it next makes it be served."]
+    told = [f"{owner} stops, loses its session, or an operator unloads the bundle."]
+    stays = may_leave(bundle, owner, kinds, load, placer.rules, settings)
+    if not (settings.enabled and settings.shedding):
+        told.append("Nothing is moved for load: loadBalancerSheddingEnabled or loadBalancerEnabled is false.")
+    elif stays:
+        told.append(f"It is not moved for load: {stays}.")
+    elif bundle in load.moved:
+        left = settings.grace_seconds - (now - load.moved[bundle])
+        told.append(f"It was moved for load of late and stays for {max(0.0, left):.0f} s more.")
+    else:
+        told.append(_threshold(load, owner, settings))
+    return [*told, *_split(load, bundle, settings)]
+
+
+def _threshold(load: ClusterLoad, owner: str, settings: LoadSettings) -> str:
+    usage = {
+        each: 100 * broker.report.resources.weighed(settings.weights) for each, broker in load.brokers.items()
+    }
+    average = sum(usage.values()) / len(usage)
+    shed = settings.shed
+    least = min(usage.values())
+    above, times = f"{100 * shed.above_average:g} points", f"{shed.hits_low} times in a row"
+    bounds = {
+        "ThresholdShedder": f"the average of {average:.1f} % by {above}, over time",
+        "OverloadShedder": f"{100 * shed.overloaded:g} %",
+        "AvgShedder": f"the idlest broker's {least:.1f} % by {shed.low:g} points, {times}",
+    }
+    if settings.shedder == "UniformLoadShedder":
+        return (
+            f"{owner} has {100 * shed.rate_difference:g} % more messages/s than the broker with the fewest, "
+            f"or {shed.throughput_factor:g} times the bytes of the one with the least, "
+            "and is the first of all."
+        )
+    bound = bounds[settings.shedder]
+    return f"{owner} uses more than {bound} ({settings.shedder}); it uses {usage[owner]:.1f} % now."
+
+
+def _split(load: ClusterLoad, bundle: str, settings: LoadSettings) -> Sequence[str]:
+    split = settings.split
+    if not split.enabled:
+        return []
+    return [
+        f"It is split at more than {split.max_topics} topics, {split.max_sessions} producers and consumers, "
+        f"{split.max_rate:g} messages/s or {split.max_throughput / _MIB:g} MiB/s, while "
+        f"{namespace_of(bundle)} has fewer than {split.max_bundles} bundles."
+    ]

@@ -1,0 +1,125 @@
+"""Which brokers a namespace may be served by: isolation policies, as a cluster's record has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.errors import InvalidRequest
+
+_POLICY = "min_available"
+_ALL = 100
+
+
+def host_of(broker_id: str) -> str:
+    """Of ``host:port``; the host is what policies name."""
+    host = broker_id.rpartition(":")[0]
+    return host.removeprefix("[").removesuffix("]")
+
+
+def _compile(expression: str) -> Callable[[str], bool]:
+    """Matches whole names, in linear time.
+
+    :raises InvalidRequest: it is no expression, or needs more than linear time
+    """
+    # Loaded with the first policy: most clusters never see one.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(expression, options)
+    except re2.error as error:
+        raise InvalidRequest(f"{expression!r} cannot be matched: {error}") from error
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def _lists(record: Mapping[str, Any], name: str, *, needed: bool = True) -> Sequence[str]:
+    value = record.get(name)
+    if value is None and not needed:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidRequest(f"{name} is no list of expressions")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationPolicy:
+    """``NamespaceIsolationData``; its expressions match whole names of namespaces, and hosts of brokers."""
+
+    name: str
+    namespaces: Sequence[str]
+    primary: Sequence[str]
+    secondary: Sequence[str]
+    min_available: int
+    """With fewer primary brokers than that secondary ones are taken, too."""
+    usage_threshold: int
+    """Primary brokers whose usage, in percent, is not below it do not count as available; 100: all do."""
+    _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
+
+    @classmethod
+    def from_json(cls, name: str, record: Mapping[str, Any]) -> IsolationPolicy:
+        """:raises InvalidRequest: it is no such policy; the text says what is wrong"""
+        lists = {
+            "namespaces": _lists(record, "namespaces"),
+            "primary": _lists(record, "primary"),
+            "secondary": _lists(record, "secondary", needed=False),
+        }
+        for needed in ("namespaces", "primary"):
+            if not lists[needed]:
+                raise InvalidRequest(f"{needed} names nothing")
+        failover = record.get("auto_failover_policy")
+        if not isinstance(failover, dict) or failover.get("policy_type") != _POLICY:
+            raise InvalidRequest(f"auto_failover_policy has to be {_POLICY}")
+        parameters = failover.get("parameters")
+        if not isinstance(parameters, dict):
+            raise InvalidRequest("auto_failover_policy has no parameters")
+        matchers = {kind: [_compile(each) for each in expressions] for kind, expressions in lists.items()}
+        return cls(
+            name,
+            lists["namespaces"],
+            lists["primary"],
+            lists["secondary"],
+            _whole(parameters, "min_limit"),
+            _whole(parameters, "usage_threshold"),
+            matchers,
+        )
+
+    def is_for(self, namespace: str) -> bool:
+        return self._any("namespaces", namespace)
+
+    def is_primary(self, broker_id: str) -> bool:
+        return self._any("primary", host_of(broker_id))
+
+    def is_secondary(self, broker_id: str) -> bool:
+        return self._any("secondary", host_of(broker_id))
+
+    def _any(self, kind: str, text: str) -> bool:
+        return any(matches(text) for matches in self._matchers[kind])
+
+    def counts_as_available(self, percent: float) -> bool:
+        """:param percent: the usage of a primary broker"""
+        return self.usage_threshold >= _ALL or percent < self.usage_threshold
+
+
+def _whole(parameters: Mapping[str, Any], name: str) -> int:
+    """:raises InvalidRequest: it is missing, or no number"""
+    try:
+        return int(str(parameters[name]))
+    except (KeyError, ValueError) as error:
+        raise InvalidRequest(f"auto_failover_policy: {name} is no number") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """All policies of a cluster; of several that match a namespace the first one counts."""
+
+    policies: Sequence[IsolationPolicy] = ()
+
+    def of(self, namespace: str) -> IsolationPolicy | None:
+        return next((policy for policy in self.policies if policy.is_for(namespace)), None)
+
+    def is_shared(self, broker_id: str) -> bool:
+        """Whether namespaces without a policy may go there: it is nobody's primary broker."""
+        return not any(policy.is_primary(broker_id) for policy in self.policies)

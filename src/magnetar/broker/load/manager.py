@@ -1,0 +1,384 @@
+"""The load manager of one broker: it tells its own load, and where it leads it places, moves and splits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from magnetar.broker.load.candidates import Kinds, Rules, allowed, may_leave
+from magnetar.broker.load.cluster_load import ClusterLoad, namespace_of, range_of
+from magnetar.broker.load.histories import Histories
+from magnetar.broker.load.placing import (
+    Anywhere,
+    LeastLongTermMessageRate,
+    LeastResourceUsageWithWeight,
+    PlacementStrategy,
+    RoundRobin,
+)
+from magnetar.broker.load.planning import Placer
+from magnetar.broker.load.reports import BrokerReport
+from magnetar.broker.load.rules_kept import KeptRules
+from magnetar.broker.load.settings import LoadSettings
+from magnetar.broker.load.shedding import (
+    AvgShedder,
+    Move,
+    OverloadShedder,
+    Shedder,
+    ThresholdShedder,
+    UniformLoadShedder,
+)
+from magnetar.broker.load.splitting import Split, too_large, within_bounds
+from magnetar.broker.ownership.brokers import LiveBrokers
+from magnetar.broker.ownership.contract import Bundle
+from magnetar.broker.ownership.leader import Leadership
+from magnetar.broker.ownership.peers import PeerAdmin
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.namespace_name import NamespaceName
+
+log = logging.getLogger(__name__)
+
+PLACEMENTS: Mapping[str, Callable[[], PlacementStrategy]] = {
+    "LeastLongTermMessageRate": LeastLongTermMessageRate,
+    "LeastResourceUsageWithWeight": LeastResourceUsageWithWeight,
+    "RoundRobinBrokerSelector": RoundRobin,
+    "AvgShedder": Anywhere,
+}
+SHEDDERS: Mapping[str, Callable[[], Shedder]] = {
+    "ThresholdShedder": ThresholdShedder,
+    "OverloadShedder": OverloadShedder,
+    "UniformLoadShedder": UniformLoadShedder,
+    "AvgShedder": AvgShedder,
+}
+
+_CHOSEN_SECONDS = 10.0
+"""For so long who asks for a bundle again hears the same: it is being loaded there."""
+_PREFERRED_SECONDS = 60.0
+_HALVES_SECONDS = 60.0
+"""For so long its broker may still tell of a bundle that was split."""
+_MOST_CHOSEN = 100_000
+
+CountBundles = Callable[[NamespaceName], Awaitable[int]]
+
+
+@dataclass(slots=True)
+class Done:
+    """What was done since the start, while this broker led."""
+
+    moved_bundles: int = 0
+    relieved_brokers: int = 0
+    splits: int = 0
+    last_moves: Mapping[str, str] = field(default_factory=dict)
+    """Why bundles moved the last time any did."""
+
+
+class LoadManager:
+    """See :class:`magnetar.broker.ownership.contract.Placement`."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        brokers: LiveBrokers,
+        leadership: Leadership,
+        peers: PeerAdmin,
+        rules: KeptRules,
+        histories: Histories,
+        count_bundles: CountBundles,
+        settings: Callable[[], LoadSettings],
+        own_id: str,
+    ) -> None:
+        """:param count_bundles: of a namespace; raises BrokerError"""
+        self._io = io
+        self._wheel = wheel
+        self._brokers = brokers
+        self._leadership = leadership
+        self._peers = peers
+        self._rules = rules
+        self._histories = histories
+        self._count_bundles = count_bundles
+        self._settings = settings
+        self._own_id = own_id
+        self.load = ClusterLoad()
+        self.done = Done()
+        self._placements = {name: make() for name, make in PLACEMENTS.items()}
+        self._shedders = {name: make() for name, make in SHEDDERS.items()}
+        self._chosen: dict[str, tuple[str, float]] = {}
+        """Who was chosen for a bundle, and until when that is the answer."""
+        self._kinds: dict[str, Kinds] = {}
+        self._halves: dict[str, float] = {}
+        """Bundles that were split, and until when nobody is surprised to hear of them."""
+        self._timers: dict[str, Any] = {}
+        self._tasks: dict[str, Any] = {}
+        self._raws: dict[str, Mapping[str, Any]] = {}
+        brokers.listen(self._brokers_changed)
+        leadership.listen(self._leader_changed)
+
+    # Life
+
+    def start(self) -> None:
+        settings = self._settings()
+        self._repeat("shedding", lambda: self._settings().shedding_seconds, self.shed)
+        self._repeat("averages", lambda: settings.report.quota_seconds, self.write_averages)
+        self._leader_changed()
+
+    def stop(self) -> None:
+        for pending in (*self._timers.values(), *self._tasks.values()):
+            pending.cancel()
+
+    def _repeat(
+        self, kind: str, seconds: Callable[[], float], work: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> None:
+        def run() -> None:
+            self._timers[kind] = self._wheel.schedule(seconds(), run)
+            if self._leadership.is_leader:
+                self._begin(kind, work)
+
+        self._timers[kind] = self._wheel.schedule(seconds(), run)
+
+    def _begin(self, kind: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Skipped while the last one of its kind is not through."""
+        if kind in self._tasks:
+            return
+
+        async def run() -> None:
+            try:
+                await work()
+            except (MetadataError, BrokerError) as error:
+                log.warning("load is looked at later", extra={"work": kind, "error": str(error)})
+            finally:
+                self._tasks.pop(kind, None)
+
+        self._tasks[kind] = self._io.loop.create_task(run())
+
+    def _leader_changed(self) -> None:
+        if self._leadership.is_leader:
+            self._brokers_changed()
+        else:
+            self.load = ClusterLoad()
+            self._raws.clear()
+            self._chosen.clear()
+
+    def _brokers_changed(self) -> None:
+        if self._leadership.is_leader:
+            self._begin("reports", self._follow)
+
+    async def _follow(self) -> None:
+        await self.take_reports()
+        await self.split()
+
+    # What is known
+
+    async def take_reports(self) -> None:
+        """Takes what brokers have told since; only a leader remembers it.
+
+        :raises MetadataError: histories cannot be read now
+        """
+        while True:
+            changed = {
+                broker_id: record.raw
+                for broker_id, record in self._brokers.all.items()
+                if self._raws.get(broker_id) is not record.raw
+            }
+            gone = self.load.keep_only(self._brokers.all.keys())
+            if gone or any(broker_id not in self.load.brokers for broker_id in changed):
+                self._others_are_there()
+            for broker_id in gone:
+                self._raws.pop(broker_id, None)
+            if not changed:
+                break
+            for broker_id, raw in changed.items():
+                report = BrokerReport.from_json(raw)
+                found = await self._histories.of(self.load.unknown(report))
+                if broker_id in self._brokers.all:
+                    self.load.take(broker_id, report, found)
+                    self._raws[broker_id] = raw
+
+    def _others_are_there(self) -> None:
+        ids = list(self._brokers.all)
+        for placement in self._placements.values():
+            placement.brokers_changed(ids)
+        for shedder in self._shedders.values():
+            shedder.brokers_changed(ids)
+
+    async def placer(self, bundle: str, *, pure: bool = False) -> Placer:
+        """All that the choice of a broker for a bundle depends on.
+
+        :param pure: asking it leaves no trace
+        """
+        namespaces = {name for broker in self.load.brokers.values() for name in broker.namespaces}
+        rules = await self._rules.of(namespace_of(bundle), namespaces)
+        settings = self._settings()
+        strategy = self._placements[settings.placement]
+        below = (lambda _bound: 0) if pure else self._io.randomness.below
+        return Placer(self.load, rules, settings, deepcopy(strategy) if pure else strategy, below)
+
+    def kinds_of(self, bundle: str) -> Kinds:
+        return self._kinds.get(bundle, Kinds())
+
+    # Placement
+
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        """Somebody looks for a topic of that kind in a bundle."""
+        if len(self._kinds) >= _MOST_CHOSEN:
+            self._kinds.clear()
+        self._kinds[str(bundle)] = Kinds(persistent, not persistent)
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """Who asks next who is to serve a bundle is told that one, if it may."""
+        self._remember(str(bundle), broker_id, _PREFERRED_SECONDS)
+
+    def _remember(self, bundle: str, broker_id: str, seconds: float) -> None:
+        if len(self._chosen) >= _MOST_CHOSEN:
+            self._chosen.clear()
+        self._chosen[bundle] = broker_id, self._io.clock.monotonic() + seconds
+
+    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        if not self._settings().enabled:
+            return self._own_id
+        name = str(bundle)
+        await self.take_reports()
+        if name not in self.load.bundles:
+            self.load.bundles.update(await self._histories.of([name]))
+        placer = await self.placer(name)
+        kinds = self.kinds_of(name)
+        before = self._chosen_before(name, exclude)
+        if before in allowed(name, kinds, self.load, placer.rules, placer.settings).brokers:
+            self.load.give(before, name)
+            return before
+        choice, found = placer.place(name, kinds, exclude)
+        if choice is None:
+            log.warning("no broker may serve a bundle", extra={"bundle": name, "against": found.against})
+            return None
+        self.load.give(choice.broker_id, name)
+        self._remember(name, choice.broker_id, _CHOSEN_SECONDS)
+        log.info("a broker was chosen", extra={"bundle": name, "broker": choice.broker_id, "why": choice.why})
+        return choice.broker_id
+
+    def _chosen_before(self, bundle: str, exclude: Collection[str]) -> str:
+        """Empty: nobody."""
+        broker_id, until = self._chosen.get(bundle, ("", 0.0))
+        usable = self._io.clock.monotonic() < until and broker_id in self._brokers.all
+        return broker_id if usable and broker_id not in exclude else ""
+
+    # Moving
+
+    async def shed(self) -> None:
+        """Looks for brokers that have too much to do, and moves some of it.
+
+        :raises MetadataError: policies cannot be read now
+        """
+        settings = self._settings()
+        if not (settings.enabled and settings.shedding) or len(self._brokers.all) < 2:
+            return
+        await self.take_reports()
+        now = self._io.clock.monotonic()
+        self.load.forgive(now - settings.grace_seconds)
+        wanted = self._shedders[settings.shedder].find(self.load, settings)
+        if not wanted:
+            return
+        namespaces = {name for broker in self.load.brokers.values() for name in broker.namespaces}
+        placer = Placer(
+            self.load,
+            await self._rules.of_all(namespaces),
+            settings,
+            self._placements[settings.placement],
+            self._io.randomness.below,
+        )
+        plan = placer.plan(wanted, self.kinds_of)
+        for bundle, why in plan.refused.items():
+            log.info("a bundle stays", extra={"bundle": bundle, "why": why})
+        relieved = set()
+        for move in plan.moves:
+            if await self._move(move):
+                relieved.add(move.source)
+        self.done.relieved_brokers += len(relieved)
+        self.done.last_moves = {move.bundle: move.why for move in plan.moves}
+
+    async def _move(self, move: Move) -> bool:
+        source = self._brokers.get(move.source)
+        if source is None or move.target is None or not self._leadership.is_leader:
+            return False
+        log.info(
+            "a bundle moves",
+            extra={"bundle": move.bundle, "from": move.source, "to": move.target, "why": move.why},
+        )
+        self._remember(move.bundle, move.target, _PREFERRED_SECONDS)
+        try:
+            await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload")
+        except BrokerError as error:
+            log.warning("a bundle was not moved", extra={"bundle": move.bundle, "error": str(error)})
+            self._chosen.pop(move.bundle, None)
+            return False
+        self.load.moved[move.bundle] = self._io.clock.monotonic()
+        self.done.moved_bundles += 1
+        return True
+
+    # Splitting
+
+    async def split(self) -> None:
+        """Splits bundles that are above a bound.
+
+        :raises MetadataError: policies cannot be read now
+        """
+        settings = self._settings()
+        if not (settings.enabled and settings.split.enabled):
+            return
+        now = self._io.clock.monotonic()
+        self._halves = {name: until for name, until in self._halves.items() if now < until}
+        large = [each for each in too_large(self.load, settings.split) if each.bundle not in self._halves]
+        counts: dict[str, int] = {}
+        for namespace in {namespace_of(each.bundle) for each in large}:
+            try:
+                counts[namespace] = await self._count_bundles(NamespaceName.parse(namespace))
+            except BrokerError as error:
+                log.warning("bundles are not counted", extra={"namespace": namespace, "error": str(error)})
+        for found in within_bounds(large, settings.split, counts):
+            await self._split(found, settings)
+
+    async def _split(self, split: Split, settings: LoadSettings) -> None:
+        source = self._brokers.get(split.broker_id)
+        if source is None or not self._leadership.is_leader:
+            return
+        rules = await self._rules.of_all([namespace_of(split.bundle)])
+        unload = settings.split.unload and not self._stays(split, rules, settings)
+        log.info("a bundle is split", extra={"bundle": split.bundle, "why": split.why, "unload": unload})
+        query = {"unload": "true" if unload else "false"}
+        try:
+            await self._peers.call(source, "PUT", f"{bundle_address(split.bundle)}/split", query)
+        except BrokerError as error:
+            log.warning("a bundle was not split", extra={"bundle": split.bundle, "error": str(error)})
+            return
+        self._halves[split.bundle] = self._io.clock.monotonic() + _HALVES_SECONDS
+        self.load.forget_bundle(split.bundle)
+        self.done.splits += 1
+        await self._histories.forget([split.bundle])
+
+    def _stays(self, split: Split, rules: Rules, settings: LoadSettings) -> bool:
+        kinds = self.kinds_of(split.bundle)
+        return bool(may_leave(split.bundle, split.broker_id, kinds, self.load, rules, settings))
+
+    # Keeping
+
+    async def write_averages(self) -> None:
+        """What the next leader begins with.
+
+        :raises MetadataError: the store refused; the rest is written the next time
+        """
+        await self.take_reports()
+        unused = self.load.drop_unused()
+        known = set(self.load.brokers)
+        await self._histories.write(self.load)
+        await self._histories.forget(unused, await self._histories.brokers_but(known))
+
+
+def bundle_address(bundle: str) -> str:
+    """Below which a bundle is administered; names of version 1 have addresses of their own."""
+    namespace = namespace_of(bundle)
+    version = "/admin/v2" if namespace.count("/") == 1 else "/admin"
+    return f"{version}/namespaces/{namespace}/{range_of(bundle)}"

@@ -1,0 +1,189 @@
+"""Which of several brokers gets a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from magnetar.broker.load.cluster_load import BrokerLoad, ClusterLoad
+from magnetar.broker.load.settings import LoadSettings
+
+Below = Callable[[int], int]
+"""A whole number in [0, bound), at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    broker_id: str
+    why: str
+    """In words, with figures."""
+    scores: Mapping[str, float]
+    """Of each candidate; less is better."""
+
+
+class PlacementStrategy(Protocol):
+    def choose(
+        self,
+        candidates: Collection[str],
+        bundle: str,
+        load: ClusterLoad,
+        settings: LoadSettings,
+        below: Below,
+    ) -> Choice | None:
+        """None: there is no candidate. For equal input and chance the answer is the same."""
+        ...
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        """Others are there now: what is remembered of those that went is forgotten."""
+        ...
+
+
+class LeastLongTermMessageRate:
+    """The one with the fewest messages a second over long; not one that is overloaded."""
+
+    def choose(
+        self,
+        candidates: Collection[str],
+        bundle: str,
+        load: ClusterLoad,
+        settings: LoadSettings,
+        below: Below,
+    ) -> Choice | None:
+        scores = {broker: _rate_score(load.brokers.get(broker), settings) for broker in sorted(candidates)}
+        if not scores:
+            return None
+        least = min(scores.values())
+        best = [broker for broker, score in scores.items() if score == least]
+        if least == inf:
+            limit = 100 * settings.shed.overloaded
+            return Choice(
+                _any(best, below), f"all candidates use more than {limit:g} %: one at random", scores
+            )
+        among = "" if len(best) == 1 else f", one at random of {len(best)} with as few"
+        return Choice(_any(best, below), f"fewest messages a second over long: {least:.1f}{among}", scores)
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        return
+
+
+def _rate_score(broker: BrokerLoad | None, settings: LoadSettings) -> float:
+    if broker is None:
+        return 0.0
+    if broker.report.resources.weighed(settings.weights) > settings.shed.overloaded:
+        return inf
+    return broker.rate()
+
+
+class UsageHistory:
+    """The usage of brokers, smoothed: what was counts for much of what is."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, float] = {}
+
+    def add(self, broker_id: str, now: float, history: float, *, anew: bool = False) -> float:
+        """:param history: the share of what was
+
+        :param anew: what was counts no more
+        """
+        before = None if anew else self.usage.get(broker_id)
+        usage = now if before is None else before * history + (1 - history) * now
+        self.usage[broker_id] = usage
+        return usage
+
+    def keep_only(self, broker_ids: Collection[str]) -> None:
+        kept = set(broker_ids)
+        self.usage = {broker_id: usage for broker_id, usage in self.usage.items() if broker_id in kept}
+
+
+class LeastResourceUsageWithWeight:
+    """One of those whose usage is well below the average of the candidates."""
+
+    def __init__(self) -> None:
+        self._history = UsageHistory()
+
+    def choose(
+        self,
+        candidates: Collection[str],
+        bundle: str,
+        load: ClusterLoad,
+        settings: LoadSettings,
+        below: Below,
+    ) -> Choice | None:
+        if not candidates:
+            return None
+        scores = {
+            broker: self._usage(broker, load.brokers.get(broker), settings) for broker in sorted(candidates)
+        }
+        average = sum(scores.values()) / len(scores)
+        margin = settings.average_difference
+        best = [broker for broker, usage in scores.items() if usage + margin <= average]
+        if best:
+            why = f"at least {100 * margin:g} points below the average usage of {100 * average:.1f} %"
+        else:
+            best = list(scores)
+            why = f"nobody is {100 * margin:g} points below the average usage of {100 * average:.1f} %"
+        among = "" if len(best) == 1 else f", one at random of {len(best)}"
+        return Choice(_any(best, below), why + among, scores)
+
+    def _usage(self, broker_id: str, broker: BrokerLoad | None, settings: LoadSettings) -> float:
+        if broker is None:
+            return 0.0
+        report = broker.report
+        # A broker that has just come says nothing with what it was like in an earlier life.
+        anew = not report.bundles or report.total.rate == 0
+        usage = report.resources.weighed(settings.weights)
+        return self._history.add(broker_id, usage, settings.shed.history, anew=anew)
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        self._history.keep_only(broker_ids)
+
+
+class RoundRobin:
+    """One after the other; of Apache's it is ``RoundRobinBrokerSelector``."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def choose(
+        self,
+        candidates: Collection[str],
+        bundle: str,
+        load: ClusterLoad,
+        settings: LoadSettings,
+        below: Below,
+    ) -> Choice | None:
+        if not candidates:
+            return None
+        ordered = sorted(candidates)
+        chosen = ordered[self._given % len(ordered)]
+        self._given += 1
+        return Choice(chosen, "it is its turn", dict.fromkeys(ordered, 0.0))
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        return
+
+
+class Anywhere:
+    """Anybody, at random: what goes with AvgShedder, which says itself where bundles go that it moves."""
+
+    def choose(
+        self,
+        candidates: Collection[str],
+        bundle: str,
+        load: ClusterLoad,
+        settings: LoadSettings,
+        below: Below,
+    ) -> Choice | None:
+        if not candidates:
+            return None
+        ordered = sorted(candidates)
+        return Choice(_any(ordered, below), f"one at random of {len(ordered)}", dict.fromkeys(ordered, 0.0))
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        return
+
+
+def _any(brokers: Sequence[str], below: Below) -> str:
+    return brokers[below(len(brokers))] if len(brokers) > 1 else brokers[0]

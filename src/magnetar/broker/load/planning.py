@@ -1,0 +1,140 @@
+"""From what strategies want to what is done: where a bundle goes, and which moves gain anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from magnetar.broker.load.candidates import Candidates, Kinds, Rules, allowed, may_leave, preferred
+from magnetar.broker.load.cluster_load import BrokerLoad, ClusterLoad
+from magnetar.broker.load.placing import Below, Choice, PlacementStrategy
+from magnetar.broker.load.settings import LoadSettings
+from magnetar.broker.load.shedding import Move
+
+KindsOf = Callable[[str], Kinds]
+"""Which topics a bundle has, as far as it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    moves: Sequence[Move]
+    """Each with its target."""
+    refused: Mapping[str, str]
+    """Bundles that were to move and stay, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placer:
+    """All that a choice depends on."""
+
+    load: ClusterLoad
+    rules: Rules
+    settings: LoadSettings
+    strategy: PlacementStrategy
+    below: Below
+
+    def place(
+        self, bundle: str, kinds: Kinds, exclude: Collection[str] = ()
+    ) -> tuple[Choice | None, Candidates]:
+        """The broker for a bundle, and what was said against others.
+
+        :param exclude: brokers that shall not have it
+        """
+        found = preferred(bundle, kinds, self.load, self.rules, self.settings)
+        found = self._without(found, exclude, bundle, kinds)
+        choice = self.strategy.choose(found.brokers, bundle, self.load, self.settings, self.below)
+        return choice, found
+
+    def _without(self, found: Candidates, exclude: Collection[str], bundle: str, kinds: Kinds) -> Candidates:
+        if not found.brokers <= set(exclude):
+            for broker_id in found.brokers & set(exclude):
+                found.refuse(broker_id, "it shall not have it")
+            return found
+        rest = allowed(bundle, kinds, self.load, self.rules, self.settings)
+        for broker_id in rest.brokers & set(exclude):
+            rest.refuse(broker_id, "it shall not have it")
+        return rest
+
+    def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> Plan:
+        """Finds targets for bundles that are to move; each counts with those before it."""
+        moves: list[Move] = []
+        refused: dict[str, str] = {}
+        expected = _Expected(self.load)
+        for move in wanted:
+            kinds = kinds_of(move.bundle)
+            stays = may_leave(move.bundle, move.source, kinds, self.load, self.rules, self.settings)
+            if stays:
+                refused[move.bundle] = stays
+                continue
+            target = self._target(move, kinds)
+            if target is None:
+                refused[move.bundle] = "nobody else may have it"
+            elif not expected.gains(move.bundle, move.source, target):
+                refused[move.bundle] = f"{target} would have as much to do then as {move.source} has now"
+            else:
+                expected.move(move.bundle, move.source, target)
+                self.load.give(target, move.bundle)
+                moves.append(replace(move, target=target))
+        return Plan(moves, refused)
+
+    def _target(self, move: Move, kinds: Kinds) -> str | None:
+        if move.target is not None:
+            found = allowed(move.bundle, kinds, self.load, self.rules, self.settings)
+            if move.target in found.brokers:
+                return move.target
+        choice, _ = self.place(move.bundle, kinds, {move.source})
+        return None if choice is None else choice.broker_id
+
+
+@dataclass(slots=True)
+class _Traffic:
+    rate: float
+    throughput: float
+    usage: float
+
+
+class _Expected:
+    """What brokers have to do once the moves planned so far are done."""
+
+    def __init__(self, load: ClusterLoad) -> None:
+        self._load = load
+        self._now = {broker_id: _now(broker) for broker_id, broker in load.brokers.items()}
+
+    def gains(self, bundle: str, source: str, target: str) -> bool:
+        """Whether the target then has less to do than the source has now, in one respect at least."""
+        cost = self._cost(bundle, source, target)
+        giver, taker = self._now[source], self._now[target]
+        return (
+            (cost.rate > 0 and taker.rate + cost.rate < giver.rate)
+            or (cost.throughput > 0 and taker.throughput + cost.throughput < giver.throughput)
+            or (cost.usage > 0 and taker.usage + cost.usage < giver.usage)
+        )
+
+    def move(self, bundle: str, source: str, target: str) -> None:
+        relief = self._cost(bundle, source, source)
+        cost = self._cost(bundle, source, target)
+        giver, taker = self._now[source], self._now[target]
+        giver.rate -= relief.rate
+        giver.throughput -= relief.throughput
+        giver.usage -= relief.usage
+        taker.rate += cost.rate
+        taker.throughput += cost.throughput
+        taker.usage += cost.usage
+
+    def _cost(self, bundle: str, source: str, broker_id: str) -> _Traffic:
+        """Of a bundle at a broker: machines differ in what a byte costs them."""
+        short = self._load.history(bundle).short
+        known = self._now[broker_id]
+        if known.throughput <= 0 or known.usage <= 0:
+            known = self._now[source]
+        per_byte = known.usage / known.throughput if known.throughput > 0 else 0.0
+        return _Traffic(short.rate, short.throughput, short.throughput * per_byte)
+
+
+def _now(broker: BrokerLoad) -> _Traffic:
+    pending = broker.pending.values()
+    return _Traffic(
+        broker.report.total.rate + sum(each.short.rate for each in pending),
+        broker.report.total.throughput + sum(each.short.throughput for each in pending),
+        broker.report.resources.most,
+    )

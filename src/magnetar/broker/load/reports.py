@@ -1,0 +1,279 @@
+"""What a broker tells of its load: ``LocalBrokerData`` in ``/loadbalance/brokers``, with Apache's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from math import isfinite
+from typing import Any
+
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+_KIND = "LocalBrokerData"
+RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
+
+
+def number(value: object) -> float:
+    """A figure of somebody's record; what is none, or not finite, counts as 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if isfinite(value) else 0.0
+
+
+def _texts(value: object) -> frozenset[str]:
+    return (
+        frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
+    )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one resource, in units of its own: percent of a core, MiB, kbit/s."""
+
+    usage: float = 0.0
+    limit: float = 0.0
+    """0 or less: not known, and then nothing of it is in use."""
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.usage / self.limit if self.limit > 0 else 0.0
+
+    @classmethod
+    def from_json(cls, value: object) -> Usage:
+        record = _object(value)
+        return cls(number(record.get("usage")), number(record.get("limit")))
+
+    def to_json(self) -> dict[str, float]:
+        return {"usage": self.usage, "limit": self.limit}
+
+
+@dataclass(frozen=True, slots=True)
+class BundleStats:
+    """``NamespaceBundleStats``: what goes through a bundle; rates a second, throughput in bytes."""
+
+    rate_in: float = 0.0
+    throughput_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+    consumers: int = 0
+    producers: int = 0
+    topics: int = 0
+    cache_bytes: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.rate_in + self.rate_out
+
+    @property
+    def throughput(self) -> float:
+        return self.throughput_in + self.throughput_out
+
+    @classmethod
+    def from_json(cls, value: object) -> BundleStats:
+        record = _object(value)
+        return cls(
+            number(record.get("msgRateIn")),
+            number(record.get("msgThroughputIn")),
+            number(record.get("msgRateOut")),
+            number(record.get("msgThroughputOut")),
+            int(number(record.get("consumerCount"))),
+            int(number(record.get("producerCount"))),
+            int(number(record.get("topics"))),
+            int(number(record.get("cacheSize"))),
+        )
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "msgRateIn": self.rate_in,
+            "msgThroughputIn": self.throughput_in,
+            "msgRateOut": self.rate_out,
+            "msgThroughputOut": self.throughput_out,
+            "consumerCount": self.consumers,
+            "producerCount": self.producers,
+            "topics": self.topics,
+            "cacheSize": self.cache_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each resource counts in the usage of a broker (``loadBalancer…ResourceWeight``)."""
+
+    cpu: float = 1.0
+    memory: float = 0.0
+    direct_memory: float = 0.0
+    bandwidth_in: float = 1.0
+    bandwidth_out: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    cpu: Usage = field(default_factory=Usage)
+    """Percent of a core; the limit is 100 for each core."""
+    memory: Usage = field(default_factory=Usage)
+    """MiB."""
+    direct_memory: Usage = field(default_factory=Usage)
+    """MiB."""
+    bandwidth_in: Usage = field(default_factory=Usage)
+    """Kbit a second; so is the next."""
+    bandwidth_out: Usage = field(default_factory=Usage)
+
+    @property
+    def most(self) -> float:
+        """The usage of what is used most, 1.0 for all of it; memory does not count, as in Pulsar."""
+        used = (self.cpu, self.direct_memory, self.bandwidth_in, self.bandwidth_out)
+        return max(0.0, *(each.percent for each in used)) / 100
+
+    def weighed(self, weights: Weights) -> float:
+        """The same with each resource weighed; the weight of memory is one that Pulsar ignores by now."""
+        return (
+            max(
+                0.0,
+                self.cpu.percent * weights.cpu,
+                self.direct_memory.percent * weights.direct_memory,
+                self.bandwidth_in.percent * weights.bandwidth_in,
+                self.bandwidth_out.percent * weights.bandwidth_out,
+            )
+            / 100
+        )
+
+    def named(self) -> Mapping[str, Usage]:
+        """By the names of records."""
+        values = (self.cpu, self.memory, self.direct_memory, self.bandwidth_in, self.bandwidth_out)
+        return dict(zip(RESOURCES, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What of a record does not change while a broker runs."""
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """``webServiceUrl`` and so on; what there is not is missing."""
+    persistent_topics: bool = True
+    non_persistent_topics: bool = True
+    version: str = ""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    listeners: Mapping[str, Any] = field(default_factory=dict)
+    load_manager: str = MODULAR
+    started_ms: int = 0
+
+
+_ADDRESSES = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReport:
+    """``LocalBrokerData``; fields that nobody here knows are left alone and lost."""
+
+    identity: Identity
+    resources: Resources = field(default_factory=Resources)
+    stats: Mapping[str, BundleStats] = field(default_factory=dict)
+    """By the full names of bundles, ``tenant/namespace/0xSTART_0xEND``."""
+    bundles: frozenset[str] = frozenset()
+    gains: frozenset[str] = frozenset()
+    """Bundles that came since the report before; ``losses`` are those that went."""
+    losses: frozenset[str] = frozenset()
+    updated_ms: int = 0
+    """Wall clock of the broker that wrote it."""
+    total: BundleStats = field(default_factory=BundleStats)
+    """Of all bundles together."""
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> BrokerReport:
+        """Takes what is there; what is missing or of another shape is as if nothing were told."""
+        stats = {
+            name: BundleStats.from_json(value) for name, value in _object(record.get("lastStats")).items()
+        }
+        return cls(
+            _identity(record),
+            Resources(*(Usage.from_json(record.get(name)) for name in RESOURCES)),
+            stats,
+            _texts(record.get("bundles")),
+            _texts(record.get("lastBundleGains")),
+            _texts(record.get("lastBundleLosses")),
+            int(number(record.get("lastUpdate"))),
+            _total(record),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        identity, total = self.identity, self.total
+        return {
+            **identity.addresses,
+            "persistentTopicsEnabled": identity.persistent_topics,
+            "nonPersistentTopicsEnabled": identity.non_persistent_topics,
+            **{name: usage.to_json() for name, usage in self.resources.named().items()},
+            "msgThroughputIn": total.throughput_in,
+            "msgThroughputOut": total.throughput_out,
+            "msgRateIn": total.rate_in,
+            "msgRateOut": total.rate_out,
+            "lastUpdate": self.updated_ms,
+            "lastStats": {name: stats.to_json() for name, stats in self.stats.items()},
+            "numTopics": total.topics,
+            "numBundles": len(self.bundles),
+            "numConsumers": total.consumers,
+            "numProducers": total.producers,
+            "bundles": sorted(self.bundles),
+            "lastBundleGains": sorted(self.gains),
+            "lastBundleLosses": sorted(self.losses),
+            "brokerVersionString": identity.version,
+            "protocols": dict(identity.protocols),
+            "advertisedListeners": dict(identity.listeners),
+            "loadManagerClassName": identity.load_manager,
+            "startTimestamp": identity.started_ms,
+            "maxResourceUsage": self.resources.most,
+            "loadReportType": _KIND,
+        }
+
+
+def _identity(record: Mapping[str, Any]) -> Identity:
+    addresses = {name: record[name] for name in _ADDRESSES if isinstance(record.get(name), str)}
+    return Identity(
+        addresses,
+        record.get("persistentTopicsEnabled") is not False,
+        record.get("nonPersistentTopicsEnabled") is not False,
+        str(record.get("brokerVersionString") or ""),
+        _object(record.get("protocols")),
+        _object(record.get("advertisedListeners")),
+        str(record.get("loadManagerClassName") or ""),
+        int(number(record.get("startTimestamp"))),
+    )
+
+
+def _total(record: Mapping[str, Any]) -> BundleStats:
+    return BundleStats(
+        number(record.get("msgRateIn")),
+        number(record.get("msgThroughputIn")),
+        number(record.get("msgRateOut")),
+        number(record.get("msgThroughputOut")),
+        int(number(record.get("numConsumers"))),
+        int(number(record.get("numProducers"))),
+        int(number(record.get("numTopics"))),
+    )
+
+
+def sum_of(stats: Mapping[str, BundleStats]) -> BundleStats:
+    """What goes through several bundles."""
+    names = [each.name for each in fields(BundleStats)]
+    return BundleStats(*(sum(getattr(each, name) for each in stats.values()) for name in names))
+
+
+def new_report(
+    identity: Identity,
+    resources: Resources,
+    stats: Mapping[str, BundleStats],
+    before: BrokerReport | None,
+    now_ms: int,
+) -> BrokerReport:
+    """A broker's report of what it is like now.
+
+    :param stats: of each bundle that it serves
+    :param before: its last one; None: this is its first
+    """
+    bundles = frozenset(stats)
+    earlier = before.bundles if before is not None else frozenset()
+    return BrokerReport(
+        identity, resources, stats, bundles, bundles - earlier, earlier - bundles, now_ms, sum_of(stats)
+    )

@@ -1,0 +1,286 @@
+"""Which bundles leave their brokers, so that load is spread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from magnetar.broker.load.averages import BundleHistory
+from magnetar.broker.load.cluster_load import BrokerLoad, ClusterLoad
+from magnetar.broker.load.placing import UsageHistory
+from magnetar.broker.load.settings import LoadSettings
+
+_MARGIN = 0.05
+"""How far below its threshold a broker is brought."""
+_LOWER_MARGIN = 0.5
+_TOLERANCE = 1000
+"""By how much a bundle may be above what is still to go."""
+_NOTHING = 1e-6
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A bundle that is to leave a broker."""
+
+    bundle: str
+    source: str
+    why: str
+    """In words, with figures."""
+    target: str | None = None
+    """Where it should go; None: wherever bundles are placed."""
+
+
+class Shedder(Protocol):
+    def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
+        """What to move now; may count how often it was asked. For equal input the answer is the same."""
+        ...
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        """Others are there now: what is remembered of those that went is forgotten."""
+        ...
+
+
+def _throughput(history: BundleHistory) -> float:
+    return history.short.throughput
+
+
+def _rate(history: BundleHistory) -> float:
+    return history.short.rate
+
+
+def _largest_first(
+    load: ClusterLoad, broker_id: str, traffic: Callable[[BundleHistory], float]
+) -> list[tuple[str, float]]:
+    found = [(bundle, traffic(history)) for bundle, history in load.movable(broker_id)]
+    return sorted(found, key=lambda item: (-item[1], item[0]))
+
+
+def _enough(load: ClusterLoad, broker_id: str, wanted: float) -> Iterable[str]:
+    """The largest ones until ``wanted`` bytes a second go; at least one, and never all: somebody stays."""
+    left = wanted
+    candidates = _largest_first(load, broker_id, _throughput)
+    most = len(load.brokers[broker_id].report.bundles) - 1
+    for index, (bundle, throughput) in enumerate(candidates[:most]):
+        if index and left <= 0:
+            return
+        yield bundle
+        left -= throughput
+
+
+class ThresholdShedder:
+    """Relieves brokers whose usage, smoothed, is above the average by a threshold."""
+
+    def __init__(self) -> None:
+        self._history = UsageHistory()
+
+    def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
+        shed = settings.shed
+        usage = {
+            broker_id: self._history.add(
+                broker_id, broker.report.resources.weighed(settings.weights), shed.history
+            )
+            for broker_id, broker in sorted(load.brokers.items())
+        }
+        average = sum(usage.values()) / len(usage) if usage else 0.0
+        if not average:
+            return []
+        moves: list[Move] = []
+        for broker_id, used in usage.items():
+            if used >= average + shed.above_average:
+                share = used - average - shed.above_average + _MARGIN
+                why = f"usage {100 * used:.1f} %, average {100 * average:.1f} %"
+                moves += self._moves(load, settings, broker_id, share, why)
+        if not moves and shed.lower_boundary:
+            moves = self._to_idle(load, settings, usage, average)
+        return moves
+
+    def _to_idle(
+        self, load: ClusterLoad, settings: LoadSettings, usage: dict[str, float], average: float
+    ) -> list[Move]:
+        """Somebody is far below the average: the busiest one gives."""
+        threshold = settings.shed.above_average
+        idle = min(usage, key=lambda broker_id: (usage[broker_id], broker_id))
+        if usage[idle] >= average - threshold:
+            return []
+        givers = [each for each in usage if len(load.brokers[each].report.bundles) > 1]
+        busiest = max(givers, key=lambda broker_id: usage[broker_id], default=None)
+        if busiest is None:
+            return []
+        why = f"{idle} uses {100 * usage[idle]:.1f} %, the average is {100 * average:.1f} %"
+        return self._moves(load, settings, busiest, threshold * _LOWER_MARGIN, why)
+
+    def _moves(
+        self, load: ClusterLoad, settings: LoadSettings, broker_id: str, share: float, why: str
+    ) -> list[Move]:
+        """:param share: of its throughput"""
+        report = load.brokers[broker_id].report
+        wanted = report.total.throughput * share
+        if wanted < settings.shed.min_throughput or len(report.bundles) < 2:
+            return []
+        told = f"{why}: {wanted / _MIB:.1f} MiB/s have to go"
+        return [Move(bundle, broker_id, told) for bundle in _enough(load, broker_id, wanted)]
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        self._history.keep_only(broker_ids)
+
+
+class OverloadShedder:
+    """Relieves brokers whose usage is above a threshold."""
+
+    def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
+        threshold = settings.shed.overloaded
+        moves: list[Move] = []
+        for broker_id, broker in sorted(load.brokers.items()):
+            used = broker.report.resources.most
+            if used < threshold or len(broker.report.bundles) < 2:
+                continue
+            wanted = broker.report.total.throughput * (used - threshold + _MARGIN)
+            allowed = f"usage {100 * used:.1f} %, allowed {100 * threshold:g} %"
+            why = f"{allowed}: {wanted / _MIB:.1f} MiB/s have to go"
+            moves += [Move(bundle, broker_id, why) for bundle in _enough(load, broker_id, wanted)]
+        return moves
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        return
+
+
+class UniformLoadShedder:
+    """Brings the broker with the most messages (or bytes) nearer to the one with the fewest."""
+
+    def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
+        shed = settings.shed
+        if len(load.brokers) < 2:
+            return []
+        rates = {broker_id: broker.report.total.rate for broker_id, broker in sorted(load.brokers.items())}
+        high, low = max(rates.values()), _some(min(rates.values()))
+        if shed.rate_difference > 0 and (high - low) / low > shed.rate_difference:
+            wanted = int((high - low) * shed.max_unload_share)
+            if wanted < shed.min_unload_rate:
+                return []
+            why = f"{high:.0f} messages/s, the fewest elsewhere {low:.0f}"
+            return _down_to(load, _most(rates), wanted, _rate, shed.max_bundles, why)
+        flows = {
+            broker_id: broker.report.total.throughput for broker_id, broker in sorted(load.brokers.items())
+        }
+        high, low = max(flows.values()), _some(min(flows.values()))
+        if shed.throughput_factor <= 0 or high / low <= shed.throughput_factor:
+            return []
+        wanted = int((high - low) * shed.max_unload_share)
+        if wanted < shed.min_unload_throughput:
+            return []
+        why = f"{high / _MIB:.1f} MiB/s, the least elsewhere {low / _MIB:.1f}"
+        return _down_to(load, _most(flows), wanted, _throughput, shed.max_bundles, why)
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        return
+
+
+def _some(lowest: float) -> float:
+    """What nothing is compared with."""
+    return lowest if lowest > _NOTHING else 1.0
+
+
+def _most(figures: dict[str, float]) -> str:
+    return max(figures, key=lambda broker_id: figures[broker_id])
+
+
+def _down_to(
+    load: ClusterLoad,
+    broker_id: str,
+    wanted: float,
+    traffic: Callable[[BundleHistory], float],
+    most: int,
+    why: str,
+) -> list[Move]:
+    """The largest ones that fit into what is to go."""
+    if len(load.brokers[broker_id].report.bundles) < 2:
+        return []
+    moves: list[Move] = []
+    for bundle, amount in _largest_first(load, broker_id, traffic):
+        if most != -1 and len(moves) >= most:
+            break
+        if 0 < amount <= wanted + _TOLERANCE:
+            wanted -= amount
+            moves.append(Move(bundle, broker_id, why))
+    return moves
+
+
+class AvgShedder:
+    """Pairs the busiest broker with the idlest, the next with the next, and moves from one to the other.
+
+    Only after a difference was seen several times in a row. It says where bundles go, too.
+    """
+
+    def __init__(self) -> None:
+        self._high: dict[str, int] = {}
+        self._low: dict[str, int] = {}
+
+    def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
+        shed = settings.shed
+        scores = {
+            broker_id: 100 * broker.report.resources.weighed(settings.weights)
+            for broker_id, broker in load.brokers.items()
+        }
+        ordered = sorted(scores, key=lambda broker_id: (scores[broker_id], broker_id))
+        half = len(ordered) // 2
+        pairs = list(zip(ordered[:half], ordered[::-1][:half], strict=True))
+        self._count(pairs, scores, settings)
+        moves: list[Move] = []
+        for idle, busy in pairs:
+            if scores[busy] - scores[idle] >= shed.low and self._hit(idle, busy, settings):
+                moves += self._between(load, settings, idle, busy, scores)
+        return moves
+
+    def _count(
+        self, pairs: Sequence[tuple[str, str]], scores: dict[str, float], settings: LoadSettings
+    ) -> None:
+        for pair in pairs:
+            apart = scores[pair[1]] - scores[pair[0]]
+            for counts, threshold in ((self._low, settings.shed.low), (self._high, settings.shed.high)):
+                for broker_id in pair:
+                    if apart >= threshold:
+                        counts[broker_id] = counts.get(broker_id, 0) + 1
+                    else:
+                        counts.pop(broker_id, None)
+
+    def _hit(self, idle: str, busy: str, settings: LoadSettings) -> bool:
+        seen = (
+            max(self._high.get(idle, 0), self._high.get(busy, 0)) >= settings.shed.hits_high
+            or max(self._low.get(idle, 0), self._low.get(busy, 0)) >= settings.shed.hits_low
+        )
+        if seen:
+            for counts in (self._high, self._low):
+                counts.pop(idle, None)
+                counts.pop(busy, None)
+        return seen
+
+    def _between(
+        self, load: ClusterLoad, settings: LoadSettings, idle: str, busy: str, scores: dict[str, float]
+    ) -> list[Move]:
+        shed = settings.shed
+        few, many = _total(load.brokers[idle]), _total(load.brokers[busy])
+        rate, flow = ((many[index] - few[index]) * shed.max_unload_share for index in (0, 1))
+        if rate > shed.min_unload_rate:
+            left, traffic = rate, _rate
+        elif flow > shed.min_unload_throughput:
+            left, traffic = flow, _throughput
+        else:
+            return []
+        moves: list[Move] = []
+        why = f"usage {scores[busy]:.1f} %, that of {idle} {scores[idle]:.1f} %"
+        for bundle, amount in _largest_first(load, busy, traffic):
+            if 0 < amount <= left:
+                left -= amount
+                moves.append(Move(bundle, busy, why, idle))
+        return moves
+
+    def brokers_changed(self, broker_ids: Collection[str]) -> None:
+        for counts in (self._high, self._low):
+            for gone in counts.keys() - set(broker_ids):
+                del counts[gone]
+
+
+def _total(broker: BrokerLoad) -> tuple[float, float]:
+    return broker.report.total.rate, broker.report.total.throughput
