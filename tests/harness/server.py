@@ -15,7 +15,7 @@ import pytest
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
-_SERVING = re.compile(r"is serving (.+) \(data in ")
+_SERVING = re.compile(r"is serving (.+) \((?:data in|brokers of) ")
 _URL = re.compile(r"([a-z+]+)://[^\s,]+:(\d+)")
 
 MINIATURE = {

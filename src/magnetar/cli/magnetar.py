@@ -12,7 +12,7 @@ from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
 from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
-from magnetar.cli.serving import add_broker, add_standalone, run_broker, run_standalone
+from magnetar.cli.serving import add_broker, add_proxy, add_standalone, run_broker, run_proxy, run_standalone
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
 from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_standalone(parsed)
     if parsed.command == "broker":
         return run_broker(parsed)
+    if parsed.command == "proxy":
+        return run_proxy(parsed)
     if parsed.command == "pipeline":
         return _pipeline(parsed)
     if parsed.command == "storage":
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("version", help="print the version")
     add_standalone(commands)
     add_broker(commands)
+    add_proxy(commands)
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)

@@ -1,4 +1,6 @@
-"""``magnetar standalone`` and ``magnetar broker``: all in one process, or on ZooKeeper and BookKeeper."""
+"""Commands that serve: ``magnetar standalone``, all in one process; ``broker``, on ZooKeeper and BookKeeper;
+``proxy``, before brokers.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from magnetar.server.broker_process import ProcessOptions
+    from magnetar.server.proxy_process import ProxyProcessOptions
 
 _OVERRIDES = {
     "binary_port": "brokerServicePort",
     "http_port": "webServicePort",
     "bind_address": "bindAddress",
     "advertised_address": "advertisedAddress",
+}
+_PROXY_OVERRIDES = {
+    **_OVERRIDES,
+    "binary_port": "servicePort",
+    "metadata_store": "metadataStoreUrl",
 }
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -58,6 +66,31 @@ def add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how long ZooKeeper and bookies may take to be there (any time)",
     )
     _add_common(broker)
+
+
+def add_proxy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    proxy = commands.add_parser(
+        "proxy",
+        help="connect clients with brokers they cannot reach",
+        description="Runs a proxy before the brokers of a cluster, until SIGTERM or SIGINT.",
+    )
+    _add_proxy_options(proxy)
+
+
+def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        *("-c", "--config"), type=Path, metavar="FILE", required=True, help="a proxy.conf of Pulsar's"
+    )
+    parser.add_argument(
+        *("-md", "--metadata-store"),
+        dest="metadata_store",
+        metavar="URL",
+        help="where brokers are registered: zk:host:port,...",
+    )
+    parser.add_argument(
+        "--wait", type=_seconds, metavar="SECONDS", help="how long ZooKeeper may take to be there (any time)"
+    )
+    _add_common(parser)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +166,27 @@ def _options(parsed: argparse.Namespace, data_dir: Path | None) -> ProcessOption
         config=parsed.config,
         overrides={key: str(value) for key, value in given.items() if value is not None},
         accept_unhonoured=frozenset(parsed.accept_unhonoured),
+        log_format=parsed.log_format,
+        log_level=parsed.log_level,
+    )
+
+
+def run_proxy(parsed: argparse.Namespace) -> int:
+    """Answers the exit code."""
+    from magnetar.server.proxy_process import run_proxy
+
+    return run_proxy(_proxy_options(parsed))
+
+
+def _proxy_options(parsed: argparse.Namespace) -> ProxyProcessOptions:
+    from magnetar.server.proxy_process import ProxyProcessOptions
+
+    given = {key: getattr(parsed, option) for option, key in _PROXY_OVERRIDES.items()}
+    return ProxyProcessOptions(
+        config=parsed.config,
+        overrides={key: str(value) for key, value in given.items() if value is not None},
+        accept_unhonoured=frozenset(parsed.accept_unhonoured),
+        wait_seconds=parsed.wait,
         log_format=parsed.log_format,
         log_level=parsed.log_level,
     )

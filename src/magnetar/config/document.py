@@ -1,12 +1,21 @@
-"""Writes ``docs/settings.md`` from the table: ``python -m magnetar.config.document docs/settings.md``."""
+"""Writes the pages of settings from their tables.
+
+``python -m magnetar.config.document docs/settings.md``, or ``docs/settings-proxy.md`` for those of proxies.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from magnetar.config.table import Setting, SettingClass, cluster_settings_table, settings_table
+from magnetar.config.table import (
+    Setting,
+    SettingClass,
+    cluster_settings_table,
+    proxy_settings_table,
+    settings_table,
+)
 
 _HEAD = """# Settings
 
@@ -30,6 +39,14 @@ _CLUSTER = """## In a cluster
 
 What is otherwise in `magnetar broker`, on ZooKeeper and BookKeeper ([cluster.md](cluster.md)); all other
 keys are as above.
+"""
+
+_PROXY_HEAD = """# Settings of a proxy
+
+`magnetar proxy --config FILE` and `magnetar discovery --config FILE` ([proxy.md](proxy.md)) read Pulsar's own
+`proxy.conf`. This page is made from the table that the program itself uses (`python -m
+magnetar.config.document docs/settings-proxy.md`); what is said of malformed, unknown and empty values in
+[settings.md](settings.md) goes for proxies, too.
 """
 
 _SECTIONS = {
@@ -73,13 +90,19 @@ _BECOMES = {
 
 def settings_page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_sections(), _CLUSTER, *_cluster_table()]) + "\n"
+    return "\n".join([_HEAD, *_sections(settings_table()), _CLUSTER, *_cluster_table()]) + "\n"
 
 
-def _sections() -> Iterator[str]:
-    rows = settings_table().values()
+def proxy_page() -> str:
+    """The page of proxies."""
+    return "\n".join([_PROXY_HEAD, *_sections(proxy_settings_table())])
+
+
+def _sections(table: Mapping[str, Setting]) -> Iterator[str]:
     for kind, (title, text) in _SECTIONS.items():
-        chosen = [row for row in rows if row.kind is kind]
+        chosen = [row for row in table.values() if row.kind is kind]
+        if not chosen:
+            continue
         yield f"## {title} ({len(chosen)})\n\n{text}\n"
         if kind is SettingClass.BOOKIE:
             yield ", ".join(f"`{row.name}`" for row in chosen) + "\n"
@@ -120,4 +143,5 @@ def _type_text(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(settings_page(), "utf-8")
+    page = Path(sys.argv[1])
+    page.write_text(proxy_page() if page.name == "settings-proxy.md" else settings_page(), "utf-8")

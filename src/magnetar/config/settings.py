@@ -6,25 +6,31 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from magnetar.config.cluster import ClusterSettings, quorum_problems
-from magnetar.config.properties import PropertyError, parse_properties
-from magnetar.config.table import (
-    Setting,
-    SettingClass,
-    Value,
-    ValueRefused,
-    cluster_settings_table,
-    settings_table,
+from magnetar.config.reading import (
+    COMMAND_LINE,
+    ConfigurationError,
+    Given,
+    SettingsContradict,
+    attribute_name,
+    read_settings,
+    typed,
 )
+from magnetar.config.table import Value, cluster_settings_table, settings_table
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+__all__ = [
+    "COMMAND_LINE",
+    "ConfigurationError",
+    "Loaded",
+    "Settings",
+    "SettingsContradict",
+    "attribute_name",
+    "default_settings",
+    "load",
+]
 
-T = TypeVar("T", bound="DataclassInstance")
-COMMAND_LINE = "command line"
-_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _HOST = (
     re.compile(r"|\[?[-:%\w]{1,63}(\.[-:%\w]{0,63}){0,30}\]?", re.ASCII),
     "the name or address of a host",
@@ -35,23 +41,6 @@ _NAMES = {
     "advertisedAddress": _HOST,
 }
 """What has a form of its own; empty is the default."""
-
-
-class ConfigurationError(Exception):
-    """The configuration cannot be used; ``problems`` says each reason with its file and line."""
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(self.problems))
-
-
-def attribute_name(key: str) -> str:
-    """``managedLedgerCacheSizeMB`` becomes ``managed_ledger_cache_size_mb``."""
-    return _WORD_START.sub("_", key).lower()
-
-
-class SettingsContradict(ValueError):
-    """Settings that are fine by themselves do not go together; the text names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,15 +318,6 @@ class Loaded:
     """None: everything is in one process."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A key that somebody set, and where."""
-
-    setting: Setting
-    text: str
-    origin: str
-
-
 def load(
     path: str | Path | None,
     accept: Iterable[str] = (),
@@ -353,30 +333,8 @@ def load(
     :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
         is set and not accepted, or ``accept`` names something that is not a key
     """
-    table = cluster_settings_table() if cluster else settings_table()
-    accepted = frozenset(accept)
-    problems = [f"{key} is not the name of a setting" for key in sorted(accepted - table.keys())]
-    warnings: list[str] = []
-    everything: dict[str, str] = {}
-    given = _read_file(Path(path), table, warnings, everything) if path is not None else {}
-    for key, text in (overrides or {}).items():
-        given[key] = _Given(table[key], text, COMMAND_LINE)
-        everything[key] = text
-
-    values: dict[str, Value] = {}
-    for key, setting in table.items():
-        item = given.get(key)
-        if item is None:
-            values[key] = setting.parse("")
-            continue
-        try:
-            values[key] = setting.parse(item.text)
-        except ValueRefused as refusal:
-            but = "" if setting.secret else f", not {item.text.strip()!r}"
-            problems.append(f"{item.origin}: {key} {refusal}{but}")
-            values[key] = setting.parse("")
-            continue
-        _judge(item, values[key], accepted, problems, warnings)
+    read = read_settings(path, cluster_settings_table() if cluster else settings_table(), accept, overrides)
+    values, given, problems = read.values, read.given, read.problems
     _close_doors(values, given)
     _check_names(given, problems)
     _check_together(values, given, problems)
@@ -386,9 +344,8 @@ def load(
             problems.append(f"{origin}: {problem}")
     if problems:
         raise ConfigurationError(problems)
-    texts = {key: _as_text(table[key], value) for key, value in values.items()}
-    in_cluster = _typed(ClusterSettings, values) if cluster else None
-    return Loaded(_typed(Settings, values), tuple(warnings), texts, everything, in_cluster)
+    in_cluster = typed(ClusterSettings, values) if cluster else None
+    return Loaded(typed(Settings, values), tuple(read.warnings), read.texts, read.everything, in_cluster)
 
 
 def default_settings(**changes: Any) -> Settings:
@@ -398,58 +355,7 @@ def default_settings(**changes: Any) -> Settings:
     return Settings(**{**known, **changes})
 
 
-def _typed(kind: type[T], values: Mapping[str, Value]) -> T:
-    by_attribute: dict[str, Any] = {attribute_name(key): value for key, value in values.items()}
-    return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
-
-
-def _read_file(
-    path: Path, table: Mapping[str, Setting], warnings: list[str], everything: dict[str, str]
-) -> dict[str, _Given]:
-    try:
-        # Java reads property files as ISO-8859-1, whatever they are.
-        properties = parse_properties(path.read_text("iso-8859-1"))
-    except OSError as error:
-        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
-    except PropertyError as error:
-        raise ConfigurationError([f"{path}:{error.line}: {error}"]) from error
-    given: dict[str, _Given] = {}
-    unknown: dict[str, int] = {}
-    for item in properties:
-        everything[item.key] = item.value
-        setting = table.get(item.key)
-        if setting is None:
-            unknown.setdefault(item.key, item.line)
-        else:
-            given[item.key] = _Given(setting, item.value, f"{path}:{item.line}")
-    if unknown:
-        named = ", ".join(f"{key} (line {line})" for key, line in unknown.items())
-        warnings.append(f"{path}: unknown settings, left aside: {named}")
-    return given
-
-
-def _judge(
-    item: _Given, value: Value, accepted: frozenset[str], problems: list[str], warnings: list[str]
-) -> None:
-    """Tells of a setting that asks for what is not given."""
-    setting = item.setting
-    if setting.kind not in (SettingClass.LATER, SettingClass.GUARDED):
-        return
-    if value == setting.parse("") or item.text.strip() in setting.same:
-        return
-    reason = f" ({setting.note})" if setting.note else ""
-    shown = setting.name if setting.secret else f"{setting.name}={item.text.strip()}"
-    if setting.kind is SettingClass.GUARDED and setting.name not in accepted:
-        problems.append(
-            f"{item.origin}: {shown} is not honoured yet{reason}; "
-            f"remove it, or start with --accept-unhonoured {setting.name}"
-        )
-    else:
-        acts = f"; this release acts as with {setting.default}" if setting.default else ""
-        warnings.append(f"{item.origin}: {shown} is not honoured yet{reason}{acts}")
-
-
-def _close_doors(values: dict[str, Value], given: Mapping[str, _Given]) -> None:
+def _close_doors(values: dict[str, Value], given: Mapping[str, Given]) -> None:
     """A port that is given as empty is none, as in Pulsar, where the one with TLS takes its place."""
     for plain, secured in (
         ("brokerServicePort", "brokerServicePortTls"),
@@ -460,7 +366,7 @@ def _close_doors(values: dict[str, Value], given: Mapping[str, _Given]) -> None:
             values[plain] = None
 
 
-def _check_names(given: Mapping[str, _Given], problems: list[str]) -> None:
+def _check_names(given: Mapping[str, Given], problems: list[str]) -> None:
     """Names that become paths of metadata, and hosts that are looked up or told."""
     for key, (form, wanted) in _NAMES.items():
         item = given.get(key)
@@ -468,7 +374,7 @@ def _check_names(given: Mapping[str, _Given], problems: list[str]) -> None:
             problems.append(f"{item.origin}: {key} wants {wanted}, not {item.text.strip()!r}")
 
 
-def _check_together(values: Mapping[str, Value], given: Mapping[str, _Given], problems: list[str]) -> None:
+def _check_together(values: Mapping[str, Value], given: Mapping[str, Given], problems: list[str]) -> None:
     """Conditions between settings."""
     low, high = "managedLedgerMinLedgerRolloverTimeMinutes", "managedLedgerMaxLedgerRolloverTimeMinutes"
     shortest, longest = values[low], values[high]
@@ -480,15 +386,3 @@ def _check_together(values: Mapping[str, Value], given: Mapping[str, _Given], pr
     if isinstance(most, int) and isinstance(usual, int) and 0 < most < usual:
         item = given.get(quantity) or given[limit]
         problems.append(f"{item.origin}: {quantity} {usual} is above {limit} {most}")
-
-
-def _as_text(setting: Setting, value: Value) -> str:
-    if value is None:
-        return ""
-    if setting.secret and value:
-        return "*****"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value)

@@ -1,7 +1,8 @@
 """The table of all settings: Pulsar's names, types, defaults and ranges, and what each of them does here.
 
 ``settings.tsv`` beside this module is the table, ``cluster.tsv`` says what is otherwise in a broker on
-ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both.
+ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` is the table of proxies,
+``docs/settings-proxy.md`` is made from it.
 """
 
 from __future__ import annotations
@@ -140,7 +141,17 @@ def _range_text(low: str, high: str) -> str:
 @cache
 def settings_table() -> dict[str, Setting]:
     """Every known key, in the table's order, and what it does where everything is in one process."""
-    text = files("magnetar.config").joinpath("settings.tsv").read_text("utf-8")
+    return _table_of("settings.tsv")
+
+
+@cache
+def proxy_settings_table() -> dict[str, Setting]:
+    """Every key that a proxy knows."""
+    return _table_of("proxy.tsv")
+
+
+def _table_of(name: str) -> dict[str, Setting]:
+    text = files("magnetar.config").joinpath(name).read_text("utf-8")
     table: dict[str, Setting] = {}
     for line in text.splitlines()[1:]:
         name, kind, unit, default, pulsar, bounds, dynamic, group, same, note = line.split("\t")

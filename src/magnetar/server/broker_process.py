@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import resource
-import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +23,6 @@ from magnetar.http.routing import Access, Application, Process
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
-from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
@@ -36,6 +31,7 @@ from magnetar.security.grants import Grants
 from magnetar.server.doors import Door, check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.loop_process import listen_to_signals, new_loop, prepare_process, process_age_ms
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import PortTaken, taken_port
 from magnetar.server.tls import DoorTls
@@ -43,10 +39,7 @@ from magnetar.server.tls import DoorTls
 log = logging.getLogger(__name__)
 
 EXIT_CODE_FAILED = 1
-_SWITCH_INTERVAL_SECONDS = 2e-5
 _HTTP_GRACE_SECONDS = 5.0
-_SAME_SIGNAL_SECONDS = 1.0
-"""Signals so close together are one."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +150,8 @@ def run_process(
     interpreted = hot.status(hot.SERVING).warning()
     if interpreted is not None:
         log.warning(interpreted)
-    _allow_open_files()
-    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    keep_freed_buffers()
-    loop = _new_loop()
+    prepare_process()
+    loop = new_loop()
     try:
         return loop.run_until_complete(_serve(title, options, loaded, make_broker, loop))
     except (OSError, LedgerError, MetadataError, SettingsContradict) as error:
@@ -181,25 +172,6 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _allow_open_files() -> None:
-    """As many as the system lets this process have: each client needs one."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:
-        log.warning("the limit of open files stays as it is", extra={"error": str(error)})
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
 async def _serve(
     title: str,
     options: ProcessOptions,
@@ -207,14 +179,14 @@ async def _serve(
     make_broker: MakeBroker,
     loop: asyncio.AbstractEventLoop,
 ) -> int:
-    stopping = _listen_to_signals(loop)
+    stopping = listen_to_signals(loop)
     io = real_io(loop, options.data_dir or ".")
     settings = loaded.settings
     host = advertised_host(settings)
     listening = doors(settings)
     check_listeners(settings, listening)
     roles = Roles(settings)
-    asked = authenticator(io, settings, loaded.given, roles)
+    asked = authenticator(io, settings, loaded.given, roles.proxies)
     tls = DoorTls(io, loop, settings) if any(door.tls for door in listening) else None
     http = HttpServer(io, _http_limits(settings), _http_origins(settings, host))
     http_ports = await _open_http(http, listening, tls)
@@ -286,29 +258,6 @@ async def _open_http(http: HttpServer, listening: Sequence[Door], tls: DoorTls |
     return ports
 
 
-def _listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """A future that is done at the first SIGTERM or SIGINT; another one, later, ends the process."""
-    stopping: asyncio.Future[None] = loop.create_future()
-    first = 0.0
-
-    def arrived(number: signal.Signals) -> None:
-        nonlocal first
-        if stopping.done() and loop.time() - first < _SAME_SIGNAL_SECONDS:
-            # Who ends services often signals the process and its group.
-            return
-        if stopping.done():
-            sys.stderr.write(f"magnetar: {number.name} again: ending at once\n")
-            sys.stderr.flush()
-            os._exit(128 + number)
-        first = loop.time()
-        log.info("signal", extra={"signal": number.name})
-        stopping.set_result(None)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, arrived, number)
-    return stopping
-
-
 async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int:
     """Stops both; gives up after the time that the settings allow: a start after that is a normal one."""
     try:
@@ -353,17 +302,6 @@ def _say_serving(title: str, options: ProcessOptions, host: str, ports: Mapping[
     urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
     named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
     sys.stdout.write(
-        f"Magnetar {title} is serving {named} ({_data(options)}, started in {_process_age_ms()} ms)\n"
+        f"Magnetar {title} is serving {named} ({_data(options)}, started in {process_age_ms()} ms)\n"
     )
     sys.stdout.flush()
-
-
-def _process_age_ms() -> int:
-    """Milliseconds since the kernel made this process, to about 10; the interpreter's own start counts."""
-    try:
-        fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-        born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        return round((time.clock_gettime(time.CLOCK_BOOTTIME) - born) * 1000)
-    except (OSError, AttributeError):
-        # Not Linux: what the interpreter used of the processor is the next best.
-        return round(time.process_time() * 1000)

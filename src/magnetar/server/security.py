@@ -17,6 +17,7 @@ from magnetar.security.chain import ProviderChain
 from magnetar.security.grants import Grants
 from magnetar.security.options import Options, ProviderRefused
 from magnetar.security.rules import PulsarRules
+from magnetar.server.door_settings import DoorSettings
 
 log = logging.getLogger(__name__)
 
@@ -103,10 +104,16 @@ def _roles(text: str | None, of_file: frozenset[str]) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
-def authenticator(io: Io, settings: Settings, given: Mapping[str, str], roles: Roles) -> Authenticator:
+def authenticator(
+    io: Io,
+    settings: DoorSettings,
+    given: Mapping[str, str],
+    proxies: Callable[[], frozenset[str]] = frozenset,
+) -> Authenticator:
     """Who is asked who clients are.
 
     :param given: what the file says, by name, secrets as they are
+    :param proxies: roles that may speak for others, as they are now
     :raises SettingsContradict: a provider is not known, or cannot work with the settings
     """
     if not settings.authentication_enabled:
@@ -133,7 +140,7 @@ def authenticator(io: Io, settings: Settings, given: Mapping[str, str], roles: R
             io,
             providers,
             anonymous_role=settings.anonymous_user_role,
-            proxy_roles=roles.proxies,
+            proxy_roles=proxies,
             proof_of_original=settings.authenticate_original_auth_data,
             names=[name.rpartition(".")[2] for name in settings.authentication_providers],
         )
@@ -182,7 +189,7 @@ def authorizer(
     return PulsarRules(grants, roles.superusers, wildcards=settings.authorization_allow_wildcards_matching)
 
 
-def tls_files(settings: Settings) -> TlsFiles:
+def tls_files(settings: DoorSettings) -> TlsFiles:
     """Where the broker's own certificate, its key and the issuers it trusts are.
 
     :raises SettingsContradict: a key store of a kind that only Java reads
@@ -208,7 +215,7 @@ def tls_files(settings: Settings) -> TlsFiles:
     )
 
 
-def tls_rules(settings: Settings, *, http: bool) -> TlsRules:
+def tls_rules(settings: DoorSettings, *, http: bool) -> TlsRules:
     """Versions and ciphers of a door."""
     protocols: Sequence[str] = settings.tls_protocols
     ciphers: Sequence[str] = settings.tls_ciphers

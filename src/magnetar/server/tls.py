@@ -1,4 +1,4 @@
-"""TLS of a broker's doors: contexts out of the settings, read anew when the files change."""
+"""TLS of doors: contexts out of the settings, read anew when the files change."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import logging
 import ssl
 
-from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.config.settings import SettingsContradict
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.real.tls_network import Handshakes, TlsServerNetwork
 from magnetar.io.tls import TlsFiles, TlsRefused, server_context
 from magnetar.security.watched_files import WatchedFiles
+from magnetar.server.door_settings import DoorSettings
 from magnetar.server.security import tls_files, tls_rules
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 class DoorTls:
     """The contexts of the binary door and of HTTP."""
 
-    def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> None:
+    def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, settings: DoorSettings) -> None:
         """:raises SettingsContradict: the files cannot be used"""
         self._io = io
         self._settings = settings

@@ -324,13 +324,14 @@ class HttpConnection:
 def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Request:
     local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     target = head.target.decode("ascii", "replace")
-    path, _, query = target.partition("?")
+    path, mark, query = target.partition("?")
     if not path.startswith("/"):
         # absolute form, as to a proxy
         path = "/" + path.partition("://")[2].partition("/")[2]
     return Request(
         method=head.method.decode("ascii"),
         path=path,
+        target=f"{path}{mark}{query}",
         query=dict(parse_qsl(query, keep_blank_values=True)),
         headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
         body=body,

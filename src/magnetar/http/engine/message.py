@@ -26,6 +26,8 @@ class Request:
     """As it came, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
     """Decoded; of repeated names the last one."""
+    target: str = ""
+    """Path and query as they came."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case; of repeated names the last one."""
     body: bytes | bytearray = b""

@@ -1,0 +1,175 @@
+"""The settings of a proxy, typed, and how they come from a ``proxy.conf`` of Pulsar's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from magnetar.config.reading import ConfigurationError, read_settings, typed
+from magnetar.config.table import proxy_settings_table
+
+_REVERSE_PROXY = re.compile(r"httpReverseProxy\.([^.]+)\.(path|proxyTo)|brokerClient_.*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """Every honoured setting, Pulsar's name in snake case; units, ranges: docs/settings-proxy.md."""
+
+    zookeeper_servers: str
+    metadata_store_url: str
+    metadata_store_session_timeout_millis: int
+    max_message_size: int
+    zookeeper_session_timeout_ms: int
+    broker_service_url: str
+    broker_service_urltls: str
+    broker_web_service_url: str
+    broker_web_service_urltls: str
+    function_worker_web_service_url: str
+    function_worker_web_service_urltls: str
+    check_active_brokers: bool
+    broker_proxy_connect_timeout_ms: int
+    broker_proxy_read_timeout_ms: int
+    broker_proxy_allowed_host_names: str
+    broker_proxy_allowed_ip_addresses: str
+    broker_proxy_allowed_target_ports: str
+    bind_address: str
+    advertised_address: str
+    keep_alive_interval_seconds: int
+    ha_proxy_protocol_enabled: bool
+    service_port: int | None
+    service_port_tls: int | None
+    web_service_port: int | None
+    web_service_port_tls: int | None
+    web_service_tls_protocols: tuple[str, ...]
+    web_service_tls_ciphers: tuple[str, ...]
+    status_file_path: str
+    super_user_roles: tuple[str, ...]
+    authentication_enabled: bool
+    authentication_providers: tuple[str, ...]
+    forward_authorization_credentials: bool
+    authentication_refresh_check_seconds: int
+    enable_proxy_stats_endpoints: bool
+    authenticate_metrics_endpoint: bool
+    max_concurrent_inbound_connections: int
+    max_concurrent_inbound_connections_per_ip: int
+    max_concurrent_lookup_requests: int
+    broker_client_authentication_plugin: str
+    broker_client_authentication_parameters: str = field(repr=False)
+    broker_client_trust_certs_file_path: str
+    broker_client_key_file_path: str
+    broker_client_certificate_file_path: str
+    tls_enabled_with_broker: bool
+    anonymous_user_role: str
+    tls_cert_refresh_check_duration_sec: int
+    tls_certificate_file_path: str
+    tls_key_file_path: str
+    tls_trust_certs_file_path: str
+    tls_allow_insecure_connection: bool
+    tls_hostname_verification_enabled: bool
+    tls_protocols: tuple[str, ...]
+    tls_ciphers: tuple[str, ...]
+    tls_require_trusted_client_cert_on_connect: bool
+    tls_enabled_with_key_store: bool
+    tls_key_store_type: str
+    tls_key_store: str
+    tls_key_store_password: str = field(repr=False)
+    tls_trust_store_type: str
+    tls_trust_store: str
+    tls_trust_store_password: str = field(repr=False)
+    broker_client_tls_enabled_with_key_store: bool
+    broker_client_tls_key_store_type: str
+    broker_client_tls_key_store: str
+    broker_client_tls_key_store_password: str = field(repr=False)
+    broker_client_tls_trust_store_type: str
+    broker_client_tls_trust_store: str
+    broker_client_tls_trust_store_password: str = field(repr=False)
+    http_reverse_proxy_configs: tuple[str, ...]
+    http_max_request_header_size: int
+    http_input_max_replay_buffer_size: int
+    http_proxy_timeout: int
+    max_concurrent_http_requests: int
+    max_http_server_connections: int
+    http_requests_limit_enabled: bool
+    http_requests_max_per_second: float
+    cluster_name: str
+    magnetar_ha_proxy_trusted_addresses: str
+    magnetar_http_allowed_origins: tuple[str, ...]
+
+    @property
+    def metadata_store(self) -> str:
+        """Where brokers are registered; empty: nowhere that is known."""
+        return self.metadata_store_url or self.zookeeper_servers
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """Of the session with ZooKeeper, as asked for."""
+        older = self.zookeeper_session_timeout_ms
+        return older if older > 0 else self.metadata_store_session_timeout_millis
+
+    @property
+    def authenticate_original_auth_data(self) -> bool:
+        """A proxy speaks with clients: nobody before it speaks for others."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseProxy:
+    """Requests below a path go to somebody else."""
+
+    path: str
+    """With a slash at its beginning and none at its end."""
+    proxy_to: str
+    """``http://host:port/path``, without a slash at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedProxy:
+    """What a configuration of a proxy amounts to."""
+
+    settings: ProxySettings
+    warnings: tuple[str, ...]
+    """One sentence each, for the log."""
+    given: Mapping[str, str] = field(repr=False)
+    """What file and command line say, by name; secrets as they are."""
+    reverse_proxies: tuple[ReverseProxy, ...] = ()
+
+
+def load_proxy(
+    path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
+) -> LoadedProxy:
+    """Reads a ``proxy.conf``; without one all defaults count.
+
+    :param accept: guarded keys that may be set although they are not honoured
+    :param overrides: keys from the command line; they win over the file
+    :raises ConfigurationError: the file cannot be read, or what it says cannot be used
+    """
+    read = read_settings(path, proxy_settings_table(), accept, overrides, _REVERSE_PROXY)
+    for plain, secured in (("servicePort", "servicePortTls"), ("webServicePort", "webServicePortTls")):
+        item = read.given.get(plain)
+        if item is not None and not item.text.strip() and read.values[secured] is not None:
+            # As in Pulsar, where the one with TLS takes its place.
+            read.values[plain] = None
+    reverse = _reverse_proxies(read.everything, read.problems)
+    if read.problems:
+        raise ConfigurationError(read.problems)
+    return LoadedProxy(typed(ProxySettings, read.values), tuple(read.warnings), read.everything, reverse)
+
+
+def _reverse_proxies(given: Mapping[str, str], problems: list[str]) -> tuple[ReverseProxy, ...]:
+    found: dict[str, dict[str, str]] = {}
+    for key, text in given.items():
+        match = _REVERSE_PROXY.fullmatch(key)
+        if match is not None and match[1] is not None:
+            found.setdefault(match[1], {})[match[2]] = text.strip()
+    made = []
+    for name, parts in found.items():
+        path, target = parts.get("path", ""), parts.get("proxyTo", "").rstrip("/")
+        if not path.startswith("/") or not re.match(r"https?://[^/]", target):
+            problems.append(
+                f"httpReverseProxy.{name}: path wants /PATH and proxyTo http://HOST:PORT, both together"
+            )
+            continue
+        made.append(ReverseProxy(path.rstrip("/"), target))
+    return tuple(made)

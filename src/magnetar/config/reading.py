@@ -1,0 +1,165 @@
+"""From a property file of Pulsar's and a table of settings to values, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from magnetar.config.properties import PropertyError, parse_properties
+from magnetar.config.table import Setting, SettingClass, Value, ValueRefused
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+COMMAND_LINE = "command line"
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be used; ``problems`` says each reason with its file and line."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def attribute_name(key: str) -> str:
+    """``managedLedgerCacheSizeMB`` becomes ``managed_ledger_cache_size_mb``."""
+    return _WORD_START.sub("_", key).lower()
+
+
+class SettingsContradict(ValueError):
+    """Settings that are fine by themselves do not go together; the text names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A key that somebody set, and where."""
+
+    setting: Setting
+    text: str
+    origin: str
+
+
+@dataclass(slots=True)
+class Read:
+    """What a file and a command line say, by a table of settings."""
+
+    table: Mapping[str, Setting]
+    values: dict[str, Value] = field(default_factory=dict)
+    """Of every key of the table; the default where what is given cannot be used."""
+    given: dict[str, Given] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """Why it cannot be used; each with its file and line."""
+    warnings: list[str] = field(default_factory=list)
+    everything: dict[str, str] = field(default_factory=dict)
+    """What is said, by name, names that nobody knows included; secrets as they are."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Every key of the table as text, as in effect; secrets masked."""
+        return {key: _as_text(self.table[key], value) for key, value in self.values.items()}
+
+
+def read_settings(
+    path: str | Path | None,
+    table: Mapping[str, Setting],
+    accept: Iterable[str] = (),
+    overrides: Mapping[str, str] | None = None,
+    known: re.Pattern[str] | None = None,
+) -> Read:
+    """Without a file all defaults count.
+
+    :param accept: guarded keys that may be set although they are not honoured
+    :param overrides: keys from the command line; they win over the file
+    :param known: names that are none of the table's and still somebody's
+    :raises ConfigurationError: the file cannot be read
+    """
+    accepted = frozenset(accept)
+    read = Read(table)
+    read.problems += [f"{key} is not the name of a setting" for key in sorted(accepted - table.keys())]
+    if path is not None:
+        _read_file(Path(path), read, known)
+    for key, text in (overrides or {}).items():
+        read.given[key] = Given(table[key], text, COMMAND_LINE)
+        read.everything[key] = text
+    for key, setting in table.items():
+        item = read.given.get(key)
+        if item is None:
+            read.values[key] = setting.parse("")
+            continue
+        try:
+            read.values[key] = setting.parse(item.text)
+        except ValueRefused as refusal:
+            but = "" if setting.secret else f", not {item.text.strip()!r}"
+            read.problems.append(f"{item.origin}: {key} {refusal}{but}")
+            read.values[key] = setting.parse("")
+            continue
+        _judge(item, read.values[key], accepted, read.problems, read.warnings)
+    return read
+
+
+def typed(kind: type[T], values: Mapping[str, Value]) -> T:
+    """The settings of a class, by their attributes' names."""
+    by_attribute: dict[str, Any] = {attribute_name(key): value for key, value in values.items()}
+    return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
+
+
+def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
+    try:
+        # Java reads property files as ISO-8859-1, whatever they are.
+        properties = parse_properties(path.read_text("iso-8859-1"))
+    except OSError as error:
+        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except PropertyError as error:
+        raise ConfigurationError([f"{path}:{error.line}: {error}"]) from error
+    unknown: dict[str, int] = {}
+    for item in properties:
+        read.everything[item.key] = item.value
+        setting = read.table.get(item.key)
+        if setting is None and known is not None and known.fullmatch(item.key):
+            continue
+        if setting is None:
+            unknown.setdefault(item.key, item.line)
+        else:
+            read.given[item.key] = Given(setting, item.value, f"{path}:{item.line}")
+    if unknown:
+        named = ", ".join(f"{key} (line {line})" for key, line in unknown.items())
+        read.warnings.append(f"{path}: unknown settings, left aside: {named}")
+
+
+def _judge(
+    item: Given, value: Value, accepted: frozenset[str], problems: list[str], warnings: list[str]
+) -> None:
+    """Tells of a setting that asks for what is not given."""
+    setting = item.setting
+    if setting.kind not in (SettingClass.LATER, SettingClass.GUARDED):
+        return
+    if value == setting.parse("") or item.text.strip() in setting.same:
+        return
+    reason = f" ({setting.note})" if setting.note else ""
+    shown = setting.name if setting.secret else f"{setting.name}={item.text.strip()}"
+    if setting.kind is SettingClass.GUARDED and setting.name not in accepted:
+        problems.append(
+            f"{item.origin}: {shown} is not honoured yet{reason}; "
+            f"remove it, or start with --accept-unhonoured {setting.name}"
+        )
+    else:
+        acts = f"; this release acts as with {setting.default}" if setting.default else ""
+        warnings.append(f"{item.origin}: {shown} is not honoured yet{reason}{acts}")
+
+
+def _as_text(setting: Setting, value: Value) -> str:
+    if value is None:
+        return ""
+    if setting.secret and value:
+        return "*****"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)

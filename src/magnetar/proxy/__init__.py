@@ -1,0 +1,1 @@
+"""The proxy: clients that cannot reach brokers are connected with them."""

@@ -1,0 +1,188 @@
+"""A proxy's connection to a broker: for lookups of one client, or to be handed over to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from magnetar import __version__
+from magnetar.errors import ServerErrorCode
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import fail, nobody_waits, settle
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.frames import encode_command
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandConnected
+from magnetar.proxy.frames import Commands
+
+log = logging.getLogger(__name__)
+
+Prove = Callable[[], Awaitable[tuple[str, bytes]]]
+"""Gives the name of an authentication method, and what proves by it who the proxy is."""
+ANSWERS = {
+    BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
+    BaseCommand.ERROR: "error",
+}
+"""Where the id of a request is in what answers it."""
+
+
+class BrokerLost(Exception):
+    """The connection to a broker has ended."""
+
+
+class BrokerRefused(Exception):
+    """A broker has not let the proxy, or its client, in."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class BrokerConnection:
+    """A protocol for :class:`magnetar.io.interfaces.Network`."""
+
+    def __init__(
+        self, loop: Loop, connect: CommandConnect, max_frame: int, prove: Prove | None, *, hand_over: bool
+    ) -> None:
+        """:param connect: what it says of itself
+
+        :param prove: gives a fresh proof when the broker asks for one; None: there is none
+        :param hand_over: whether nothing is read after CONNECTED, until somebody else does
+        """
+        self.ready: Any = loop.create_future()
+        """Done with CONNECTED; its exceptions: BrokerRefused, BrokerLost."""
+        self.ready.add_done_callback(nobody_waits)
+        self.transport: Any = None
+        self.closed = False
+        self._loop = loop
+        self._connect = connect
+        self._commands = Commands(max_frame)
+        self._prove = prove
+        self._hand_over = hand_over
+        self._pending: dict[int, Any] = {}
+        self._next_id = 1
+        self._proving: Any = None
+
+    # the transport's side
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self._send(BaseCommand(type=BaseCommand.CONNECT, connect=self._connect))
+
+    def data_received(self, data: bytes) -> None:
+        self._commands.feed(data)
+        try:
+            while not self._handed_over:
+                command = self._commands.next()
+                if command is None:
+                    return
+                self._take(command)
+        except FrameError as error:
+            log.warning("a broker breaks the protocol", extra={"reason": str(error)})
+            self.abort()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        if self._proving is not None:
+            self._proving.cancel()
+        lost = BrokerLost(f"the connection to the broker has ended{f': {exc}' if exc else ''}")
+        fail(self.ready, lost)
+        pending, self._pending = self._pending, {}
+        for answer in pending.values():
+            fail(answer, lost)
+
+    def pause_writing(self) -> None:
+        """Requests are few, and bounded for each client."""
+
+    def resume_writing(self) -> None:
+        """See :meth:`pause_writing`."""
+
+    # for those who use it
+
+    def ask(self, command: BaseCommand, field: str) -> Any:
+        """A future of what answers a request, with an id of this connection's own.
+
+        Its exception: BrokerLost.
+
+        :param field: where its message is
+        """
+        answer = self._loop.create_future()
+        answer.add_done_callback(nobody_waits)
+        if self.closed:
+            answer.set_exception(BrokerLost("the connection to the broker has ended"))
+            return answer
+        number = self._next_id
+        self._next_id += 1
+        getattr(command, field).request_id = number
+        self._pending[number] = answer
+        self._send(command)
+        return answer
+
+    def rest(self) -> bytes:
+        """What came behind CONNECTED."""
+        return self._commands.rest()
+
+    def abort(self) -> None:
+        self.closed = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    # what comes
+
+    @property
+    def _handed_over(self) -> bool:
+        return self._hand_over and self.ready.done()
+
+    def _take(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.CONNECTED and not self.ready.done():
+            if self._hand_over:
+                self.transport.pause_reading()
+            settle(self.ready, CommandConnected.FromString(command.connected.SerializeToString()))
+        elif command.type == BaseCommand.PING:
+            self._send(BaseCommand(type=BaseCommand.PONG, pong={}))
+        elif command.type == BaseCommand.AUTH_CHALLENGE:
+            self._challenged()
+        elif command.type == BaseCommand.ERROR and not self.ready.done():
+            fail(self.ready, BrokerRefused(int(command.error.error), command.error.message))
+            self.abort()
+        elif command.type in ANSWERS:
+            answer = self._pending.pop(getattr(command, ANSWERS[command.type]).request_id, None)
+            if answer is not None:
+                settle(answer, command)
+
+    def _challenged(self) -> None:
+        if self._prove is None:
+            fail(
+                self.ready,
+                BrokerRefused(ServerErrorCode.AUTHENTICATION, "The proxy cannot prove who it is"),
+            )
+            self.abort()
+        elif self._proving is None:
+            self._proving = self._loop.create_task(self._respond(self._prove))
+            self._proving.add_done_callback(nobody_waits)
+
+    async def _respond(self, prove: Prove) -> None:
+        try:
+            method, data = await prove()
+        except ValueError as error:
+            log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
+            self.abort()
+            return
+        finally:
+            self._proving = None
+        command = BaseCommand(type=BaseCommand.AUTH_RESPONSE)
+        command.authResponse.client_version = f"Magnetar proxy {__version__}"
+        command.authResponse.protocol_version = self._connect.protocol_version
+        command.authResponse.response.auth_method_name = method
+        command.authResponse.response.auth_data = data
+        self._send(command)
+
+    def _send(self, command: BaseCommand) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(encode_command(command))

@@ -1,0 +1,206 @@
+"""Which brokers there are: those registered in the cluster's metadata, or those that the settings name."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import nobody_waits
+from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
+from magnetar.proxy.targets import Target, TargetDenied, target_of
+
+log = logging.getLogger(__name__)
+
+BROKERS = "/loadbalance/brokers"
+_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where one is; empty: not by that door."""
+
+    binary: str = ""
+    binary_tls: str = ""
+    http: str = ""
+    http_tls: str = ""
+
+    def target(self, *, tls: bool) -> Target | None:
+        """Where its binary protocol is, with TLS or without; None: nowhere."""
+        return target_of_url(self.binary_tls if tls else self.binary)
+
+    def web(self, *, tls: bool) -> str:
+        return (self.http_tls if tls else self.http).rstrip("/")
+
+
+class Brokers(Protocol):
+    """Those that serve now."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are no others than :attr:`all`."""
+        ...
+
+    @property
+    def all(self) -> Sequence[Broker]: ...
+
+    def in_turn(self) -> Sequence[Broker]:
+        """All, each time beginning with another one: the first is to be asked, the others if it is gone."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def target_of_url(url: str) -> Target | None:
+    """``host:port`` of a broker's URL; None: it is none."""
+    _scheme, separator, rest = url.partition("://")
+    try:
+        return target_of(rest.rstrip("/")) if separator else None
+    except TargetDenied:
+        return None
+
+
+class _InTurn:
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def of(self, brokers: Sequence[Broker]) -> Sequence[Broker]:
+        if not brokers:
+            return ()
+        first = self._turn % len(brokers)
+        self._turn += 1
+        return [*brokers[first:], *brokers[:first]]
+
+
+class NamedBrokers:
+    """Those of the settings."""
+
+    complete = False
+    """A lookup may lead to one that is not named."""
+
+    def __init__(self, binary: str, binary_tls: str, http: str, http_tls: str) -> None:
+        """Each is a URL that may name several addresses, or empty."""
+        urls = [_each(text) for text in (binary, binary_tls, http, http_tls)]
+        count = max(map(len, urls))
+        self.all = [
+            Broker(*(one[index] if index < len(one) else "" for one in urls)) for index in range(count)
+        ]
+        self._turns = _InTurn()
+
+    def in_turn(self) -> Sequence[Broker]:
+        return self._turns.of(self.all)
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+def _each(text: str) -> list[str]:
+    """``scheme://a,b`` is ``scheme://a`` and ``scheme://b``."""
+    scheme, separator, rest = text.strip().partition("://")
+    if not separator:
+        return []
+    return [f"{scheme}://{part.strip()}" for part in rest.rstrip("/").split(",") if part.strip()]
+
+
+class RegisteredBrokers:
+    """Those below ``/loadbalance/brokers``, read when that changes and never for a lookup.
+
+    While the metadata does not answer those known before count.
+    """
+
+    complete = True
+
+    def __init__(self, loop: Loop, metadata: MetadataStore) -> None:
+        self._loop = loop
+        self._metadata = metadata
+        self._known: dict[str, Broker] = {}
+        self._unread: set[str] = set()
+        """Names that were told of as unreadable."""
+        self._turns = _InTurn()
+        self._reading: Any = None
+        self._stale = False
+        self._closed = False
+
+    @property
+    def all(self) -> Sequence[Broker]:
+        return list(self._known.values())
+
+    def in_turn(self) -> Sequence[Broker]:
+        return self._turns.of(self.all)
+
+    async def open(self) -> None:
+        """:raises MetadataError: they cannot be read"""
+        self._metadata.listen(BROKERS, self._changed)
+        self._metadata.listen_session(self._session_changed)
+        await self._read()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._reading is not None:
+            self._reading.cancel()
+        await self._metadata.close()
+
+    def _changed(self, _change: Change) -> None:
+        self._read_again()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RECONNECTED:
+            self._read_again()
+
+    def _read_again(self) -> None:
+        self._stale = True
+        if self._reading is None and not self._closed:
+            self._reading = self._loop.create_task(self._read_until_fresh())
+            self._reading.add_done_callback(nobody_waits)
+
+    async def _read_until_fresh(self) -> None:
+        try:
+            while self._stale:
+                self._stale = False
+                await self._read()
+        except MetadataError as error:
+            log.warning("brokers cannot be read, those known before count", extra={"reason": str(error)})
+            self._loop.call_later(_AGAIN_SECONDS, self._read_again)
+        finally:
+            self._reading = None
+
+    async def _read(self) -> None:
+        found: dict[str, Broker] = {}
+        for name in await self._metadata.children(BROKERS):
+            node = await self._metadata.get(f"{BROKERS}/{name}")
+            broker = _broker_of(node.value) if node is not None else None
+            if broker is not None:
+                found[name] = broker
+            elif node is not None and name not in self._unread:
+                self._unread.add(name)
+                log.warning("a broker's record cannot be read", extra={"broker": name})
+        if found.keys() != self._known.keys():
+            log.info("brokers", extra={"brokers": ", ".join(found)})
+        self._known = found
+
+
+def _broker_of(value: bytes) -> Broker | None:
+    try:
+        record = json.loads(value)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    keys = ("pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls")
+    urls = [record.get(key) or "" for key in keys]
+    return Broker(*urls) if all(isinstance(url, str) for url in urls) and any(urls) else None
+
+
+def is_web_of(brokers: Brokers, url: str) -> bool:
+    """Whether a URL leads to the HTTP door of one of them."""
+    asked = urlsplit(url)
+    for broker in brokers.all:
+        for own in (broker.http, broker.http_tls):
+            parts = urlsplit(own)
+            if own and (parts.scheme, parts.netloc.lower()) == (asked.scheme, asked.netloc.lower()):
+                return True
+    return False

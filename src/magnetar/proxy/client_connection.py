@@ -1,0 +1,405 @@
+"""A client's connection to a proxy: it looks topics up, or is connected with one of their brokers."""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import Any
+
+from magnetar import __version__
+from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady
+from magnetar.io.waiting import nobody_waits, outcome
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.frames import encode_command
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandConnected
+from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused
+from magnetar.proxy.client_proof import ClientProof
+from magnetar.proxy.forwarded_address import HeaderRefused, read_header
+from magnetar.proxy.frames import Commands
+from magnetar.proxy.lookups import REQUESTS, answered
+from magnetar.proxy.service import ProxyService
+from magnetar.proxy.targets import Target, TargetDenied, is_in, target_of
+from magnetar.proxy.tunnel import Tunnel
+
+log = logging.getLogger(__name__)
+
+_SERVER_REQUEST_ID = 2**64 - 1
+"""Of an error that answers no request."""
+_LEAST_VERSION = 10
+"""Of the protocol: clients before know no proxies."""
+_VERSION = 21
+_MAX_COMMAND_BYTES = 2 << 20
+"""A token has up to 1 MiB."""
+_REQUESTS = 256
+"""In progress; with so many the client is not read."""
+_SILENT_SECONDS = 30.0
+"""Until CONNECT has come, where clients are not asked whether they are alive."""
+
+
+class State(Enum):
+    HEADER = "a load balancer says where the client is"
+    NEW = "CONNECT is to come"
+    PROVING = "it is asked who the client is"
+    LOOKUPS = "the client looks up"
+    JOINING = "a broker is being connected with"
+    JOINED = "bytes go through"
+    CLOSED = "closed"
+
+
+class ClientConnection:
+    """A protocol for :class:`magnetar.io.interfaces.Network`, until client and broker are connected."""
+
+    def __init__(self, service: ProxyService) -> None:
+        self._service = service
+        self._loop = service.io.loop
+        self._transport: Any = None
+        self._state = State.NEW
+        self._commands = Commands(_MAX_COMMAND_BYTES)
+        self._header = b""
+        self._peer = ("", 0)
+        self._counted = ""
+        self._connect = CommandConnect()
+        self._proof: ClientProof | None = None
+        self._brokers: dict[Target, Any] = {}
+        """Tasks that connect, or have."""
+        self._tasks: set[Any] = set()
+        self._requests = 0
+        self._pauses = 0
+        self._timer: Any = None
+        self._heard = False
+        self._asked = False
+        self._tunnel: Tunnel | None = None
+
+    @property
+    def address(self) -> str:
+        host, port = self._peer
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    # the transport's side
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self._peer = (str(peer[0]), int(peer[1]))
+        if not self._service.opened(self, self.close):
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, "Too many connections")
+            return
+        self._watch()
+        if self._service.options.balancers:
+            self._state = State.HEADER
+        else:
+            self._count()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        if self._state is State.HEADER:
+            data = self._read_header(self._header + data)
+        if data and self._state is not State.CLOSED:
+            self._commands.feed(data)
+            self._take()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    # where the client is
+
+    def _read_header(self, data: bytes) -> bytes:
+        """What comes behind it."""
+        try:
+            header = read_header(data)
+            if header is None:
+                self._header = data
+                return b""
+            if header.size and not is_in(self._peer[0], self._service.options.balancers):
+                raise HeaderRefused("magnetarHaProxyTrustedAddresses does not list who sends it")
+        except HeaderRefused as refusal:
+            log.warning("a PROXY header is refused", extra={"peer": self.address, "reason": str(refusal)})
+            self.close()
+            return b""
+        if header.host:
+            self._peer = (header.host, header.port)
+        self._header = b""
+        self._state = State.NEW
+        self._count()
+        return data[header.size :]
+
+    def _count(self) -> None:
+        if self._service.counted(self._peer[0]):
+            self._counted = self._peer[0]
+        else:
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, "Too many connections of this address")
+
+    # commands
+
+    def _take(self) -> None:
+        try:
+            while self._state in (State.NEW, State.LOOKUPS) and self._requests < _REQUESTS:
+                command = self._commands.next()
+                if command is None:
+                    return
+                self._handle(command)
+        except FrameError as error:
+            log.warning("closing a client's connection", extra={"peer": self.address, "reason": str(error)})
+            self.close()
+
+    def _handle(self, command: BaseCommand) -> None:
+        kind = command.type
+        if self._state is State.NEW:
+            if kind != BaseCommand.CONNECT:
+                raise FrameError("CONNECT is wanted first")
+            self._connected(command.connect)
+        elif kind in REQUESTS:
+            self._start(self._answer(command))
+        elif kind == BaseCommand.PING:
+            self._send(BaseCommand(type=BaseCommand.PONG, pong={}))
+        elif kind == BaseCommand.AUTH_RESPONSE and self._proof is not None:
+            try:
+                self._proof.answered(command.authResponse, self._watch_proof, self._expired)
+            except BrokerError as error:
+                raise FrameError(str(error)) from error
+        elif kind != BaseCommand.PONG:
+            raise FrameError(f"{BaseCommand.Type.Name(kind)} is for a connection with a broker")
+
+    def _connected(self, request: CommandConnect) -> None:
+        if request.protocol_version < _LEAST_VERSION:
+            raise FrameError("a client that knows no proxies")
+        self._connect = request
+        self._state = State.PROVING
+        self._pause()
+        self._start(self._let_in(request))
+
+    async def _let_in(self, request: CommandConnect) -> None:
+        if self._service.authenticator.asks:
+            certificate = self._transport.get_extra_info("peercert")
+            proof = ClientProof(
+                self._service.io, self._service.authenticator, request, self.address, certificate
+            )
+            try:
+                await proof.first()
+            except BrokerError as error:
+                log.warning("refusing a client", extra={"peer": self.address, "reason": str(error)})
+                self._refuse(int(error.code), str(error))
+                return
+            self._proof = proof
+        if self._state is not State.PROVING:
+            return
+        if request.HasField("proxy_to_broker_url"):
+            self._state = State.JOINING
+            await self._join(request.proxy_to_broker_url)
+            return
+        self._state = State.LOOKUPS
+        self._watch_proof()
+        self._send(self._welcome(None))
+        self._resume()
+        self._take()
+
+    def _welcome(self, broker: CommandConnected | None) -> BaseCommand:
+        """:param broker: what it said; None: there is none"""
+        answer = BaseCommand(type=BaseCommand.CONNECTED)
+        if broker is not None:
+            answer.connected.CopyFrom(broker)
+            return answer
+        answer.connected.server_version = f"Magnetar proxy {__version__}"
+        answer.connected.protocol_version = min(self._connect.protocol_version, _VERSION)
+        answer.connected.max_message_size = self._service.options.max_message_size
+        answer.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
+        return answer
+
+    # lookups
+
+    async def _answer(self, command: BaseCommand) -> None:
+        self._requests += 1
+        if self._requests == _REQUESTS:
+            self._pause()
+        try:
+            self._send(await answered(self._service, self, command))
+        finally:
+            self._requests -= 1
+            if self._requests == _REQUESTS - 1:
+                self._resume()
+                if self._state is State.LOOKUPS:
+                    self._take()
+
+    async def broker(self, target: Target) -> BrokerConnection:
+        """See :class:`magnetar.proxy.lookups.Asking`."""
+        task = self._brokers.get(target)
+        if task is None or (task.done() and _is_of_no_use(task)):
+            task = self._loop.create_task(self._service.connected(target, self._told(), hand_over=False))
+            task.add_done_callback(nobody_waits)
+            self._brokers[target] = task
+        found: BrokerConnection = await outcome(self._loop, task)
+        return found
+
+    def _told(self, *, joined: bool = False) -> CommandConnect:
+        """What a broker is told of this client.
+
+        :param joined: whether the broker will speak with the client itself
+        """
+        asked, options = self._connect, self._service.options
+        told = CommandConnect()
+        told.client_version = asked.client_version
+        told.protocol_version = min(asked.protocol_version, _VERSION)
+        told.feature_flags.CopyFrom(asked.feature_flags)
+        forwards = self._proof is not None and options.forward_proofs
+        # Else a broker would ask the client for what the proxy has to prove, and the other way round.
+        told.feature_flags.supports_auth_refresh = (
+            asked.feature_flags.supports_auth_refresh and forwards if joined else not forwards
+        )
+        if self._proof is not None:
+            told.original_principal = self._proof.principal.role
+            if forwards:
+                told.original_auth_method = self._proof.credentials.method
+                told.original_auth_data = self._proof.credentials.data.decode("utf-8", "replace")
+        return told
+
+    # a broker of its own
+
+    async def _join(self, url: str) -> None:
+        service = self._service
+        try:
+            target = target_of(url.rpartition("://")[2])
+            service.check(target)
+        except TargetDenied as denied:
+            service.figures.denied_targets += 1
+            log.warning("a client asks for no broker", extra={"peer": self.address, "reason": str(denied)})
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, "Target broker cannot be validated.")
+            return
+        try:
+            broker = await service.connected(target, self._told(joined=True), hand_over=True)
+        except BrokerRefused as refused:
+            self._refuse(refused.code, str(refused))
+            return
+        except BrokerLost as lost:
+            log.warning("a broker does not answer", extra={"peer": self.address, "reason": str(lost)})
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} cannot be reached")
+            return
+        if self._state is not State.JOINING:
+            broker.abort()
+            return
+        self._send(self._welcome(broker.ready.result()))
+        self._state = State.JOINED
+        self._unwatch()
+        tunnel = self._tunnel = Tunnel(self._loop, self._transport, broker.transport, self._gone)
+        service.tunnel_opened(tunnel, self.address, str(target))
+        if self._proof is not None and not service.options.forward_proofs:
+            # Nobody else looks at when it ends.
+            self._proof.watch(None, self._send, tunnel.close)
+        tunnel.open(self._commands.rest(), broker.rest())
+
+    def _gone(self, tunnel: Tunnel) -> None:
+        self._service.tunnel_gone(tunnel)
+        self._end()
+
+    # the client's proof
+
+    def _watch_proof(self) -> None:
+        if self._proof is not None and self._state is State.LOOKUPS:
+            self._proof.watch(self._service.options.refresh_seconds, self._send, self._expired)
+
+    def _expired(self) -> None:
+        self._refuse(ServerErrorCode.AUTHENTICATION, "What the client proved itself by has expired")
+
+    # keeping alive
+
+    def _watch(self) -> None:
+        seconds = self._service.options.keep_alive_seconds or _SILENT_SECONDS
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if self._state in (State.HEADER, State.NEW, State.PROVING):
+            self._abort()
+            return
+        if self._heard or not self._service.options.keep_alive_seconds:
+            self._asked = False
+        elif self._asked and self._state is State.LOOKUPS:
+            self._abort()
+            return
+        elif self._state is State.LOOKUPS:
+            self._asked = True
+            self._send(BaseCommand(type=BaseCommand.PING, ping={}))
+        self._heard = False
+        self._watch()
+
+    # what goes out, and the end
+
+    def _start(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: Any) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a connection failed by a defect", exc_info=task.exception())
+            self._refuse(int(ServiceNotReady("").code), "An internal error; the log of the proxy has more")
+
+    def _send(self, command: BaseCommand) -> None:
+        if self._state is not State.CLOSED and not self._transport.is_closing():
+            self._transport.write(encode_command(command))
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        if self._pauses == 1 and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._pauses -= 1
+        if not self._pauses and self._state is not State.CLOSED and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _refuse(self, code: int, reason: str) -> None:
+        command = BaseCommand(type=BaseCommand.ERROR)
+        command.error.request_id = _SERVER_REQUEST_ID
+        command.error.error, command.error.message = code, reason  # type: ignore[assignment]
+        self._send(command)
+        self.close()
+
+    def close(self) -> None:
+        """Ends it, once what is unsent is sent."""
+        if self._tunnel is not None:
+            self._tunnel.close()
+            return
+        self._transport.close()
+        self._let_go()
+
+    def _abort(self) -> None:
+        self._transport.abort()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what it has besides the connection itself."""
+        self._state = State.CLOSED
+        self._unwatch()
+        if self._proof is not None:
+            self._proof.close()
+        for task in self._brokers.values():
+            task.cancel()
+            if task.done() and not task.cancelled() and task.exception() is None:
+                task.result().abort()
+        self._brokers.clear()
+
+    def _end(self) -> None:
+        self._let_go()
+        for task in list(self._tasks):
+            task.cancel()
+        self._service.closed(self, self._counted)
+        self._counted = ""
+
+
+def _is_of_no_use(task: Any) -> bool:
+    return bool(task.cancelled() or task.exception() is not None or task.result().closed)

@@ -1,0 +1,118 @@
+"""Who a proxy's client is: asked when it comes, and again before its proof ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from magnetar import __version__
+from magnetar.errors import AuthenticationFailure, BrokerError
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import nobody_waits
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
+from magnetar.security.authentication import Authenticator, Claim, Credentials, PeerCertificate
+from magnetar.security.chain import renewed
+from magnetar.security.principal import ANONYMOUS, Principal
+
+_REFRESH = b"PulsarAuthRefresh"
+_LONGEST_SECONDS = 86_400.0
+
+
+class ClientProof:
+    """Of one connection."""
+
+    def __init__(
+        self,
+        io: Io,
+        authenticator: Authenticator,
+        request: CommandConnect,
+        peer: str,
+        certificate: PeerCertificate | None,
+    ) -> None:
+        self._io = io
+        self._authenticator = authenticator
+        self.credentials = Credentials(request.auth_method_name, request.auth_data, peer, certificate)
+        self.principal: Principal = ANONYMOUS
+        self._refreshes = request.feature_flags.supports_auth_refresh
+        self._timer: Any = None
+        self._task: Any = None
+        self._challenged = False
+
+    async def first(self) -> None:
+        """:raises BrokerError: the client does not prove who it is"""
+        self.principal = await self._authenticator.authenticate(Claim((self.credentials,)))
+
+    @property
+    def _left(self) -> float | None:
+        expires = self.principal.expires
+        return None if expires is None else max(expires - self._io.clock.wall_ms() / 1000, 0.0)
+
+    def watch(
+        self, refresh_seconds: float | None, send: Callable[[BaseCommand], object], end: Callable[[], object]
+    ) -> None:
+        """Asks for a fresh proof before this one ends.
+
+        :param refresh_seconds: so long before; None: never
+        :param end: called when there is none in time
+        """
+        self.stop()
+        left = self._left
+        if left is None:
+            return
+        if left > _LONGEST_SECONDS:
+            again = self._io.loop.call_later
+            self._timer = again(_LONGEST_SECONDS, self.watch, refresh_seconds, send, end)
+        elif refresh_seconds is None or not self._refreshes or self._challenged:
+            self._timer = self._io.loop.call_later(left, end)
+        else:
+            early = left - min(refresh_seconds, left / 2)
+            self._timer = self._io.loop.call_later(early, self._challenge, refresh_seconds, send, end)
+
+    def _challenge(
+        self, refresh_seconds: float, send: Callable[[BaseCommand], object], end: Callable[[], object]
+    ) -> None:
+        self._challenged = True
+        command = BaseCommand(type=BaseCommand.AUTH_CHALLENGE)
+        command.authChallenge.server_version = f"Magnetar proxy {__version__}"
+        command.authChallenge.challenge.auth_method_name = self.credentials.method
+        command.authChallenge.challenge.auth_data = _REFRESH
+        send(command)
+        self.watch(refresh_seconds, send, end)
+
+    def answered(
+        self, response: CommandAuthResponse, proven: Callable[[], object], end: Callable[[], object]
+    ) -> None:
+        """The client has answered a challenge.
+
+        :raises AuthenticationFailure: there was none
+        """
+        if not self._challenged:
+            raise AuthenticationFailure("AUTH_RESPONSE without a challenge")
+        self._challenged = False
+        fresh = replace(self.credentials, data=response.response.auth_data)
+
+        async def ask() -> None:
+            try:
+                found = await self._authenticator.authenticate(Claim((fresh,)))
+                self.principal = renewed(self.principal, found)
+            except BrokerError:
+                end()
+                return
+            self.credentials = fresh
+            proven()
+
+        self._task = self._io.loop.create_task(ask())
+        self._task.add_done_callback(nobody_waits)
+
+    def stop(self) -> None:
+        """Looks at no time any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """The connection ends."""
+        self.stop()
+        if self._task is not None:
+            self._task.cancel()

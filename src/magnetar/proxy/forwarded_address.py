@@ -1,0 +1,91 @@
+"""The header by which a load balancer says where a client is: HAProxy's PROXY protocol, versions 1 and 2."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from struct import Struct
+from typing import NamedTuple
+
+_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
+_VERSION_1 = b"PROXY "
+_MAX_LINE = 107
+"""Bytes of a header of version 1."""
+_HEAD = Struct(">12sBBH")
+_PORTS = Struct(">HH")
+_VERSION_2, _LOCAL, _PROXY = 0x20, 0, 1
+_FAMILIES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {
+    0x11: (IPv4Address, 4),
+    0x21: (IPv6Address, 16),
+}
+MAX_HEADER_BYTES = 2048
+"""Of version 2: there may be more in it than addresses."""
+
+
+class HeaderRefused(ValueError):
+    """What comes begins like a header, and is none."""
+
+
+class Header(NamedTuple):
+    """What a header says."""
+
+    host: str
+    """Where the client is; empty: the load balancer itself asks, or does not tell."""
+    port: int
+    size: int
+    """Bytes of the header."""
+
+
+def read_header(data: bytes) -> Header | None:
+    """The header at the beginning of a connection; a size of 0: there is none. None: more has to come.
+
+    :raises HeaderRefused: it is broken
+    """
+    if not data:
+        return None
+    for beginning, read in ((_VERSION_1, _version_1), (_SIGNATURE, _version_2)):
+        if data.startswith(beginning):
+            return read(data)
+        if beginning.startswith(data):
+            return None
+    return Header("", 0, 0)
+
+
+def _version_1(data: bytes) -> Header | None:
+    end = data.find(b"\r\n", 0, _MAX_LINE)
+    if end < 0:
+        if len(data) >= _MAX_LINE:
+            raise HeaderRefused("a PROXY line without an end")
+        return None
+    words = data[:end].split(b" ")
+    if words[1:2] == [b"UNKNOWN"]:
+        return Header("", 0, end + 2)
+    if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
+        raise HeaderRefused("a PROXY line without addresses")
+    try:
+        host, port = str(ip_address(words[2].decode("ascii"))), int(words[4])
+    except ValueError as error:
+        raise HeaderRefused("a PROXY line with something else than addresses") from error
+    if not 0 <= port < 1 << 16:
+        raise HeaderRefused(f"a PROXY line with the port {port}")
+    return Header(host, port, end + 2)
+
+
+def _version_2(data: bytes) -> Header | None:
+    if len(data) < _HEAD.size:
+        return None
+    _signature, command, family, length = _HEAD.unpack_from(data)
+    size = _HEAD.size + length
+    if command & 0xF0 != _VERSION_2 or command & 0x0F not in (_LOCAL, _PROXY):
+        raise HeaderRefused(f"a PROXY header with the command {command:#x}")
+    if size > MAX_HEADER_BYTES:
+        raise HeaderRefused(f"a PROXY header of {size} bytes")
+    if len(data) < size:
+        return None
+    if command & 0x0F == _LOCAL or family not in _FAMILIES:
+        return Header("", 0, size)
+    kind, width = _FAMILIES[family]
+    if length < 2 * width + _PORTS.size:
+        raise HeaderRefused("a PROXY header that is too short for its addresses")
+    source = data[_HEAD.size : _HEAD.size + width]
+    port = _PORTS.unpack_from(data, _HEAD.size + 2 * width)[0]
+    return Header(str(kind(source)), port, size)

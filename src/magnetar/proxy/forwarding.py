@@ -1,0 +1,208 @@
+"""Requests over HTTP that a proxy forwards: to brokers, and to others as the settings say.
+
+Who answers with 307 is followed here, for a client behind a proxy cannot reach a broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from urllib.parse import urljoin, urlsplit
+
+from magnetar.client.deadline import within
+from magnetar.client.exceptions import Timeout
+from magnetar.config.proxy import ReverseProxy
+from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.io.interfaces import Loop
+from magnetar.io.tls import TlsRefused
+from magnetar.proxy.brokers import Brokers, is_web_of
+from magnetar.proxy.targets import AllowedTargets, TargetDenied
+from magnetar.proxy.web_client import Answer, NotAnswered, WebNetworks
+from magnetar.security.principal import Principal
+
+log = logging.getLogger(__name__)
+
+_BROKERS_PATHS = ("/admin", "/lookup")
+_FUNCTIONS = ("function", "source", "sink", "worker", "worker-stats", "functions", "sources", "sinks")
+_REDIRECTS = (301, 302, 307, 308)
+_MAX_REDIRECTS = 8
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+        "expect",
+    }
+)
+_OURS = _HOP_BY_HOP | {"date", "server", "content-type"}
+"""Of an answer: what is written anew."""
+_PROOFS = frozenset({"authorization", "x-pulsar-auth-method-name"})
+_ORIGINAL = "X-Original-Principal"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingOptions:
+    tls: bool
+    """Brokers are asked over HTTPS."""
+    seconds: float
+    """Until an answer must be there."""
+    most: int
+    """Requests being forwarded."""
+    forward_proofs: bool
+    functions_url: str = ""
+    """Where requests about functions go; empty: where all go."""
+    reverse: Sequence[ReverseProxy] = ()
+
+
+class Forwarding:
+    def __init__(
+        self,
+        loop: Loop,
+        options: ForwardingOptions,
+        brokers: Brokers,
+        targets: AllowedTargets,
+        web: WebNetworks,
+        other: WebNetworks,
+        proof: Callable[[], Awaitable[Mapping[str, str]]],
+    ) -> None:
+        """:param web: reaches brokers, and only addresses that are allowed
+
+        :param other: reaches whom the settings name besides
+        :param proof: gives the headers by which the proxy proves itself to brokers
+        """
+        self._loop = loop
+        self._options = options
+        self._brokers = brokers
+        self._targets = targets
+        self._web = web
+        self._other = other
+        self._proof = proof
+        self._in_progress = 0
+
+    async def answer(self, request: Request, principal: Principal | None) -> Response | None:
+        """None: nothing of it is forwarded.
+
+        :param principal: who asks; None: nobody was asked
+        """
+        reverse = next((each for each in self._options.reverse if _is_below(request.path, each.path)), None)
+        if reverse is None and not any(_is_below(request.path, path) for path in _BROKERS_PATHS):
+            return None
+        if self._in_progress >= self._options.most:
+            return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests are in progress")
+        self._in_progress += 1
+        try:
+            if reverse is not None:
+                url = reverse.proxy_to + request.target[len(reverse.path) :]
+                return await self._to_other(url, request)
+            return await self._to_brokers(request, principal)
+        finally:
+            self._in_progress -= 1
+
+    async def _to_other(self, url: str, request: Request) -> Response:
+        headers = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
+        try:
+            return _passed_on(await self._exchanged(self._other, request, url, headers))
+        except (NotAnswered, OSError, Timeout, TlsRefused) as error:
+            return _not_reached(url, error)
+
+    async def _to_brokers(self, request: Request, principal: Principal | None) -> Response:
+        try:
+            headers = await self._headers(request, principal)
+        except ValueError as error:
+            log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
+            return error_response(HTTPStatus.BAD_GATEWAY, "The proxy cannot prove who it is")
+        failure = error_response(HTTPStatus.SERVICE_UNAVAILABLE, "No broker is available")
+        for base in self._places(request.path):
+            url = base + request.target
+            try:
+                return _passed_on(await self._followed(request, url, headers))
+            except TargetDenied as denied:
+                log.warning("a request leads to what is no broker", extra={"reason": str(denied)})
+                return error_response(HTTPStatus.BAD_GATEWAY, "A broker answers with an address of no broker")
+            except ConnectionRefusedError as error:
+                # Nothing of it was heard there.
+                failure = _not_reached(url, error)
+            except (NotAnswered, OSError, Timeout, TlsRefused) as error:
+                failure = _not_reached(url, error)
+                if request.method not in ("GET", "HEAD"):
+                    return failure
+        return failure
+
+    def _places(self, path: str) -> Sequence[str]:
+        functions = self._options.functions_url
+        if functions and path.rstrip("/").split("/")[2:] and _is_of_functions(path):
+            return [functions.rstrip("/")]
+        found = [broker.web(tls=self._options.tls) for broker in self._brokers.in_turn()]
+        return [url for url in found if url]
+
+    async def _headers(self, request: Request, principal: Principal | None) -> list[tuple[str, str]]:
+        """Of a request to a broker: nobody but the proxy says whom it speaks for."""
+        left_out = _HOP_BY_HOP | {_ORIGINAL.lower()}
+        if principal is None or self._options.forward_proofs:
+            # As it came: brokers ask the client itself.
+            return [(name, value) for name, value in request.headers.items() if name not in left_out]
+        kept = [(name, value) for name, value in request.headers.items() if name not in left_out | _PROOFS]
+        return [*kept, *(await self._proof()).items(), (_ORIGINAL, principal.role)]
+
+    async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> Answer:
+        """:raises TargetDenied: a broker sends us to somebody who is none"""
+        for _ in range(_MAX_REDIRECTS):
+            answer = await self._exchanged(self._web, request, url, headers)
+            location = answer.header("location")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            following = urljoin(url, location)
+            if not is_web_of(self._brokers, following):
+                if self._brokers.complete:
+                    raise TargetDenied(f"{following[:300]!r} is no registered broker")
+                self._targets.check_host(urlsplit(following).hostname or "")
+            if url.startswith("https:") and not following.startswith("https:"):
+                raise TargetDenied(f"{following[:300]!r} would be asked without TLS")
+            url = following
+        raise NotAnswered("too many redirects")
+
+    async def _exchanged(
+        self, web: WebNetworks, request: Request, url: str, headers: list[tuple[str, str]]
+    ) -> Answer:
+        body = bytes(request.body)
+        length = [("Content-Length", str(len(body)))] if body or request.method in ("PUT", "POST") else []
+        asked = web.exchange(
+            self._loop, request.method, url, [*headers, *length, ("Connection", "close")], body
+        )
+        return await within(self._loop, self._options.seconds, asked, f"asking {url}")
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
+
+
+def _is_of_functions(path: str) -> bool:
+    parts = path.split("/")
+    names = parts[3:4] if parts[2:3] and parts[2] in ("v2", "v3") else parts[2:3]
+    return bool(names) and names[0] in _FUNCTIONS
+
+
+def _passed_on(answer: Answer) -> Response:
+    headers = [(name, value) for name, value in answer.headers if name not in _OURS]
+    made = Response(answer.status, answer.body, answer.header("content-type") or None, headers)
+    return replace(made, body=b"") if answer.status in (204, 304) else made
+
+
+def _not_reached(url: str, error: Exception) -> Response:
+    parts = urlsplit(url)
+    log.warning(
+        "a request cannot be forwarded",
+        extra={"to": f"{parts.scheme}://{parts.netloc}", "reason": str(error)},
+    )
+    status = HTTPStatus.GATEWAY_TIMEOUT if isinstance(error, Timeout) else HTTPStatus.BAD_GATEWAY
+    return error_response(status, "The broker does not answer")

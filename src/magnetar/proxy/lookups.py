@@ -1,0 +1,168 @@
+"""Where topics are, how many partitions they have, which there are: asked of brokers for clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from magnetar.errors import ServerErrorCode
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+)
+from magnetar.proxy.broker_connection import ANSWERS, BrokerConnection, BrokerLost, BrokerRefused
+from magnetar.proxy.brokers import target_of_url
+from magnetar.proxy.service import ProxyService
+from magnetar.proxy.targets import Target, TargetDenied
+
+log = logging.getLogger(__name__)
+
+MAX_REDIRECTS = 10
+REQUESTS = {
+    BaseCommand.LOOKUP: "lookupTopic",
+    BaseCommand.PARTITIONED_METADATA: "partitionMetadata",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: "getTopicsOfNamespace",
+    BaseCommand.GET_SCHEMA: "getSchema",
+}
+"""What a proxy answers, and where its message is."""
+_COUNTS = {
+    BaseCommand.LOOKUP: "lookup_requests",
+    BaseCommand.PARTITIONED_METADATA: "partitions_metadata_requests",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: "get_topics_of_namespace_requests",
+    BaseCommand.GET_SCHEMA: "get_schema_requests",
+}
+_TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
+
+
+class Asking(Protocol):
+    """A client's connections to brokers."""
+
+    async def broker(self, target: Target) -> BrokerConnection:
+        """:raises BrokerLost: nobody answers there
+
+        :raises BrokerRefused: it does not let the client in
+        """
+        ...
+
+
+class _Failed(Exception):
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+async def answered(service: ProxyService, client: Asking, command: BaseCommand) -> BaseCommand:
+    """What a client's request is answered with; with its own id."""
+    kind = command.type
+    request_id = getattr(command, REQUESTS[kind]).request_id
+    if service.lookups >= service.options.lookups:
+        rejected = f"rejected_{_COUNTS[kind]}"
+        if hasattr(service.figures, rejected):
+            setattr(service.figures, rejected, getattr(service.figures, rejected) + 1)
+        return failure(kind, request_id, ServerErrorCode.SERVICE_NOT_READY, _TOO_MANY)
+    setattr(service.figures, _COUNTS[kind], getattr(service.figures, _COUNTS[kind]) + 1)
+    service.lookups += 1
+    try:
+        if kind == BaseCommand.LOOKUP:
+            answer = await _owner(service, client, command)
+        else:
+            answer = await _of_any(service, lambda target: _ask(client, target, command))
+    except _Failed as failed:
+        return failure(kind, request_id, failed.code, str(failed))
+    except BrokerRefused as refused:
+        return failure(kind, request_id, refused.code, str(refused))
+    except BrokerLost as lost:
+        return failure(kind, request_id, ServerErrorCode.SERVICE_NOT_READY, str(lost))
+    finally:
+        service.lookups -= 1
+    getattr(answer, ANSWERS[answer.type]).request_id = request_id
+    return answer
+
+
+async def _of_any(service: ProxyService, ask: Callable[[Target], Awaitable[BaseCommand]]) -> BaseCommand:
+    """Asks one broker after another until one answers.
+
+    :raises _Failed: none does
+    """
+    reason = "No broker is available"
+    for broker in service.brokers.in_turn():
+        target = broker.target(tls=service.options.tls_with_broker)
+        if target is None:
+            continue
+        try:
+            return await ask(target)
+        except BrokerLost as lost:
+            reason = str(lost)
+            log.info("a broker does not answer", extra={"broker": str(target), "reason": reason})
+    raise _Failed(ServerErrorCode.SERVICE_NOT_READY, reason)
+
+
+async def _ask(client: Asking, target: Target, command: BaseCommand) -> BaseCommand:
+    connection = await client.broker(target)
+    answer: BaseCommand = await connection.ask(command, REQUESTS[command.type])
+    return answer
+
+
+async def _owner(service: ProxyService, client: Asking, command: BaseCommand) -> BaseCommand:
+    """The broker of a topic; to be reached through the proxy.
+
+    :raises _Failed: it cannot be found
+    """
+    request = command.lookupTopic
+    answer = await _of_any(service, lambda target: _ask(client, target, command))
+    for _ in range(MAX_REDIRECTS):
+        found = answer.lookupTopicResponse
+        if answer.type != BaseCommand.LOOKUP_RESPONSE or found.response == CommandLookupTopicResponse.Failed:
+            return answer
+        url = found.brokerServiceUrlTls if service.options.tls_with_broker else found.brokerServiceUrl
+        target = target_of_url(url)
+        if target is None:
+            kind = "with" if service.options.tls_with_broker else "without"
+            raise _Failed(ServerErrorCode.SERVICE_NOT_READY, f"The topic's broker has no address {kind} TLS")
+        if found.response == CommandLookupTopicResponse.Connect:
+            return _through_proxy(url)
+        try:
+            service.check_redirect(target)
+        except TargetDenied as denied:
+            log.warning("a lookup leads to what is no broker", extra={"reason": str(denied)})
+            raise _Failed(
+                ServerErrorCode.SERVICE_NOT_READY, "The topic's broker cannot be validated"
+            ) from None
+        request.authoritative = found.authoritative
+        answer = await _ask(client, target, command)
+    raise _Failed(ServerErrorCode.SERVICE_NOT_READY, f"More than {MAX_REDIRECTS} redirects")
+
+
+def _through_proxy(url: str) -> BaseCommand:
+    """Both addresses are the same: whether the client uses TLS says nothing of how brokers are reached."""
+    answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    response = answer.lookupTopicResponse
+    response.brokerServiceUrl = response.brokerServiceUrlTls = url
+    response.response = CommandLookupTopicResponse.Connect
+    response.authoritative = True
+    response.proxy_through_service_url = True
+    return answer
+
+
+def failure(kind: int, request_id: int, code: int, reason: str) -> BaseCommand:
+    """The answer to a request that failed."""
+    if kind == BaseCommand.LOOKUP:
+        answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+        response = answer.lookupTopicResponse
+        response.response = CommandLookupTopicResponse.Failed
+        response.request_id = request_id
+        response.error, response.message = code, reason  # type: ignore[assignment]
+        return answer
+    if kind == BaseCommand.PARTITIONED_METADATA:
+        answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+        partitions = answer.partitionMetadataResponse
+        partitions.response = CommandPartitionedTopicMetadataResponse.Failed
+        partitions.request_id = request_id
+        partitions.error, partitions.message = code, reason  # type: ignore[assignment]
+        return answer
+    answer = BaseCommand(type=BaseCommand.ERROR)
+    answer.error.request_id = request_id
+    answer.error.error, answer.error.message = code, reason  # type: ignore[assignment]
+    return answer

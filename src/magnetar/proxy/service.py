@@ -1,0 +1,242 @@
+"""What all connections of a proxy share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.client.deadline import within
+from magnetar.client.exceptions import Timeout
+from magnetar.errors import ServerErrorCode
+from magnetar.io.interfaces import ConnectingNetwork, Io
+from magnetar.io.tls import TlsRefused
+from magnetar.io.waiting import finished, settle
+from magnetar.protocol.frames import max_frame_size
+from magnetar.protocol.pulsar_api_pb2 import CommandConnect
+from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, BrokerRefused, Prove
+from magnetar.proxy.brokers import Brokers
+from magnetar.proxy.figures import Figures
+from magnetar.proxy.targets import AllowedTargets, Networks, Target, TargetDenied
+from magnetar.proxy.tunnel import Tunnel
+from magnetar.security.authentication import Authenticator
+
+log = logging.getLogger(__name__)
+
+_RATES_SECONDS = 60.0
+_DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyOptions:
+    """Of the binary door."""
+
+    tls_with_broker: bool = False
+    max_message_size: int = 5 << 20
+    connect_seconds: float = 10.0
+    """Until a broker must have answered CONNECT; 0: a day."""
+    read_seconds: float = 75.0
+    """A broker that is silent for so long is left; 0: never."""
+    keep_alive_seconds: float = 30.0
+    """0: never asked."""
+    active_only: bool = False
+    """Targets have to be registered."""
+    forward_proofs: bool = False
+    """Brokers are told clients' own proofs."""
+    refresh_seconds: float = 60.0
+    """So long before its end a client is asked for a fresh proof."""
+    connections: int = 10_000
+    """0: any number."""
+    connections_of_address: int = 0
+    lookups: int = 50_000
+    balancers: Networks = ()
+    """Whose word counts of where a client is; empty: nobody's, and no header is looked for."""
+
+
+@dataclass(slots=True)
+class OpenTunnel:
+    """As ``proxy-stats`` tells it."""
+
+    client: str
+    broker: str
+    pieces_before: int = 0
+    bytes_before: int = 0
+    piece_rate: float = 0.0
+    """Per second, in the last minute that was looked at."""
+    byte_rate: float = 0.0
+    heard_before: int = 0
+
+
+class ProxyService:
+    """Connections, lookups and tunnels of one proxy."""
+
+    def __init__(
+        self,
+        io: Io,
+        options: ProxyOptions,
+        brokers: Brokers,
+        targets: AllowedTargets,
+        network: ConnectingNetwork,
+        authenticator: Authenticator,
+        prove: Prove | None,
+    ) -> None:
+        """:param network: reaches brokers, and only addresses that are allowed
+
+        :param prove: gives what the proxy proves itself to brokers by; None: nothing
+        """
+        self.io = io
+        self.options = options
+        self.brokers = brokers
+        self.figures = Figures()
+        self.authenticator = authenticator
+        self.max_frame = max_frame_size(options.max_message_size)
+        self.tunnels: dict[Tunnel, OpenTunnel] = {}
+        self.lookups = 0
+        """In progress."""
+        self.stopping = False
+        self._targets = targets
+        self._network = network
+        self._prove = prove
+        self._closing: dict[Any, Callable[[], object]] = {}
+        self._of_host: dict[str, int] = {}
+        self._empty: Any = None
+        self._rates = io.loop.call_later(_RATES_SECONDS, self._measure)
+        self._silence: Any = None
+        if options.read_seconds:
+            self._silence = io.loop.call_later(options.read_seconds, self._leave_silent)
+
+    # connections
+
+    def opened(self, connection: Any, close: Callable[[], object]) -> bool:
+        """False: there are too many.
+
+        :param close: ends it, when the proxy stops
+        """
+        self.figures.new_connections += 1
+        most = self.options.connections
+        if self.stopping or 0 < most <= len(self._closing):
+            self.figures.rejected_connections += 1
+            return False
+        self._closing[connection] = close
+        self.figures.active_connections = len(self._closing)
+        return True
+
+    def counted(self, host: str) -> bool:
+        """Counts a connection of an address; False: it has too many, and this one is not counted."""
+        most, there = self.options.connections_of_address, self._of_host.get(host, 0)
+        if 0 < most <= there:
+            self.figures.rejected_connections += 1
+            return False
+        self._of_host[host] = there + 1
+        return True
+
+    def closed(self, connection: Any, host: str) -> None:
+        """:param host: the address it was counted for; empty: it was not"""
+        self._closing.pop(connection, None)
+        self.figures.active_connections = len(self._closing)
+        if host:
+            self._of_host[host] -= 1
+            if not self._of_host[host]:
+                del self._of_host[host]
+
+    async def stop(self) -> None:
+        """Ends all connections, once what is unsent is sent; returns when no client has a broker any more."""
+        self.stopping = True
+        self._rates.cancel()
+        if self._silence is not None:
+            self._silence.cancel()
+        for close in list(self._closing.values()):
+            close()
+        if self.tunnels:
+            self._empty = self.io.loop.create_future()
+            await finished(self.io.loop, self._empty)
+
+    # brokers
+
+    def check(self, target: Target) -> None:
+        """:raises TargetDenied: a client may not be connected with that"""
+        self._targets.check(target)
+        if self.options.active_only and not self.is_known(target):
+            raise TargetDenied(f"{target} is no registered broker (checkActiveBrokers)")
+
+    def check_redirect(self, target: Target) -> None:
+        """:raises TargetDenied: a lookup may not be sent on to that"""
+        if not self.is_known(target):
+            self._targets.check(target)
+
+    def is_known(self, target: Target) -> bool:
+        return any(target in (one.target(tls=False), one.target(tls=True)) for one in self.brokers.all)
+
+    async def connected(
+        self, target: Target, connect: CommandConnect, *, hand_over: bool
+    ) -> BrokerConnection:
+        """A connection to a broker that has answered CONNECT.
+
+        :param connect: what it is told, but for the proxy's own proof
+        :raises BrokerRefused: it did not let the proxy, or its client, in
+        :raises BrokerLost: nobody answers there
+        """
+        made: list[BrokerConnection] = []
+        asked = CommandConnect()
+        asked.CopyFrom(connect)
+
+        def factory() -> BrokerConnection:
+            prove = None if hand_over else self._prove
+            made.append(BrokerConnection(self.io.loop, asked, self.max_frame, prove, hand_over=hand_over))
+            return made[-1]
+
+        async def establish() -> BrokerConnection:
+            if self._prove is not None:
+                asked.auth_method_name, asked.auth_data = await self._prove()
+            await self._network.connect(target.host, target.port, factory)
+            await made[-1].ready
+            return made[-1]
+
+        seconds = self.options.connect_seconds or _DAY_SECONDS
+        found: BrokerConnection | None = None
+        try:
+            found = await within(self.io.loop, seconds, establish(), f"connecting to {target}")
+            return found
+        except (OSError, Timeout) as error:
+            raise BrokerLost(f"{target} cannot be reached: {error}") from error
+        except TlsRefused as error:
+            raise BrokerLost(f"TLS: {error}") from error
+        except ValueError as error:
+            reason = "The proxy cannot prove who it is"
+            log.error("the proxy cannot prove who it is", extra={"reason": str(error)})
+            raise BrokerRefused(ServerErrorCode.AUTHENTICATION, reason) from error
+        finally:
+            for each in made:
+                if each is not found:
+                    each.abort()
+
+    # tunnels
+
+    def tunnel_opened(self, tunnel: Tunnel, client: str, broker: str) -> None:
+        self.tunnels[tunnel] = OpenTunnel(client, broker)
+
+    def tunnel_gone(self, tunnel: Tunnel) -> None:
+        if self.tunnels.pop(tunnel, None) is not None:
+            self.figures.binary_ops += tunnel.pieces
+            self.figures.binary_bytes += tunnel.moved
+        if not self.tunnels and self._empty is not None:
+            settle(self._empty)
+
+    def _measure(self) -> None:
+        self._rates = self.io.loop.call_later(_RATES_SECONDS, self._measure)
+        for tunnel, told in self.tunnels.items():
+            side = tunnel.from_client
+            told.piece_rate = (side.pieces - told.pieces_before) / _RATES_SECONDS
+            told.byte_rate = (side.moved - told.bytes_before) / _RATES_SECONDS
+            told.pieces_before, told.bytes_before = side.pieces, side.moved
+
+    def _leave_silent(self) -> None:
+        """Of what is connected a broker says something now and then: it asks whether its client is alive."""
+        self._silence = self.io.loop.call_later(self.options.read_seconds, self._leave_silent)
+        for tunnel, told in list(self.tunnels.items()):
+            pieces = tunnel.from_broker.pieces
+            if pieces == told.heard_before:
+                log.warning("a broker is silent", extra={"broker": told.broker, "peer": told.client})
+                tunnel.close()
+            told.heard_before = pieces

@@ -1,0 +1,114 @@
+"""A client and its broker, connected: what one sends goes to the other, and is not looked at.
+
+Each piece is read once and written once. Who does not take what it is sent stops the other one from being
+read: what is on its way is bounded by the two transports' buffers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.io.interfaces import Cancellable, Loop
+
+log = logging.getLogger(__name__)
+
+_BUFFER_BYTES = 256 * 1024
+"""Unsent at which the other side is not read any more."""
+_GRACE_SECONDS = 5.0
+"""For what is unsent, when the other side has ended."""
+
+
+class Side:
+    """What comes from one of the two; the protocol of its transport (``StreamProtocol``)."""
+
+    __slots__ = ("_other", "_tunnel", "moved", "pieces", "transport")
+
+    def __init__(self, tunnel: Tunnel, transport: Any, other: Any) -> None:
+        self._tunnel = tunnel
+        self.transport = transport
+        self._other = other
+        self.pieces = 0
+        self.moved = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._other.write(data)
+        self.pieces += 1
+        self.moved += len(data)
+
+    def pause_writing(self) -> None:
+        self._other.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._tunnel.ended:
+            self._other.resume_reading()
+
+    def connection_made(self, transport: Any) -> None:
+        """It was connected before."""
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tunnel.lost(self)
+
+
+class Tunnel:
+    """Both sides."""
+
+    def __init__(self, loop: Loop, client: Any, broker: Any, gone: Callable[[Tunnel], object]) -> None:
+        """:param client: a transport that is not read
+
+        :param broker: the same
+        :param gone: told once, when neither is connected any more
+        """
+        self._loop = loop
+        self._gone = gone
+        self.ended = False
+        self._left = 2
+        self._grace: Cancellable | None = None
+        self.from_client = Side(self, client, broker)
+        self.from_broker = Side(self, broker, client)
+
+    def open(self, from_client: bytes, from_broker: bytes) -> None:
+        """Begins with what was received already."""
+        for side, waiting in ((self.from_client, from_client), (self.from_broker, from_broker)):
+            side.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+            side.transport.set_protocol(side)
+            if waiting:
+                side.data_received(waiting)
+        for side in (self.from_client, self.from_broker):
+            side.transport.resume_reading()
+
+    @property
+    def pieces(self) -> int:
+        return self.from_client.pieces + self.from_broker.pieces
+
+    @property
+    def moved(self) -> int:
+        """Bytes, both ways."""
+        return self.from_client.moved + self.from_broker.moved
+
+    def close(self) -> None:
+        """Ends both, once what is unsent is sent; not later than in a while."""
+        if self.ended:
+            return
+        self.ended = True
+        for side in (self.from_client, self.from_broker):
+            if not side.transport.is_closing():
+                side.transport.pause_reading()
+            side.transport.close()
+        self._grace = self._loop.call_later(_GRACE_SECONDS, self._abort)
+
+    def _abort(self) -> None:
+        for side in (self.from_client, self.from_broker):
+            side.transport.abort()
+
+    def lost(self, _side: Side) -> None:
+        self.close()
+        self._left -= 1
+        if not self._left:
+            if self._grace is not None:
+                self._grace.cancel()
+            self._gone(self)

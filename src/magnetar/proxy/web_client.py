@@ -1,0 +1,136 @@
+"""One request to a broker over HTTP, on the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import h11
+
+from magnetar.io.interfaces import ConnectingNetwork, Loop
+from magnetar.io.waiting import fail, nobody_waits, settle
+
+MAX_ANSWER_BYTES = 256 << 20
+"""Of one answer; a list of a million topics has about 100 MB."""
+_PORTS = {"http": 80, "https": 443}
+Headers = Sequence[tuple[str, str]]
+
+
+class NotAnswered(Exception):
+    """Nobody answers at an address, or not in HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Headers
+    """Names in lower case."""
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The first of that name; empty: there is none."""
+        return next((value for known, value in self.headers if known == name), "")
+
+
+class Exchange:
+    """A protocol for :class:`magnetar.io.interfaces.Network`: one request and its answer."""
+
+    def __init__(self, loop: Loop, method: str, target: str, headers: Headers, body: bytes) -> None:
+        self.answer: Any = loop.create_future()
+        """Its exception: NotAnswered."""
+        self.answer.add_done_callback(nobody_waits)
+        self._http = h11.Connection(h11.CLIENT)
+        self._request = h11.Request(method=method, target=target, headers=list(headers))
+        self._sent_body = body
+        self._transport: Any = None
+        self._head: h11.Response | None = None
+        self._body = bytearray()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        data = self._http.send(self._request) or b""
+        if self._sent_body:
+            data += self._http.send(h11.Data(data=self._sent_body)) or b""
+        transport.write(data + (self._http.send(h11.EndOfMessage()) or b""))
+
+    def data_received(self, data: bytes) -> None:
+        self._feed(data)
+
+    def eof_received(self) -> bool:
+        self._feed(b"")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        fail(self.answer, NotAnswered(f"the connection has ended{f': {exc}' if exc else ''}"))
+
+    def pause_writing(self) -> None:
+        """What is sent is there already."""
+
+    def resume_writing(self) -> None:
+        """See :meth:`pause_writing`."""
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _feed(self, data: bytes) -> None:
+        if self.answer.done():
+            return
+        try:
+            self._http.receive_data(data)
+            self._take()
+        except h11.RemoteProtocolError as error:
+            fail(self.answer, NotAnswered(f"not HTTP: {error}"))
+
+    def _take(self) -> None:
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA or event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+                return
+            if isinstance(event, h11.Response):
+                self._head = event
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > MAX_ANSWER_BYTES:
+                    fail(self.answer, NotAnswered(f"an answer of more than {MAX_ANSWER_BYTES} bytes"))
+                    return
+            elif isinstance(event, h11.EndOfMessage) and self._head is not None:
+                headers = [(name.decode(), value.decode("latin-1")) for name, value in self._head.headers]
+                settle(self.answer, Answer(self._head.status_code, headers, bytes(self._body)))
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class WebNetworks:
+    """How to reach addresses of either scheme."""
+
+    plain: ConnectingNetwork
+    tls: ConnectingNetwork
+
+    async def exchange(self, loop: Loop, method: str, url: str, headers: Headers, body: bytes) -> Answer:
+        """:param headers: but for Host
+
+        :raises NotAnswered: nobody answers there
+        :raises OSError: the same
+        :raises TlsRefused: the files for TLS cannot be used
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise NotAnswered(f"{url[:300]!r} is no address of HTTP")
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        made: list[Exchange] = []
+
+        def factory() -> Exchange:
+            made.append(Exchange(loop, method, target, [("Host", parts.netloc), *headers], body))
+            return made[-1]
+
+        network = self.tls if parts.scheme == "https" else self.plain
+        try:
+            await network.connect(parts.hostname, parts.port or _PORTS[parts.scheme], factory)
+            answer: Answer = await made[-1].answer
+            return answer
+        finally:
+            for each in made:
+                each.close()

@@ -1,0 +1,198 @@
+"""The HTTP door of a proxy: what it tells of itself, and what it forwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from magnetar.errors import BrokerError
+from magnetar.http.engine.bodies import Bodies
+from magnetar.http.engine.claims import claim_of
+from magnetar.http.engine.connection import HttpConnection, HttpLimits
+from magnetar.http.engine.message import (
+    Request,
+    Response,
+    error_response,
+    json_response,
+    refusal,
+    text_response,
+)
+from magnetar.http.engine.origins import Origins
+from magnetar.io.interfaces import Io, Listener, ListeningNetwork
+from magnetar.io.waiting import settle
+from magnetar.proxy.figures import exposition
+from magnetar.proxy.forwarding import Forwarding
+from magnetar.proxy.service import ProxyService
+from magnetar.security.authentication import Claim
+from magnetar.security.principal import Principal
+
+log = logging.getLogger(__name__)
+
+_DEFECT = "An internal error; the log of the proxy has the details"
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECOND = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    cluster: str = ""
+    stats: bool = True
+    """Whether metrics and ``proxy-stats`` are served."""
+    authenticate_metrics: bool = True
+    superusers: frozenset[str] = frozenset()
+    requests_per_second: float = 0.0
+    """Of one address; 0: any number."""
+    rotation_file: Callable[[], bool] | None = None
+    """Whether the file is there that says the proxy may be used; None: there is no such file."""
+
+
+class WebDoor:
+    """Owner of connections: see :class:`magnetar.http.engine.connection.Owner`."""
+
+    def __init__(
+        self,
+        io: Io,
+        limits: HttpLimits,
+        origins: Origins,
+        options: WebOptions,
+        service: ProxyService,
+        forwarding: Forwarding,
+    ) -> None:
+        self.io = io
+        self.limits = limits
+        self.bodies = Bodies(limits.bodies_bytes)
+        self._origins = origins
+        self._options = options
+        self._service = service
+        self._forwarding = forwarding
+        self._connections: dict[HttpConnection, str] = {}
+        self._listeners: list[Listener] = []
+        self._stopping = False
+        self._empty: Any = None
+        self._asked: dict[str, int] = {}
+        """Requests of this second, by address."""
+        self._second = 0
+
+    async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
+        """The port; 0 takes a free one. :raises OSError: the address cannot be used"""
+        through: ListeningNetwork = network or self.io.network
+        listener = await through.listen(host, port, lambda: HttpConnection(self))
+        self._listeners.append(listener)
+        return listener.port
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
+        self._stopping = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.close_when_idle()
+        if self._connections:
+            self._empty = self.io.loop.create_future()
+            expiry = self.io.loop.call_later(grace_seconds, settle, self._empty)
+            await self._empty
+            expiry.cancel()
+
+    def admit(self, connection: HttpConnection) -> bool:
+        if self._stopping or len(self._connections) >= self.limits.connections:
+            return False
+        self._connections[connection] = connection.host
+        return True
+
+    def forget(self, connection: HttpConnection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections and self._empty is not None:
+            settle(self._empty)
+
+    async def answer(self, request: Request) -> Response:
+        """Never raises."""
+        try:
+            return await self._answer(request)
+        except BrokerError as error:
+            return refusal(error)
+        except Exception:
+            log.exception(
+                "request failed by a defect", extra={"method": request.method, "path": request.path}
+            )
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
+
+    async def _answer(self, request: Request) -> Response:
+        if self._is_too_often(request.peer.rpartition(":")[0]):
+            return error_response(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests")
+        refused = self._origins.refusal(request, request.local_port)
+        if refused is not None:
+            return error_response(HTTPStatus.FORBIDDEN, refused)
+        path = request.path.rstrip("/")
+        if path == "/status.html":
+            return self._rotation()
+        open_metrics = path == "/metrics" and not self._options.authenticate_metrics
+        principal = None if open_metrics else await self._who_asks(request)
+        if self._options.stats and path == "/metrics":
+            return self._metrics()
+        if self._options.stats and (path == "/proxy-stats" or path.startswith("/proxy-stats/")):
+            return self._stats(path.removeprefix("/proxy-stats"), request.method, principal)
+        forwarded = await self._forwarding.answer(request, principal)
+        if forwarded is not None:
+            self._service.figures.http_requests += 1
+            return forwarded
+        return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
+
+    async def _who_asks(self, request: Request) -> Principal | None:
+        """None: nobody is asked. :raises BrokerError: it is not proven"""
+        authenticator = self._service.authenticator
+        if not authenticator.asks:
+            return None
+        # Nobody before a proxy speaks for others.
+        return await authenticator.authenticate(Claim(claim_of(request).credentials))
+
+    def _is_too_often(self, host: str) -> bool:
+        most = self._options.requests_per_second
+        if not most:
+            return False
+        second = int(self.io.clock.monotonic() / _SECOND)
+        if second != self._second:
+            self._second = second
+            self._asked.clear()
+        self._asked[host] = self._asked.get(host, 0) + 1
+        return self._asked[host] > most
+
+    def _rotation(self) -> Response:
+        there = self._options.rotation_file
+        if there is not None and there():
+            return text_response("OK", content_type="text/plain")
+        return error_response(HTTPStatus.NOT_FOUND, "This proxy is not in rotation")
+
+    def _metrics(self) -> Response:
+        service = self._service
+        pieces = sum(tunnel.pieces for tunnel in service.tunnels)
+        moved = sum(tunnel.moved for tunnel in service.tunnels)
+        text = exposition(service.figures, pieces, moved, self._options.cluster)
+        return text_response(text, content_type=_METRICS_TYPE)
+
+    def _stats(self, path: str, method: str, principal: Principal | None) -> Response:
+        if principal is not None and principal.role not in self._options.superusers:
+            return error_response(HTTPStatus.UNAUTHORIZED, "Client is not authorized to perform operation")
+        if method not in ("GET", "HEAD"):
+            return error_response(
+                HTTPStatus.METHOD_NOT_ALLOWED, "Bytes are not taken apart: there is one level"
+            )
+        if path == "/connections":
+            return json_response(
+                [
+                    {
+                        "requestRate": each.piece_rate,
+                        "byteRate": each.byte_rate,
+                        "clientAddress": each.client,
+                        "brokerAddress": each.broker,
+                    }
+                    for each in self._service.tunnels.values()
+                ]
+            )
+        if path == "/topics":
+            return error_response(HTTPStatus.PRECONDITION_FAILED, "Proxy doesn't have logging level 2")
+        if path == "/logging":
+            return json_response(0)
+        return error_response(HTTPStatus.NOT_FOUND, "Nothing is served there")

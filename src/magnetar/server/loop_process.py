@@ -1,0 +1,80 @@
+"""What every process of a server has: limits, an event loop, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from magnetar.io.real.memory import keep_freed_buffers
+
+log = logging.getLogger(__name__)
+
+_SWITCH_INTERVAL_SECONDS = 2e-5
+_SAME_SIGNAL_SECONDS = 1.0
+"""Signals so close together are one."""
+
+
+def prepare_process() -> None:
+    """Before the loop is made."""
+    _allow_open_files()
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    keep_freed_buffers()
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets this process have: each client needs one."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("the limit of open files stays as it is", extra={"error": str(error)})
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """A future that is done at the first SIGTERM or SIGINT; another one, later, ends the process."""
+    stopping: asyncio.Future[None] = loop.create_future()
+    first = 0.0
+
+    def arrived(number: signal.Signals) -> None:
+        nonlocal first
+        if stopping.done() and loop.time() - first < _SAME_SIGNAL_SECONDS:
+            # Who ends services often signals the process and its group.
+            return
+        if stopping.done():
+            sys.stderr.write(f"magnetar: {number.name} again: ending at once\n")
+            sys.stderr.flush()
+            os._exit(128 + number)
+        first = loop.time()
+        log.info("signal", extra={"signal": number.name})
+        stopping.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, arrived, number)
+    return stopping
+
+
+def process_age_ms() -> int:
+    """Milliseconds since the kernel made this process, to about 10; the interpreter's own start counts."""
+    try:
+        fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return round((time.clock_gettime(time.CLOCK_BOOTTIME) - born) * 1000)
+    except (OSError, AttributeError):
+        # Not Linux: what the interpreter used of the processor is the next best.
+        return round(time.process_time() * 1000)

@@ -1,0 +1,238 @@
+"""``magnetar proxy`` as a process: from its settings to doors, brokers and who is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from magnetar.config.proxy import LoadedProxy, ProxySettings, load_proxy
+from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.origins import Origins
+from magnetar.io.interfaces import Io, Listener, ListeningNetwork
+from magnetar.io.real import real_io
+from magnetar.metadata.interface import MetadataError
+from magnetar.proxy.client_connection import ClientConnection
+from magnetar.proxy.service import ProxyService
+from magnetar.proxy.web_door import WebDoor, WebOptions
+from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.loop_process import listen_to_signals, new_loop, prepare_process, process_age_ms
+from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
+from magnetar.server.security import authenticator
+from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.tls import DoorTls
+
+log = logging.getLogger(__name__)
+
+EXIT_CODE_FAILED = 1
+_STOP_SECONDS = 10.0
+_HTTP_GRACE_SECONDS = 5.0
+_ANY_NUMBER = 1 << 30
+
+
+@dataclass(frozen=True)
+class ProxyProcessOptions:
+    """What the command line says."""
+
+    config: Path | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings by Pulsar's names."""
+    accept_unhonoured: frozenset[str] = frozenset()
+    wait_seconds: float | None = None
+    """How long ZooKeeper may take to be there at the start; None: any time."""
+    log_format: LogFormat = "text"
+    log_level: str = "info"
+
+
+def run_proxy(options: ProxyProcessOptions) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
+    try:
+        loaded = load_proxy(options.config, options.accept_unhonoured, options.overrides)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return EXIT_CODE_FAILED
+    configure_logging(options.log_format, options.log_level)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    prepare_process()
+    loop = new_loop()
+    try:
+        return loop.run_until_complete(_serve(options, loaded, loop))
+    except (OSError, MetadataError, SettingsContradict) as error:
+        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
+        sys.stderr.write(f"magnetar: the proxy is not started: {reason or error}\n")
+        return EXIT_CODE_FAILED
+    finally:
+        loop.close()
+
+
+async def _serve(options: ProxyProcessOptions, loaded: LoadedProxy, loop: asyncio.AbstractEventLoop) -> int:
+    stopping = listen_to_signals(loop)
+    starting = loop.create_task(_started(options, loaded, loop))
+    either: set[asyncio.Future[Any]] = {starting, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return EXIT_CODE_FAILED
+    proxy = await starting
+    try:
+        _say_serving(loaded.settings, proxy.ports)
+        await stopping
+        log.info("stopping")
+        async with asyncio.timeout(_STOP_SECONDS):
+            await proxy.stop()
+    except TimeoutError:
+        log.error("stopping took too long", extra={"seconds": _STOP_SECONDS})
+        return EXIT_CODE_FAILED
+    log.info("stopped")
+    return 0
+
+
+class _Proxy:
+    """What is to be ended again, in the order in which it was made."""
+
+    def __init__(self) -> None:
+        self.ports: dict[str, int] = {}
+        """The real ones, by scheme."""
+        self.listeners: list[Listener] = []
+        self.service: ProxyService | None = None
+        self.web: WebDoor | None = None
+        self.tls: DoorTls | None = None
+
+    async def stop(self) -> None:
+        """Also after a start that failed half way."""
+        for listener in self.listeners:
+            listener.close()
+        if self.web is not None:
+            await self.web.stop(_HTTP_GRACE_SECONDS)
+        if self.service is not None:
+            await self.service.stop()
+            await self.service.brokers.close()
+            await self.service.authenticator.close()
+        if self.tls is not None:
+            self.tls.close()
+
+
+async def _started(
+    options: ProxyProcessOptions, loaded: LoadedProxy, loop: asyncio.AbstractEventLoop
+) -> _Proxy:
+    settings = loaded.settings
+    io = real_io(loop, ".")
+    proxy = _Proxy()
+    try:
+        await _start(proxy, io, options, loaded, loop)
+    except BaseException:
+        await proxy.stop()
+        raise
+    if not proxy.ports:
+        raise SettingsContradict("no port: servicePort, webServicePort and those with TLS are all empty")
+    log.debug("serving", extra={"brokers": len(proxy.service.brokers.all) if proxy.service else 0})
+    if settings.bind_address == "":
+        log.warning("bindAddress is empty: every address is listened on")
+    return proxy
+
+
+async def _start(
+    proxy: _Proxy,
+    io: Io,
+    options: ProxyProcessOptions,
+    loaded: LoadedProxy,
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    settings = loaded.settings
+    _check(settings)
+    targets = targets_of(settings)
+    if settings.service_port_tls is not None or settings.web_service_port_tls is not None:
+        proxy.tls = DoorTls(io, loop, settings)
+    asked = authenticator(io, settings, loaded.given)
+    brokers = await brokers_of(io, settings, options.wait_seconds)
+    service = proxy.service = service_of(io, loop, settings, brokers, targets, asked)
+    proxy.web = WebDoor(
+        io,
+        HttpLimits(
+            body_bytes=settings.http_input_max_replay_buffer_size,
+            head_bytes=settings.http_max_request_header_size,
+            connections=settings.max_http_server_connections or _ANY_NUMBER,
+        ),
+        Origins((settings.bind_address, settings.advertised_address), settings.magnetar_http_allowed_origins),
+        _web_options(settings),
+        service,
+        forwarding_of(loop, loaded, brokers, targets),
+    )
+    await _open_doors(proxy, io, settings, lambda: ClientConnection(service))
+
+
+def _check(settings: ProxySettings) -> None:
+    """:raises SettingsContradict: settings do not go together"""
+    if settings.ha_proxy_protocol_enabled and settings.service_port_tls is not None:
+        raise SettingsContradict(
+            "haProxyProtocolEnabled and servicePortTls cannot go together: "
+            "a header before TLS is not read; let the load balancer end TLS"
+        )
+    try:
+        Origins((), settings.magnetar_http_allowed_origins)
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
+
+
+def _web_options(settings: ProxySettings) -> WebOptions:
+    path = Path(settings.status_file_path) if settings.status_file_path else None
+    return WebOptions(
+        cluster=settings.cluster_name,
+        stats=settings.enable_proxy_stats_endpoints,
+        authenticate_metrics=settings.authenticate_metrics_endpoint,
+        superusers=frozenset(settings.super_user_roles),
+        requests_per_second=(
+            settings.http_requests_max_per_second if settings.http_requests_limit_enabled else 0.0
+        ),
+        rotation_file=path.is_file if path is not None else None,
+    )
+
+
+async def _open_doors(
+    proxy: _Proxy, io: Io, settings: ProxySettings, client: Callable[[], ClientConnection]
+) -> None:
+    """:raises OSError: an address cannot be used"""
+    tls, host = proxy.tls, settings.bind_address
+    binary: list[tuple[str, int | None, ListeningNetwork | None]] = [
+        ("pulsar", settings.service_port, io.network),
+        ("pulsar+ssl", settings.service_port_tls, tls.binary if tls else None),
+    ]
+    for scheme, port, network in binary:
+        if port is None or network is None:
+            continue
+        with taken_port("the binary protocol", "--binary-port", port):
+            listener = await network.listen(host, port, client)
+        proxy.listeners.append(listener)
+        proxy.ports[scheme] = listener.port
+    web: list[tuple[str, int | None, ListeningNetwork | None]] = [
+        ("http", settings.web_service_port, io.network),
+        ("https", settings.web_service_port_tls, tls.http if tls else None),
+    ]
+    for scheme, port, network in web:
+        if port is None or network is None or proxy.web is None:
+            continue
+        with taken_port("HTTP", "--http-port", port):
+            proxy.ports[scheme] = await proxy.web.start(host, port, network)
+
+
+def _say_serving(settings: ProxySettings, ports: Mapping[str, int]) -> None:
+    host = settings.advertised_address or settings.bind_address
+    # Compared, not bound to.
+    if host in ("", "0.0.0.0", "::"):  # nosec B104
+        host = "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    urls = [f"{scheme}://{shown}:{port}" for scheme, port in ports.items()]
+    named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
+    where = settings.metadata_store or settings.broker_service_url or settings.broker_service_urltls
+    sys.stdout.write(
+        f"Magnetar proxy is serving {named} (brokers of {where}, started in {process_age_ms()} ms)\n"
+    )
+    sys.stdout.flush()
