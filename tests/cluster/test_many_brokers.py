@@ -14,6 +14,7 @@ import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
+from many_topics import ManyTopics
 
 _numbers = count()
 PATIENCE = 60.0
@@ -156,3 +157,184 @@ def test_one_leads_and_then_another(brokers: list[BrokerProcess]) -> None:
         ),
         "another one leads",
     )
+
+
+def test_policies_of_topics_count_wherever_topics_and_policies_are_served(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topics = [f"persistent://{namespace}/t{number}" for number in range(6)]
+    for number, topic in enumerate(topics):
+        client.create_producer(topic).close()
+        path = f"persistent/{namespace}/t{number}"
+        serving = looked_up(brokers[0], topic)[0]
+        owner = next(broker for broker in brokers if broker.url == serving)
+        ask(owner, "POST", f"{path}/maxConsumers", number + 1)
+        assert ask(owner, "GET", f"{path}/maxConsumers") == number + 1
+    events = f"persistent://{namespace}/__change_events"
+    owners = {looked_up(brokers[0], topic)[0] for topic in topics}
+    assert len({*owners, looked_up(brokers[0], events)[0]}) > 1
+    # Loaded anew, they are read again.
+    ask(brokers[0], "PUT", f"namespaces/{namespace}/unload")
+    first = client.subscribe(topics[0], "s", pulsar.ConsumerType.Shared)
+    with pytest.raises(pulsar.ConsumerBusy):
+        client.subscribe(topics[0], "s", pulsar.ConsumerType.Shared)
+    first.close()
+
+
+def owner_of(brokers: list[BrokerProcess], topic: str) -> BrokerProcess:
+    serving = looked_up(brokers[0], topic)[0]
+    return next(broker for broker in brokers if broker.url == serving)
+
+
+def bundle_of(broker: BrokerProcess, topic: str) -> str:
+    status, found = broker.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
+    assert status == 200
+    return found.decode()
+
+
+def http_id(broker: BrokerProcess) -> str:
+    return broker.http_url.removeprefix("http://")
+
+
+def test_a_bundle_is_unloaded_to_where_it_is_wanted(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topic = f"persistent://{namespace}/t"
+    producer = client.create_producer(topic)
+    consumer = client.subscribe(topic, "s")
+    sent = []
+    for round_number in range(6):
+        owner = owner_of(brokers, topic)
+        target = next(broker for broker in brokers if broker is not owner)
+        path = f"/admin/v2/namespaces/{namespace}/{bundle_of(owner, topic)}/unload"
+        unload(brokers[round_number % 3], f"{path}?destinationBroker={http_id(target)}")
+        assert owner_of(brokers, topic) is target
+        for number in range(5):
+            sent.append(b"%d-%d" % (round_number, number))
+            producer.send(sent[-1])
+    assert received(consumer, len(sent)) == sent
+    refused = f"{path}?destinationBroker=nobody:1"
+    assert brokers[0].ask("PUT", refused)[0] == 405
+
+
+def unload(broker: BrokerProcess, path: str) -> None:
+    """Goes where it is sent."""
+    redirects = 0
+    url = f"{broker.http_url}{path}"
+    while True:
+        parts = urlsplit(url)
+        connection = HTTPConnection(parts.netloc, timeout=PATIENCE)
+        try:
+            connection.request("PUT", f"{parts.path}?{parts.query}")
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status != 307:
+            assert response.status == 204, body
+            return
+        redirects += 1
+        assert redirects <= 3
+        url = response.headers["Location"]
+
+
+def received(consumer: pulsar.Consumer, wanted: int) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < wanted:
+        message = consumer.receive(timeout_millis=30_000)
+        consumer.acknowledge(message)
+        if message.data() not in found:
+            found.append(message.data())
+    return found
+
+
+def test_bundles_are_divided_while_clients_publish(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topics = [f"persistent://{namespace}/t{number}" for number in range(12)]
+    producers = [client.create_producer(topic) for topic in topics]
+    consumers = [client.subscribe(topic, "s") for topic in topics]
+    ways = ["range_equally_divide", "topic_count_equally_divide", "flow_or_qps_equally_divide"]
+    sent = 0
+    for way in ways:
+        for producer in producers:
+            producer.send(b"%d" % sent)
+        sent += 1
+        bundle = bundle_of(brokers[0], topics[0])
+        before = bundles_of(brokers[0], namespace)
+        unload(
+            brokers[1],
+            f"/admin/v2/namespaces/{namespace}/{bundle}/split?splitAlgorithmName={way}&unload=true",
+        )
+        until(
+            lambda: all(bundles_of(each, namespace) == bundles_of(brokers[0], namespace) for each in brokers),
+            way,
+        )
+        assert set(before) <= set(bundles_of(brokers[0], namespace))
+    assert len(bundles_of(brokers[0], namespace)) > 9
+    for producer in producers:
+        producer.send(b"%d" % sent)
+    for consumer in consumers:
+        assert received(consumer, sent + 1) == [b"%d" % number for number in range(sent + 1)]
+
+
+def bundles_of(broker: BrokerProcess, namespace: str) -> list[str]:
+    found = ask(broker, "GET", f"namespaces/{namespace}/bundles")
+    assert isinstance(found, dict)
+    return list(found["boundaries"])
+
+
+def test_what_is_asked_of_a_namespace_reaches_all_owners(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topics = [f"persistent://{namespace}/t{number}" for number in range(12)]
+    for topic in topics:
+        consumer = client.subscribe(topic, "s")
+        consumer.close()
+        producer = client.create_producer(topic)
+        producer.send(b"left over")
+        producer.close()
+    assert len({owner_of(brokers, topic).url for topic in topics}) > 1
+    ask(brokers[0], "POST", f"namespaces/{namespace}/clearBacklog")
+    for topic in topics:
+        owner = owner_of(brokers, topic)
+        found = ask(owner, "GET", f"persistent/{topic.removeprefix('persistent://')}/stats")
+        assert isinstance(found, dict)
+        assert found["subscriptions"]["s"]["msgBacklog"] == 0
+    ask(brokers[1], "POST", f"namespaces/{namespace}/unsubscribe/s")
+    ask(brokers[2], "PUT", f"namespaces/{namespace}/unload")
+    for topic in topics:
+        path = f"persistent/{topic.removeprefix('persistent://')}/subscriptions"
+        assert get(owner_of(brokers, topic), path) == []
+
+
+@pytest.fixture
+def load(brokers: list[BrokerProcess], namespace: str) -> Iterator[ManyTopics]:
+    hosts = ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
+    found = ManyTopics(f"pulsar://{hosts}", [f"persistent://{namespace}/t{number}" for number in range(16)])
+    found.start()
+    yield found
+    found.close()
+
+
+def test_brokers_are_restarted_one_by_one_and_no_publish_fails(
+    brokers: list[BrokerProcess], load: ManyTopics
+) -> None:
+    load.more(5)
+    for broker in brokers:
+        broker.restart(kill=False)
+        load.more(5)
+    assert load.finish() >= 20 * len(load.topics)
+
+
+def test_what_a_killed_broker_served_is_served_by_others(
+    brokers: list[BrokerProcess], load: ManyTopics, namespace: str
+) -> None:
+    load.more(5)
+    lost = owner_of(brokers, load.topics[0])
+    lost.kill()
+    # Its session ends, and nobody waits for it to come back.
+    load.more(20)
+    others = [broker for broker in brokers if broker is not lost]
+    assert {owner_of(others, topic) for topic in load.topics} <= set(others)
+    load.finish()

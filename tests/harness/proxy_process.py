@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 from server import Server
@@ -18,13 +17,9 @@ class ProxyProcess(Server):
     def command(self) -> list[str]:
         return ["proxy"]
 
-    def stop_reading(self) -> None:
-        """As if the machine stood still."""
-        self._signal(signal.SIGSTOP)
 
-    def read_on(self) -> None:
-        self._signal(signal.SIGCONT)
+class DiscoveryProcess(ProxyProcess):
+    """``magnetar discovery``."""
 
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None, "the proxy does not run"
-        self._process.send_signal(number)
+    def command(self) -> list[str]:
+        return ["discovery"]

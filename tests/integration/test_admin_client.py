@@ -74,3 +74,14 @@ def test_the_cluster(admin: AdminClient) -> None:
     assert "public" in admin.tenants()
     assert "public/default" in admin.namespaces("public")
     admin.health_check()
+
+
+def test_an_address_that_is_dead_is_left_for_the_next(server: Server, topic: str) -> None:
+    both = AdminClient(server.http_url.replace("http://", "http://127.0.0.1:1,"))
+    both.create_topic(topic)
+    assert both.partitions(topic) == 0
+    both.delete_topic(topic)
+    with pytest.raises(CannotConnect):
+        AdminClient("http://127.0.0.1:1,127.0.0.1:2").create_topic(topic)
+    with pytest.raises(AdminError):
+        AdminClient("http://127.0.0.1:1,")

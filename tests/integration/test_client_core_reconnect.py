@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -198,6 +199,24 @@ def test_several_hosts_are_tried_in_turn(broker: Server, topic: str) -> None:
         connections = {id(each._connection): each._connection for each in producers}  # type: ignore[union-attr]
         assert [len(each.wire.producers) for each in connections.values() if each] == [2, 2, 2]
         await client.close()
+
+    asyncio.run(work())
+
+
+def test_a_dead_host_is_left_for_the_next_at_once(broker: Server, topic: str) -> None:
+    """One that refuses connections, and one that is there and says nothing."""
+
+    async def work() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            hosts = f"pulsar://127.0.0.1:1,127.0.0.1:{silent.getsockname()[1]},"
+            url = broker.url.replace("pulsar://", hosts)
+            client = Client(url, connection_timeout_ms=300)
+            for number in range(5):
+                assert await client.get_topic_partitions(f"{topic}-{number}") == [f"{topic}-{number}"]
+            found, _ = await client.services.lookup._service()
+            again, _ = await client.services.lookup._service()
+            assert found is again
+            await client.close()
 
     asyncio.run(work())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -150,6 +152,18 @@ def test_what_is_counted_is_told(proxy: ProxyProcess, topic: str) -> None:
     finally:
         client.close()
     assert proxy.ask("GET", "/proxy-stats/topics")[0] == 412
+
+
+def test_the_tool_asks_a_proxy(proxy: ProxyProcess, topic: str) -> None:
+    client = pulsar.Client(proxy.url)
+    try:
+        client.create_producer(topic)
+        command = [sys.executable, "-m", "magnetar.cli.pulsar_admin", "--admin-url", proxy.http_url]
+        asked = [*command, "proxy-stats", "connections"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        assert all(each["clientAddress"] and each["brokerAddress"] for each in json.loads(done.stdout))
+    finally:
+        client.close()
 
 
 def test_a_client_is_connected_with_allowed_targets_only(broker: Server, tmp_path: Path, topic: str) -> None:

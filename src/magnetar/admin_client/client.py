@@ -84,6 +84,13 @@ class AdminClient:
         query = {"getPreciseBacklog": _truth(precise_backlog)}
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
 
+    def explain_placement(self, bundle: str) -> dict[str, Any]:
+        """Why a bundle is where it is, and what would move it; Magnetar's own.
+
+        :param bundle: ``tenant/namespace/0xSTART_0xEND``
+        """
+        return dict(self._http.ask("GET", f"/admin/v2/magnetar/explain-placement/{quote(bundle)}"))
+
     def storage(self, namespace: str | None = None) -> dict[str, Any]:
         """What disk, ledger store and topics take; Magnetar's own.
 

@@ -27,8 +27,12 @@ _ERRORS = 400
 """Statuses from here on are refusals."""
 
 
+class _NotReached(CannotConnect):
+    """Nothing of the request was heard there."""
+
+
 class AdminHttp:
-    """Asks one broker, and whom it sends us to."""
+    """Asks one broker, and whom it sends us to; where an address names several, the next when one is gone."""
 
     def __init__(
         self,
@@ -39,21 +43,22 @@ class AdminHttp:
         timeout_seconds: float = TIMEOUT_SECONDS,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """:param authentication: how whoever asks proves who they are
+        """:param admin_url: of one or more brokers: ``http://host:port,host:port``
 
+        :param authentication: how whoever asks proves who they are
         :param tls: what goes for ``https``; None: whom the system trusts, under their names
         :param timeout_seconds: for each answer
         :param warn: hears what the broker accepted and does not honour
 
         :raises AdminError: it is no HTTP address, or a certificate is to be shown without TLS
         """
-        self._url = _checked(admin_url)
+        self._urls = _each(admin_url)
         self._authentication = authentication
         self._tls = tls
         self._timeout = timeout_seconds
         self._context: Callable[[], ssl.SSLContext] | None = None
         self._warn = warn
-        if authentication is not None and authentication.certificate and not _is_secured(self._url):
+        if authentication is not None and authentication.certificate and not _is_secured(self._urls[0]):
             raise AdminError("a certificate proves something over TLS only: https://")
 
     def ask(
@@ -82,7 +87,18 @@ class AdminHttp:
     def _exchanged(
         self, method: str, path: str, query: dict[str, str] | None, body: str | None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        url = self._url + path + (f"?{urlencode(query)}" if query else "")
+        target = path + (f"?{urlencode(query)}" if query else "")
+        for _ in self._urls[1:]:
+            try:
+                return self._followed(method, self._urls[0] + target, body)
+            except CannotConnect as error:
+                if method != "GET" and not isinstance(error, _NotReached):
+                    raise
+                # Those that follow begin with one that may be there.
+                self._urls = [*self._urls[1:], self._urls[0]]
+        return self._followed(method, self._urls[0] + target, body)
+
+    def _followed(self, method: str, url: str, body: str | None) -> tuple[int, Mapping[str, str], bytes]:
         for _ in range(_MAX_REDIRECTS):
             status, headers, data = self._exchange(method, url, body)
             if self._warn is not None:
@@ -103,6 +119,10 @@ class AdminHttp:
         asked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         connection = self._connection(parts)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _NotReached(f"cannot ask {asked}: {error}") from error
         try:
             connection.request(method, target, body, self._headers())
             response = connection.getresponse()
@@ -141,6 +161,13 @@ class AdminHttp:
             except NoProof as error:
                 raise AdminError(str(error)) from error
         return headers
+
+
+def _each(url: str) -> list[str]:
+    """:raises AdminError: one is no HTTP address"""
+    scheme, separator, rest = url.partition("://")
+    hosts, slash, path = rest.partition("/")
+    return [_checked(f"{scheme}{separator}{host.strip()}{slash}{path}") for host in hosts.split(",")]
 
 
 def _checked(url: str) -> str:

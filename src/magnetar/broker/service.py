@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
@@ -11,6 +12,7 @@ from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.publish_rates import publish_limiter
 from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.readable import Readable
+from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.ownership.contract import Asked, Owner
@@ -22,6 +24,7 @@ from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
+from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
@@ -29,6 +32,7 @@ from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsC
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.broker.upkeep.storage_gate import StorageGate
+from magnetar.client.client import Client
 from magnetar.errors import (
     BrokerError,
     InvalidTopicName,
@@ -69,6 +73,7 @@ class BrokerService(ServedTopics):
         authorizer: Callable[[Grants], Authorizer] | None = None,
         dynamic: Mapping[str, Apply] | None = None,
         beside: Beside | None = None,
+        load: LoadDesk | None = None,
     ) -> None:
         """:param authenticator: asked who clients are; None: nobody is
 
@@ -81,6 +86,8 @@ class BrokerService(ServedTopics):
         :param ownership: see :class:`ServedTopics`
         """
         super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership)
+        self.load = load
+        """None, too, where there are no other brokers."""
         self.beside = beside
         """None: there are no other brokers."""
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()
@@ -89,9 +96,7 @@ class BrokerService(ServedTopics):
         self.authorizer: Authorizer = authorizer(grants) if authorizer is not None else EverybodyMay()
         self.producer_names = ProducerNames(settings.cluster)
         if settings.topic_policies:
-            self.policies.topics = SystemTopicPolicies(
-                self, settings.cluster, self.policies.tell, metadata, self.producer_names
-            )
+            self.policies.topics = self._topic_policies(beside)
         self.topic_lists = TopicLists(
             io,
             wheel,
@@ -134,6 +139,13 @@ class BrokerService(ServedTopics):
         self.lookups_pending = 0
         self._listings = NameListings(io.loop, self._list_names)
 
+    def _topic_policies(self, beside: Beside | None) -> SystemTopicPolicies | ClusterTopicPolicies:
+        cluster, tell = self.settings.cluster, self.policies.tell
+        if beside is None:
+            return SystemTopicPolicies(self, cluster, tell, self.metadata, self.producer_names)
+        client = partial(_own_client, self, beside)
+        return ClusterTopicPolicies(self, cluster, tell, self.metadata, client)
+
     # Start and stop
 
     async def start(
@@ -174,6 +186,8 @@ class BrokerService(ServedTopics):
         self.revocation.stop()
         self.dynamic.stop()
         self.resource_groups.stop()
+        if isinstance(self.policies.topics, ClusterTopicPolicies):
+            await self.policies.topics.close()
         await self.close_all()
         for connection in list(self.connections.all):
             connection.close()
@@ -271,3 +285,7 @@ class BrokerService(ServedTopics):
             names += await self.namespaces.persistent_topics(parsed)
         await each(self.io, "listing", names, take)
         return found
+
+
+def _own_client(broker: BrokerService, beside: Beside) -> Client:
+    return beside.client(broker.settings.addresses)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
 from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_standalone(parsed)
     if parsed.command == "broker":
         return run_broker(parsed)
-    if parsed.command == "proxy":
+    if parsed.command in ("proxy", "discovery"):
         return run_proxy(parsed)
     if parsed.command == "pipeline":
         return _pipeline(parsed)
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.storage import run_report
 
         return run_report(parsed)
+    if parsed.command == "explain-placement":
+        return run_explain_placement(parsed)
     if parsed.command == "compact-topic":
         return run_compact_topic(parsed)
     if parsed.command == "initialize-cluster-metadata":
@@ -69,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)
+    add_explain_placement(commands)
     add_compact_topic(commands)
     add_export_ledgers(commands)
     add_translate_positions(commands)

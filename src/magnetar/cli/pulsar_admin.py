@@ -74,7 +74,17 @@ def _command(words: list[str]) -> tuple[Command | None, list[str]]:
 
 def _action(name: str) -> Action:
     """:raises UsageError: this release does not have it"""
-    from magnetar.cli.admin import backlogs, bookies, messages, policies, resources, schemas, topics
+    from magnetar.cli.admin import (
+        backlogs,
+        bookies,
+        load,
+        messages,
+        policies,
+        proxies,
+        resources,
+        schemas,
+        topics,
+    )
 
     tables: tuple[dict[str, Action], ...] = (
         topics.ACTIONS,
@@ -82,6 +92,8 @@ def _action(name: str) -> Action:
         backlogs.ACTIONS,
         resources.ACTIONS,
         bookies.ACTIONS,
+        load.ACTIONS,
+        proxies.ACTIONS,
         policies.ACTIONS,
         schemas.ACTIONS,
     )

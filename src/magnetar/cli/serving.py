@@ -1,5 +1,5 @@
 """Commands that serve: ``magnetar standalone``, all in one process; ``broker``, on ZooKeeper and BookKeeper;
-``proxy``, before brokers.
+``proxy`` and ``discovery``, before brokers.
 """
 
 from __future__ import annotations
@@ -75,11 +75,21 @@ def add_proxy(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         description="Runs a proxy before the brokers of a cluster, until SIGTERM or SIGINT.",
     )
     _add_proxy_options(proxy)
+    discovery = commands.add_parser(
+        "discovery",
+        help="tell clients a broker that serves",
+        description="Sends clients of a cluster to a broker that serves, until SIGTERM or SIGINT.",
+    )
+    _add_proxy_options(discovery)
 
 
 def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        *("-c", "--config"), type=Path, metavar="FILE", required=True, help="a proxy.conf of Pulsar's"
+        *("-c", "--config"),
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="a proxy.conf of Pulsar's",
     )
     parser.add_argument(
         *("-md", "--metadata-store"),
@@ -187,6 +197,7 @@ def _proxy_options(parsed: argparse.Namespace) -> ProxyProcessOptions:
         overrides={key: str(value) for key, value in given.items() if value is not None},
         accept_unhonoured=frozenset(parsed.accept_unhonoured),
         wait_seconds=parsed.wait,
+        discovery=parsed.command == "discovery",
         log_format=parsed.log_format,
         log_level=parsed.log_level,
     )

@@ -91,6 +91,7 @@ class Client:
             timeout=operation_timeout_seconds,
             secured=is_secured(service_url),
             listener_name=listener_name or "",
+            first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
         self.services = Services(io, pool, lookup, operation_timeout_seconds)
         self._closed = False

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magnetar.client.connection import Connection
-from magnetar.client.exceptions import ConnectError, LookupError, PulsarException, server_exception
+from magnetar.client.exceptions import (
+    ConnectError,
+    LookupError,
+    PulsarException,
+    Timeout,
+    server_exception,
+)
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.service_url import Address, parse_service_url
 from magnetar.protocol.pulsar_api_pb2 import (
@@ -35,19 +41,21 @@ class Lookup:
         timeout: float,
         secured: bool = False,
         listener_name: str = "",
+        first: int = 0,
     ) -> None:
-        """:param services: tried in turn
+        """:param services: one is asked as long as it answers, then the next
 
         :param timeout: seconds for each answer
         :param secured: brokers are called by their addresses for TLS
         :param listener_name: which of a broker's advertised listeners is wanted
+        :param first: the place of the service that is asked first
         """
         self._pool = pool
         self._services = services
         self._timeout = timeout
         self._secured = secured
         self._listener_name = listener_name
-        self._turn = 0
+        self._turn = first
 
     async def owner(self, topic: str) -> Owner:
         """The broker of a topic that has no partitions, or of one partition.
@@ -55,18 +63,19 @@ class Lookup:
         :raises LookupError: too many redirects
         :raises PulsarException: what the broker answered, Timeout, ConnectError
         """
-        connection, service = await self._service()
+        connection, asked = await self._service()
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             answer = await self._ask(connection, topic, authoritative)
             if answer.response == CommandLookupTopicResponse.Failed:
                 raise server_exception(answer.error, answer.message)
             broker = self._broker(answer)
-            through = service if answer.proxy_through_service_url else broker
+            # Whom a redirect has led to, where one has: service discovery passes nothing on.
+            through = asked if answer.proxy_through_service_url else broker
             if answer.response == CommandLookupTopicResponse.Connect:
                 return Owner(broker, through)
             authoritative = answer.authoritative
-            connection = await self._pool.get(broker, through)
+            connection, asked = await self._pool.get(broker, through), through
         raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
 
     def _broker(self, answer: CommandLookupTopicResponse) -> Address:
@@ -108,13 +117,15 @@ class Lookup:
         return answered.lookupTopicResponse
 
     async def _service(self) -> tuple[Connection, Address]:
-        """A connection to one of the services, each tried once."""
+        """A connection to the service that answered last, or to the next that does; each is tried once."""
         failure: PulsarException = ConnectError("no service address")
-        for _ in self._services:
-            address = self._services[self._turn % len(self._services)]
-            self._turn += 1
+        for turn in range(self._turn, self._turn + len(self._services)):
+            address = self._services[turn % len(self._services)]
             try:
-                return await self._pool.get(address, address), address
-            except ConnectError as error:
+                connection = await self._pool.get(address, address)
+            except (ConnectError, Timeout) as error:
                 failure = error
+                continue
+            self._turn = turn
+            return connection, address
         raise failure

@@ -10,7 +10,11 @@ from pathlib import Path
 from magnetar.config.reading import ConfigurationError, read_settings, typed
 from magnetar.config.table import proxy_settings_table
 
-_REVERSE_PROXY = re.compile(r"httpReverseProxy\.([^.]+)\.(path|proxyTo)|brokerClient_.*")
+_REVERSE_PROXY = re.compile(
+    r"httpReverseProxy\.([^.]+)\.(path|proxyTo)|brokerClient_.*"
+    # Those of a discovery.conf: a port says that there is TLS, and 127.0.0.1 is where we listen anyway.
+    r"|bindOnLocalhost|tlsEnabled|authorizationAllowWildcardsMatching"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,7 +177,9 @@ _OUTER = (
 
 
 def _of_broker(path: str) -> bool:
-    return path.startswith(("/metrics", "/admin/v2/brokers", "/admin/v2/magnetar/storage"))
+    return path.startswith(
+        ("/metrics", "/admin/v2/broker", "/admin/v2/resource-quotas", "/admin/v2/magnetar/storage")
+    )
 
 
 @dataclass(frozen=True, slots=True)

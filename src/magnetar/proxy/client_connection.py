@@ -193,7 +193,7 @@ class ClientConnection:
             self._proof = proof
         if self._state is not State.PROVING:
             return
-        if request.HasField("proxy_to_broker_url"):
+        if request.HasField("proxy_to_broker_url") and not self._service.options.redirects:
             self._state = State.JOINING
             await self._join(request.proxy_to_broker_url)
             return

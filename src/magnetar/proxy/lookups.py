@@ -65,7 +65,9 @@ async def answered(service: ProxyService, client: Asking, command: BaseCommand) 
     setattr(service.figures, _COUNTS[kind], getattr(service.figures, _COUNTS[kind]) + 1)
     service.lookups += 1
     try:
-        if kind == BaseCommand.LOOKUP:
+        if kind == BaseCommand.LOOKUP and service.options.redirects:
+            answer = _redirect(service)
+        elif kind == BaseCommand.LOOKUP:
             answer = await _owner(service, client, command)
         else:
             answer = await _of_any(service, lambda target: _ask(client, target, command))
@@ -133,6 +135,22 @@ async def _owner(service: ProxyService, client: Asking, command: BaseCommand) ->
         request.authoritative = found.authoritative
         answer = await _ask(client, target, command)
     raise _Failed(ServerErrorCode.SERVICE_NOT_READY, f"More than {MAX_REDIRECTS} redirects")
+
+
+def _redirect(service: ProxyService) -> BaseCommand:
+    """Any broker, which is to be asked by the client itself.
+
+    :raises _Failed: there is none
+    """
+    for broker in service.brokers.in_turn():
+        if broker.binary or broker.binary_tls:
+            answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+            response = answer.lookupTopicResponse
+            response.brokerServiceUrl, response.brokerServiceUrlTls = broker.binary, broker.binary_tls
+            response.response = CommandLookupTopicResponse.Redirect
+            response.authoritative = response.proxy_through_service_url = False
+            return answer
+    raise _Failed(ServerErrorCode.SERVICE_NOT_READY, "No broker is available")
 
 
 def _through_proxy(url: str) -> BaseCommand:

@@ -50,6 +50,8 @@ class ProxyOptions:
     """0: any number."""
     connections_of_address: int = 0
     lookups: int = 50_000
+    redirects: bool = False
+    """Clients are told a broker, and go there themselves: service discovery."""
     balancers: Networks = ()
     """Whose word counts of where a client is; empty: nobody's, and no header is looked for."""
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from magnetar.errors import BrokerError
 from magnetar.http.engine.bodies import Bodies
@@ -24,7 +24,6 @@ from magnetar.http.engine.origins import Origins
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.waiting import settle
 from magnetar.proxy.figures import exposition
-from magnetar.proxy.forwarding import Forwarding
 from magnetar.proxy.service import ProxyService
 from magnetar.security.authentication import Claim
 from magnetar.security.principal import Principal
@@ -49,6 +48,17 @@ class WebOptions:
     """Whether the file is there that says the proxy may be used; None: there is no such file."""
 
 
+class Forwards(Protocol):
+    """What becomes of requests that are not about the proxy itself."""
+
+    async def answer(self, request: Request, principal: Principal | None) -> Response | None:
+        """None: nothing of it is served.
+
+        :param principal: who asks; None: nobody was asked
+        """
+        ...
+
+
 class WebDoor:
     """Owner of connections: see :class:`magnetar.http.engine.connection.Owner`."""
 
@@ -59,7 +69,7 @@ class WebDoor:
         origins: Origins,
         options: WebOptions,
         service: ProxyService,
-        forwarding: Forwarding,
+        forwarding: Forwards,
     ) -> None:
         self.io = io
         self.limits = limits

@@ -46,6 +46,10 @@ class ClusterOperation(_Named):
     LIST_BOOKIES = auto()
     GET_RACKS = auto()
     UPDATE_RACKS = auto()
+    GET_ISOLATION = auto()
+    UPDATE_ISOLATION = auto()
+    GET_FAILURE_DOMAIN = auto()
+    UPDATE_FAILURE_DOMAIN = auto()
 
 
 class BrokerOperation(_Named):
@@ -59,6 +63,9 @@ class BrokerOperation(_Named):
     GET_METRICS = auto()
     GET_STORAGE = auto()
     CHECK_BACKLOG_QUOTAS = auto()
+    GET_LOAD = auto()
+    GET_QUOTA = auto()
+    UPDATE_QUOTA = auto()
 
 
 class TenantOperation(_Named):
@@ -75,6 +82,9 @@ class NamespaceOperation(_Named):
     DELETE_NAMESPACE = auto()
     GET_TOPICS = auto()
     GET_BUNDLE = auto()
+    EXPLAIN_PLACEMENT = auto()
+    GET_BUNDLE_QUOTA = auto()
+    UPDATE_BUNDLE_QUOTA = auto()
     UNLOAD = auto()
     CLEAR_BACKLOG = auto()
     UNSUBSCRIBE = auto()

@@ -71,6 +71,9 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
 _OF_SUPERUSERS: frozenset[Operation] = frozenset(
     {
         NamespaceOperation.UNLOAD,
+        NamespaceOperation.EXPLAIN_PLACEMENT,
+        NamespaceOperation.GET_BUNDLE_QUOTA,
+        NamespaceOperation.UPDATE_BUNDLE_QUOTA,
         PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),
         PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
     }

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.client.client import Client
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
+from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Io
+from magnetar.io.real import real_client_io
 from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.security.proofs.plugins import authentication_of
@@ -35,6 +39,24 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: ClusterSetting
         return await loop.run_in_executor(None, authentication.headers)
 
     return HttpPeerAdmin(io.loop, io.network, secured, prove)
+
+
+def own_client(loop: asyncio.AbstractEventLoop, settings: ClusterSettings, at: Addresses) -> Client:
+    """A client in the broker's own name.
+
+    :param at: a broker's addresses
+    """
+    authentication = _authentication(settings)
+    url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
+    if not url:
+        kind = "with" if settings.broker_client_tls_enabled else "without"
+        raise ServiceNotReady(f"brokerClientTlsEnabled: the broker has no binary address {kind} TLS")
+    return Client(
+        url,
+        io=real_client_io(loop),
+        authentication=authentication,
+        tls_files=_files(settings, authentication) if settings.broker_client_tls_enabled else None,
+    )
 
 
 def _authentication(settings: ClusterSettings) -> Authentication | None:

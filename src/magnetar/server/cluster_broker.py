@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from magnetar.broker.service import BrokerService
@@ -20,12 +21,13 @@ from magnetar.metadata.interface import MetadataError, MetadataRefused, Metadata
 from magnetar.metadata.measured import MeasuredStore
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
-from magnetar.server.broker_client import peer_admin
+from magnetar.server.broker_client import own_client, peer_admin
 from magnetar.server.broker_process import Place, ProcessOptions, run_process
 from magnetar.server.cluster_settings import metadata_places, quorums
 from magnetar.server.cluster_stores import Patience, open_bookies_metadata, open_ledgers, open_metadata
+from magnetar.server.load_balancing import LoadBalancing
+from magnetar.server.load_settings import LoadOptions
 from magnetar.server.membership import Membership
-from magnetar.server.registration import Registration
 from magnetar.server.serving import ServingBroker, Stores
 from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
 
@@ -65,6 +67,8 @@ class ClusterBroker(ServingBroker):
         self._store: BookKeeperLedgerStore | None = None
         self._ledgers: ManagedLedgers | None = None
         self._membership: Membership | None = None
+        self._load_options = LoadOptions(place.cluster)
+        self._load: LoadBalancing | None = None
         self._leftovers: Any = None
 
     @property
@@ -102,13 +106,19 @@ class ClusterBroker(ServingBroker):
             entry_cache_settings(settings),
         )
         patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
-        registration = Registration(io.loop, io.clock, metadata)
+        loop = asyncio.get_running_loop()
+        admin = peer_admin(io, loop, self._settings)
+        load = self._load = LoadBalancing(
+            io, wheel, metadata, self._load_options, admin, settings.cluster_name
+        )
         membership = self._membership = Membership(
             io,
             metadata,
-            registration,
+            load.registration,
             patience_seconds,
-            peer_admin(io, asyncio.get_running_loop(), self._settings),
+            admin,
+            partial(own_client, loop, self._settings),
+            load.placement,
         )
         stores = Stores(
             metadata,
@@ -120,8 +130,11 @@ class ClusterBroker(ServingBroker):
             self._check_session,
             self._measured,
             membership.made_for,
+            load.desk,
+            self._load_options.dynamic,
         )
         broker = await self._serve(stores, membership.join)
+        load.start(broker)
         self._leftovers = io.loop.create_task(self._delete_leftovers(broker, ledgers))
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
@@ -183,6 +196,8 @@ class ClusterBroker(ServingBroker):
             self._leftovers.cancel()
         if self._ledgers is not None:
             self._ledgers.deletions.stop()
+        if self._load is not None:
+            self._load.stop()
         if self._membership is not None:
             await self._hand_over(self._membership)
         await self._stop_serving()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.cluster import ClusterOwnership
-from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership, Placement
+from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import Beside, PeerAdmin
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
+from magnetar.client.client import Client
 from magnetar.io.interfaces import Io
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
@@ -21,7 +22,7 @@ from magnetar.server.registration import EXTENSIBLE, Registration
 
 log = logging.getLogger(__name__)
 
-MakePlacement = Callable[[LiveBrokers], Placement]
+MakePlacement = Callable[[LiveBrokers, Leadership], Placement]
 
 
 class Membership:
@@ -34,7 +35,8 @@ class Membership:
         registration: Registration,
         patience_seconds: float,
         admin: PeerAdmin,
-        placement: MakePlacement = FewestBundles,
+        client: Callable[[Addresses], Client],
+        placement: MakePlacement = lambda brokers, _leadership: FewestBundles(brokers),
     ) -> None:
         """:param patience_seconds: how long the session of an earlier life may take to end"""
         self._io = io
@@ -43,10 +45,11 @@ class Membership:
         self._patience_seconds = patience_seconds
         self.brokers = LiveBrokers(io, metadata)
         self.brokers.listen(self._check_load_managers)
-        self.placement = placement(self.brokers)
+        self._make_placement = placement
         self.leadership: Leadership | None = None
         self.ownership: ClusterOwnership | None = None
         self._admin = admin
+        self._client = client
         self._told: set[str] = set()
 
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
@@ -55,13 +58,15 @@ class Membership:
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
         )
 
+        placement = self._make_placement(self.brokers, leadership)
+
         def make(own: Callable[[int], Owner]) -> Ownership:
             self.ownership = ClusterOwnership(
-                self._io, self._metadata, own, self.brokers, leadership, self.placement
+                self._io, self._metadata, own, self.brokers, leadership, placement
             )
             return self.ownership
 
-        return make, Beside(self.brokers, leadership, self._admin)
+        return make, Beside(self.brokers, leadership, self._admin, self._client)
 
     async def join(self, known: BrokerSettings) -> None:
         """Registers the broker; from then on it may lead, and is given bundles.

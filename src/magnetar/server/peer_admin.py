@@ -67,7 +67,7 @@ class HttpPeerAdmin:
         except (OSError, TlsRefused, NoProof, h11.ProtocolError) as error:
             raise ServiceNotReady(f"The broker {broker.broker_id} cannot be asked: {error}") from error
         if answer.status >= 300:
-            raise PeerRefused(answer.status, _reason(answer))
+            raise PeerRefused(answer.status, _reason(answer), answer.location)
         return answer
 
     async def _exchange(self, url: str, method: str, target: str, body: bytes | None) -> PeerAnswer:
@@ -96,6 +96,7 @@ class _Exchange:
         self._body = body
         self._transport: Transport | None = None
         self._status = 0
+        self._location = ""
         self._received = bytearray()
         self.answered: Any = loop.create_future()
 
@@ -134,12 +135,13 @@ class _Exchange:
             while (event := self._http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
                 if isinstance(event, h11.Response):
                     self._status = event.status_code
+                    self._location = dict(event.headers).get(b"location", b"").decode("latin-1")
                 elif isinstance(event, h11.Data):
                     self._received += event.data
                     if len(self._received) > ANSWER_BYTES:
                         raise h11.RemoteProtocolError(f"an answer of more than {ANSWER_BYTES} bytes")
                 elif isinstance(event, h11.EndOfMessage):
-                    settle(self.answered, PeerAnswer(self._status, bytes(self._received)))
+                    settle(self.answered, PeerAnswer(self._status, bytes(self._received), self._location))
                     return
                 elif isinstance(event, h11.ConnectionClosed):
                     raise ConnectionResetError("the connection ended before the answer did")

@@ -74,8 +74,12 @@ def service_of(
     brokers: Brokers,
     targets: AllowedTargets,
     authenticator: Authenticator,
+    *,
+    redirects: bool = False,
 ) -> ProxyService:
-    """:raises SettingsContradict: what the proxy is to prove itself by is none, or a list cannot be read"""
+    """:param redirects: clients are told a broker, and nothing goes through
+
+    :raises SettingsContradict: what the proxy is to prove itself by is none, or a list cannot be read"""
     try:
         balancers = networks_of(settings.magnetar_ha_proxy_trusted_addresses)
     except ValueError as error:
@@ -92,6 +96,7 @@ def service_of(
         connections=settings.max_concurrent_inbound_connections,
         connections_of_address=settings.max_concurrent_inbound_connections_per_ip,
         lookups=settings.max_concurrent_lookup_requests,
+        redirects=redirects,
         balancers=balancers if settings.ha_proxy_protocol_enabled else (),
     )
     network = _networks(loop, settings, targets)

@@ -1,4 +1,4 @@
-"""``magnetar proxy`` as a process: from its settings to doors, brokers and who is let in."""
+"""``magnetar proxy`` and ``magnetar discovery`` as processes: doors, brokers, who is let in."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.real import real_io
 from magnetar.metadata.interface import MetadataError
 from magnetar.proxy.client_connection import ClientConnection
+from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_door import WebDoor, WebOptions
 from magnetar.server.logs import LogFormat, configure_logging
@@ -45,6 +46,8 @@ class ProxyProcessOptions:
     accept_unhonoured: frozenset[str] = frozenset()
     wait_seconds: float | None = None
     """How long ZooKeeper may take to be there at the start; None: any time."""
+    discovery: bool = False
+    """Clients are told a broker, and nothing goes through."""
     log_format: LogFormat = "text"
     log_level: str = "info"
 
@@ -83,7 +86,7 @@ async def _serve(options: ProxyProcessOptions, loaded: LoadedProxy, loop: asynci
         return EXIT_CODE_FAILED
     proxy = await starting
     try:
-        _say_serving(loaded.settings, proxy.ports)
+        _say_serving("discovery" if options.discovery else "proxy", loaded.settings, proxy.ports)
         await stopping
         log.info("stopping")
         async with asyncio.timeout(_STOP_SECONDS):
@@ -153,7 +156,9 @@ async def _start(
         proxy.tls = DoorTls(io, loop, settings)
     asked = authenticator(io, settings, loaded.given)
     brokers = await brokers_of(io, settings, options.wait_seconds)
-    service = proxy.service = service_of(io, loop, settings, brokers, targets, asked)
+    service = proxy.service = service_of(
+        io, loop, settings, brokers, targets, asked, redirects=options.discovery
+    )
     proxy.web = WebDoor(
         io,
         HttpLimits(
@@ -164,7 +169,7 @@ async def _start(
         Origins((settings.bind_address, settings.advertised_address), settings.magnetar_http_allowed_origins),
         _web_options(settings),
         service,
-        forwarding_of(loop, loaded, brokers, targets),
+        Redirecting(brokers) if options.discovery else forwarding_of(loop, loaded, brokers, targets),
     )
     await _open_doors(proxy, io, settings, lambda: ClientConnection(service))
 
@@ -223,7 +228,7 @@ async def _open_doors(
             proxy.ports[scheme] = await proxy.web.start(host, port, network)
 
 
-def _say_serving(settings: ProxySettings, ports: Mapping[str, int]) -> None:
+def _say_serving(title: str, settings: ProxySettings, ports: Mapping[str, int]) -> None:
     host = settings.advertised_address or settings.bind_address
     # Compared, not bound to.
     if host in ("", "0.0.0.0", "::"):  # nosec B104
@@ -233,6 +238,6 @@ def _say_serving(settings: ProxySettings, ports: Mapping[str, int]) -> None:
     named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
     where = settings.metadata_store or settings.broker_service_url or settings.broker_service_urltls
     sys.stdout.write(
-        f"Magnetar proxy is serving {named} (brokers of {where}, started in {process_age_ms()} ms)\n"
+        f"Magnetar {title} is serving {named} (brokers of {where}, started in {process_age_ms()} ms)\n"
     )
     sys.stdout.flush()

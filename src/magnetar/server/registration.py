@@ -57,7 +57,7 @@ class Registration:
         :raises ServedByAnother: it did not end, or somebody is there beside whom this broker cannot serve
         :raises MetadataError: the store refused
         """
-        value = json.dumps(self._content(broker), separators=(",", ":")).encode()
+        value = _encoded(self._content(broker))
         path = f"{BROKERS}/{broker.broker_id}"
         if self._own == path:
             await self._metadata.put(path, value, ephemeral=True)
@@ -75,6 +75,14 @@ class Registration:
                 told = others
             await sleep(self._loop, _LOOK_SECONDS)
         self._own = path
+
+    async def write(self, record: Mapping[str, Any]) -> None:
+        """Tells something else of the broker, as long as it is registered.
+
+        :raises MetadataError: the store refused
+        """
+        if self._own:
+            await self._metadata.put(self._own, _encoded(record), ephemeral=True)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
         """Beside whom it cannot serve; none: it is registered.
@@ -154,6 +162,10 @@ class Registration:
             "maxResourceUsage": 0.0,
             "loadReportType": "LocalBrokerData",
         }
+
+
+def _encoded(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
 def _load_manager(node: Node | None) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
+from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.policies.dynamic import Apply
 from magnetar.broker.service import BrokerService
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
@@ -58,6 +60,10 @@ class Stores:
     """Those whose operations are in the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
     """Of a broker that has others beside it."""
+    load: Callable[[], LoadDesk] | None = None
+    """Asked after :attr:`among`."""
+    dynamic: Mapping[str, Apply] = field(default_factory=dict)
+    """Settings of what it has beside it that can be changed while it runs, and what takes them."""
 
 
 class ServingBroker:
@@ -114,8 +120,13 @@ class ServingBroker:
             authenticator=place.authenticator,
             ownership=ownership,
             beside=beside,
+            load=stores.load() if stores.load is not None else None,
             authorizer=place.make_authorizer,
-            dynamic={**place.dynamic, "autoSkipNonRecoverableData": stores.ledgers.lost_data.change},
+            dynamic={
+                **place.dynamic,
+                **stores.dynamic,
+                "autoSkipNonRecoverableData": stores.ledgers.lost_data.change,
+            },
         )
         self._broker = broker
         free = any(door.port == 0 for door in place.doors)

@@ -89,6 +89,7 @@ def readers() -> Mapping[str, Endpoint]:
 
 QUERIES: Mapping[str, str] = {
     "POST /admin/v2/bookies/racks-info/{bookie}": "group=g",
+    "GET /admin/v2/namespaces/{cluster}/antiAffinity/{group}": "tenant=matrix",
     "/examinemessage": "initialPosition=earliest&messagePosition=1",
     "POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/messageTTL": "messageTTL=60",
     "POST /admin/v2/non-persistent/{tenant}/{namespace}/{topic}/messageTTL": "messageTTL=60",

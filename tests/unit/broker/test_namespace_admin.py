@@ -118,10 +118,10 @@ def test_what_cannot_be_made() -> None:
 def test_bundles_are_unloaded_one_by_one() -> None:
     mine = Mine()
     topics = [mine.topic(TopicName.parse(f"persistent://mine/n/t{number}")) for number in range(12)]
-    mine.run(mine.admin.namespaces.unload("mine/n", "0x00000000_0x40000000"))
+    mine.run(mine.admin.bundles.unload("mine/n", "0x00000000_0x40000000", None))
     closed = [topic.closing for topic in topics]
     assert closed == [topic.name.bundle_hash < 0x40000000 for topic in topics]
     assert True in closed
     assert False in closed
     with pytest.raises(PreconditionFailed):
-        mine.run(mine.admin.namespaces.unload("mine/n", "0x00000000_0x50000000"))
+        mine.run(mine.admin.bundles.unload("mine/n", "0x00000000_0x50000000", None))

@@ -40,7 +40,16 @@ class Two:
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
         raise AssertionError("nothing is given up here")
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        """Either serves both kinds."""
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        raise AssertionError("nobody asks for that here")
+
+    async def retire_bundle(self, bundle: Bundle) -> None:
+        raise AssertionError("nothing is divided here")
+
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.asked.append(str(bundle))
         outside = {"external": Addresses("pulsar://outside:6650")}
         name = "one" if self.here else "other:8080"

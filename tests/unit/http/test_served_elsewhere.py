@@ -18,7 +18,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
 
 
 def settle(served: Served, monkeypatch: pytest.MonkeyPatch, *, settled: bool) -> None:
-    async def elsewhere(_bundle: Bundle, _asked: Asked) -> Owner:
+    async def elsewhere(_bundle: Bundle, _asked: Asked, *, persistent: bool = True) -> Owner:
         told = Addresses("pulsar://other:6650", http="http://other:8080", http_tls="https://other:8443")
         return Owner("other:8080", told, False, 2, settled=settled, authoritative=settled)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from magnetar.broker.admin.backlogs import BacklogAdmin
 from magnetar.broker.admin.bookies import BookieAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin
+from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
+from magnetar.broker.admin.isolation import IsolationAdmin
+from magnetar.broker.admin.load import LoadAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
@@ -36,7 +39,10 @@ class Admin:
         self.bookies = BookieAdmin(broker)
         self.clusters = ClusterAdmin(broker)
         self.resource_groups = ResourceGroupAdmin(broker)
-        self.namespaces = NamespaceAdmin(broker)
+        self.bundles = BundleAdmin(broker)
+        self.namespaces = NamespaceAdmin(broker, self.bundles)
+        self.load = LoadAdmin(broker)
+        self.isolation = IsolationAdmin(broker, self.namespaces, self.bundles)
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
+from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.entry_filters import check_filters
+from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_namespace, check_owned
 from magnetar.broker.service import BrokerService
-from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
@@ -26,7 +28,7 @@ from magnetar.errors import (
 )
 from magnetar.io.waiting import finished
 from magnetar.naming import errors as naming
-from magnetar.naming.bundles import MAX_BUNDLES, BundleRange, Bundles
+from magnetar.naming.bundles import MAX_BUNDLES, Bundles
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
 
@@ -34,8 +36,9 @@ from magnetar.naming.topic_name import Domain, TopicName
 class NamespaceAdmin:
     """Namespaces are given as ``tenant/namespace`` or ``tenant/cluster/namespace``."""
 
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
         self._broker = broker
+        self._bundles = bundles
         self._policies = broker.policies
         self._records = broker.policies.namespaces
 
@@ -265,80 +268,70 @@ class NamespaceAdmin:
 
     # All topics of a namespace
 
-    async def unload(self, namespace: str, bundle: str | None) -> None:
-        """Closes all topics, or those of one bundle (``0xSTART_0xEND``); clients come back.
-
-        :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: no such bundle
-        """
-
-        async def unload(topic: AnyTopic) -> None:
-            await self._broker.unload_topic(topic)
-
-        await self._each_loaded(namespace, bundle, unload)
-
-    async def _each_loaded(
-        self, namespace: str, bundle: str | None, work: Callable[[AnyTopic], Awaitable[None]]
+    async def clear_backlog(
+        self, namespace: str, bundle: str | None, subscription: str | None, *, authoritative: bool = False
     ) -> None:
-        name = self._broker.parse_namespace(namespace)
-        await self._broker.namespaces.check(name)
-        wanted = await self._bundle(name, bundle) if bundle is not None else None
-        for topic in list(self._broker.topics.values()):
-            inside = wanted is None or topic.name.bundle_hash in wanted
-            if topic.name.namespace_name == name and inside and not topic.closing:
-                await work(topic)
-
-    async def _bundle(self, name: NamespaceName, text: str) -> BundleRange:
-        try:
-            wanted = BundleRange.parse(text)
-        except naming.InvalidName as error:
-            raise PreconditionFailed(f"Invalid bundle range: {text}") from error
-        bundles = await self._broker.bundles.of_namespace(name)
-        found = bundles.find(wanted.lower)
-        if found != wanted:
-            raise PreconditionFailed(
-                f"Invalid upper boundary for bundle {name}/{wanted}. "
-                f"Expected upper boundary of {name}/{found}"
-            )
-        return wanted
-
-    async def clear_backlog(self, namespace: str, bundle: str | None, subscription: str | None) -> None:
         """Acknowledges everything, of all subscriptions or those of one name.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         """
-        for topic in await self._topics(namespace, bundle):
-            for name, found in list(topic.subscriptions.items()):
-                if subscription in (None, name) and found.durable:
-                    found.skip_to(topic.max_read_position)
-                    await found.cursor.flush()
 
-    async def unsubscribe(self, namespace: str, bundle: str | None, subscription: str) -> None:
+        async def clear(part: Bundle) -> None:
+            for topic in await self._topics(part):
+                for name, found in list(topic.subscriptions.items()):
+                    if subscription in (None, name) and found.durable:
+                        found.skip_to(topic.max_read_position)
+                        await found.cursor.flush()
+
+        path = f"/clearBacklog/{quote(subscription, '')}" if subscription else "/clearBacklog"
+        await self._everywhere(namespace, bundle, clear, path, authoritative=authoritative)
+
+    async def unsubscribe(
+        self, namespace: str, bundle: str | None, subscription: str, *, authoritative: bool = False
+    ) -> None:
         """Deletes a subscription of all topics that have it.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: it has consumers; or no such bundle
         """
-        for topic in await self._topics(namespace, bundle):
-            found = topic.subscriptions.get(subscription)
-            if found is None:
-                continue
-            if found.consumers:
-                raise PreconditionFailed("Subscription has active connected consumers")
-            await topic.unsubscribe(subscription)
 
-    async def _topics(self, namespace: str, bundle: str | None) -> Sequence[Topic]:
-        """All persistent topics but the system's, loaded for that."""
+        async def unsubscribe(part: Bundle) -> None:
+            for topic in await self._topics(part):
+                found = topic.subscriptions.get(subscription)
+                if found is None:
+                    continue
+                if found.consumers:
+                    raise PreconditionFailed("Subscription has active connected consumers")
+                await topic.unsubscribe(subscription)
+
+        path = f"/unsubscribe/{quote(subscription, '')}"
+        await self._everywhere(namespace, bundle, unsubscribe, path, authoritative=authoritative)
+
+    async def _everywhere(
+        self,
+        namespace: str,
+        bundle: str | None,
+        work: Callable[[Bundle], Awaitable[None]],
+        path: str,
+        *,
+        authoritative: bool,
+    ) -> None:
+        """Does something with a bundle of this broker, or with all of a namespace, each at its owner."""
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
-        wanted = await self._bundle(name, bundle) if bundle is not None else None
-        names = [TopicName.parse(text) for text in await self._broker.namespaces.persistent_topics(name)]
-        return [
-            await self._broker.persistent_topic(topic)
-            for topic in names
-            if not topic.reserved and (wanted is None or topic.bundle_hash in wanted)
-        ]
+        if bundle is None:
+            await self._bundles.each_owner(name, work, "POST", path, place=True)
+            return
+        part = await self._bundles.named(name, bundle)
+        await self._bundles.check_here(part, authoritative=authoritative)
+        await work(part)
+
+    async def _topics(self, part: Bundle) -> Sequence[Topic]:
+        """All persistent topics of a bundle but the system's, loaded for that."""
+        texts = await self._broker.namespaces.persistent_topics(part.namespace)
+        names = [name for name in map(TopicName.parse, texts) if name in part and not name.reserved]
+        return [await self._broker.persistent_topic(name) for name in names]
 
 
 def _put(record: Record, field: str, value: Any) -> None:

@@ -89,11 +89,9 @@ class LoadManager:
         peers: PeerAdmin,
         rules: KeptRules,
         histories: Histories,
-        count_bundles: CountBundles,
         settings: Callable[[], LoadSettings],
         own_id: str,
     ) -> None:
-        """:param count_bundles: of a namespace; raises BrokerError"""
         self._io = io
         self._wheel = wheel
         self._brokers = brokers
@@ -101,11 +99,11 @@ class LoadManager:
         self._peers = peers
         self._rules = rules
         self._histories = histories
-        self._count_bundles = count_bundles
         self._settings = settings
         self._own_id = own_id
         self.load = ClusterLoad()
         self.done = Done()
+        self._count_bundles: CountBundles | None = None
         self._placements = {name: make() for name, make in PLACEMENTS.items()}
         self._shedders = {name: make() for name, make in SHEDDERS.items()}
         self._chosen: dict[str, tuple[str, float]] = {}
@@ -121,7 +119,12 @@ class LoadManager:
 
     # Life
 
-    def start(self) -> None:
+    def start(self, count_bundles: CountBundles) -> None:
+        """Moves and splits from now on, while this broker leads; bundles are placed anyway.
+
+        :param count_bundles: of a namespace; raises BrokerError
+        """
+        self._count_bundles = count_bundles
         settings = self._settings()
         self._repeat("shedding", lambda: self._settings().shedding_seconds, self.shed)
         self._repeat("averages", lambda: settings.report.quota_seconds, self.write_averages)
@@ -327,7 +330,8 @@ class LoadManager:
         :raises MetadataError: policies cannot be read now
         """
         settings = self._settings()
-        if not (settings.enabled and settings.split.enabled):
+        count_bundles = self._count_bundles
+        if count_bundles is None or not (settings.enabled and settings.split.enabled):
             return
         now = self._io.clock.monotonic()
         self._halves = {name: until for name, until in self._halves.items() if now < until}
@@ -335,7 +339,7 @@ class LoadManager:
         counts: dict[str, int] = {}
         for namespace in {namespace_of(each.bundle) for each in large}:
             try:
-                counts[namespace] = await self._count_bundles(NamespaceName.parse(namespace))
+                counts[namespace] = await count_bundles(NamespaceName.parse(namespace))
             except BrokerError as error:
                 log.warning("bundles are not counted", extra={"namespace": namespace, "error": str(error)})
         for found in within_bounds(large, settings.split, counts):

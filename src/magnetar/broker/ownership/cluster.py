@@ -96,7 +96,10 @@ class ClusterOwnership:
         if not self._lasts:
             raise ServiceNotReady("The broker has lost its session with the metadata store")
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        self.placement.wants(bundle, persistent)
+
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         held = self._held.get(bundle)
         if held is not None:
@@ -108,7 +111,7 @@ class ClusterOwnership:
             if asked is Asked.LOOK:
                 raise ServiceNotReady(f"{bundle} is served by nobody now; please redo the lookup")
             if asked is Asked.PLACE:
-                chosen = await self._chosen(bundle)
+                chosen = await self._chosen(bundle, persistent)
                 if chosen is not None:
                     return chosen
             return await self._taken(bundle)
@@ -162,7 +165,7 @@ class ClusterOwnership:
 
     # Who is to serve what nobody serves
 
-    async def _chosen(self, bundle: Bundle) -> Owner | None:
+    async def _chosen(self, bundle: Bundle, persistent: bool) -> Owner | None:
         """The broker to be asked next; None: this one takes it."""
         own_id, special = self._own(0).broker_id, broker_of(bundle.namespace)
         if special is not None and special == own_id:
@@ -172,6 +175,7 @@ class ClusterOwnership:
         leader = self._leadership.leader()
         if leader is not None and not self._leadership.is_leader and leader.broker_id != own_id:
             return _next(leader, authoritative=False)
+        self.placement.wants(bundle, persistent)
         preferred = self._brokers.get(self._preferred.pop(bundle, ""))
         chosen = preferred.broker_id if preferred is not None else await self.placement.choose(bundle)
         if chosen == own_id:
@@ -243,12 +247,29 @@ class ClusterOwnership:
         except MetadataError:
             held.releasing = False
             raise
-        if towards is not None:
+        if towards is not None and self._leadership.is_leader:
             self.prefer(bundle, towards)
         self._known.forget(path_of(bundle))
         if self._held.get(bundle) is held:
             del self._held[bundle]
         log.info("bundle given up", extra={"bundle": str(bundle)})
+
+    async def retire_bundle(self, bundle: Bundle) -> None:
+        """Its node stays until the session ends, and says that it is being given up, as Pulsar does."""
+        held = self._held.get(bundle)
+        if held is None:
+            return
+        held.releasing = True
+        own = self._own(0)
+        value = encoded(own.addresses, own.listeners, disabled=True)
+        try:
+            held.version = (
+                await self._metadata.put(path_of(bundle), value, held.version, ephemeral=True)
+            ).version
+        except BadVersion:
+            self._verify(bundle)
+        except MetadataError as error:
+            raise MetadataFailure(f"{bundle}: {error}") from error
 
     async def _remove(self, path: str, version: int) -> None:
         try:

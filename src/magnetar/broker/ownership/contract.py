@@ -88,10 +88,15 @@ class Ownership(Protocol):
         """:raises ServiceNotReady: this broker cannot own anything now"""
         ...
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        """Somebody comes for a topic of that kind: a bundle that nobody serves goes where such are served."""
+        ...
+
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         """The broker that serves a bundle, or is to be asked next; it becomes this one where nobody served it
         and this one is to.
 
+        :param persistent: the kind of topic that it is asked for
         :raises ServiceNotReady: it is not known now, or being given up
         """
         ...
@@ -115,6 +120,17 @@ class Ownership(Protocol):
         """
         ...
 
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """The next one who asks for the bundle here, while nobody has it, is sent to that broker."""
+        ...
+
+    async def retire_bundle(self, bundle: Bundle) -> None:
+        """A bundle of this broker was divided: nobody takes it again, whoever has not heard of that yet.
+
+        :raises MetadataFailure: the store refused
+        """
+        ...
+
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         """Whether an owner that was told earlier still owns it, as far as this broker knows."""
         ...
@@ -126,6 +142,10 @@ class Ownership(Protocol):
 
 class Placement(Protocol):
     """Who is to serve what nobody serves: asked at the broker that leads."""
+
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        """The topics that count in the next choice for a bundle."""
+        ...
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
         """The id of a live broker; None: no broker may serve it now.

@@ -53,6 +53,11 @@ class Leadership:
         metadata.listen_session(self._session_changed)
 
     @property
+    def own_id(self) -> str:
+        """Of this broker."""
+        return self._own_id
+
+    @property
     def is_leader(self) -> bool:
         """As far as this broker knows."""
         return self._is_leader

@@ -48,7 +48,7 @@ def bundle_at(path: str) -> Bundle | None:
         return None
 
 
-def encoded(addresses: Addresses, listeners: Mapping[str, Addresses]) -> bytes:
+def encoded(addresses: Addresses, listeners: Mapping[str, Addresses], *, disabled: bool = False) -> bytes:
     urls = {
         "nativeUrl": addresses.binary,
         "nativeUrlTls": addresses.binary_tls,
@@ -56,7 +56,7 @@ def encoded(addresses: Addresses, listeners: Mapping[str, Addresses]) -> bytes:
         "httpUrlTls": addresses.http_tls,
     }
     record: dict[str, Any] = {name: url for name, url in urls.items() if url}
-    record.update(disabled=False, advertisedListeners=listeners_json(listeners))
+    record.update(disabled=disabled, advertisedListeners=listeners_json(listeners))
     return json.dumps(record, separators=(",", ":")).encode()
 
 

@@ -34,9 +34,18 @@ class OnlyBroker:
         if not self._lasts:
             raise ServiceNotReady("The broker has lost its session with the metadata store")
 
-    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE) -> Owner:
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        return
+
+    async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         return self._own(self._generation)
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """There is nobody else to be sent to."""
+
+    async def retire_bundle(self, bundle: Bundle) -> None:
+        """It owns whatever there is."""
 
     def held(self) -> Sequence[Bundle]:
         return ()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
+from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.ownership.leader import Leadership
+from magnetar.client.client import Client
 from magnetar.errors import BrokerError
 
 
 class PeerRefused(BrokerError):
     """Another broker was asked and refused; ``str()`` is its reason."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        """:param status: of HTTP, from 300 on"""
+    def __init__(self, status: int, reason: str, location: str = "") -> None:
+        """:param status: of HTTP, from 300 on
+
+        :param location: where it sends whoever asks; empty: nowhere
+        """
         super().__init__(reason)
         self.status = status
+        self.location = location
 
     @property
     def http_status(self) -> int:
@@ -27,11 +33,12 @@ class PeerRefused(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What another broker answered to a request that it carried out."""
+    """What another broker answered."""
 
     status: int
-    """Below 300."""
     body: bytes
+    location: str = ""
+    """Where it sends whoever asks; empty: nowhere."""
 
     def json(self) -> Any:
         """:raises ValueError: it is none"""
@@ -65,3 +72,5 @@ class Beside:
     brokers: LiveBrokers
     leadership: Leadership
     admin: PeerAdmin
+    client: Callable[[Addresses], Client]
+    """Makes one that comes by a broker's own address, in its own name."""

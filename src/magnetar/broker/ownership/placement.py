@@ -17,6 +17,9 @@ class FewestBundles:
         self._brokers = brokers
         self._given: dict[str, int] = {}
 
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        return
+
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
         live = self._brokers.all
         self._given = {name: self._given.get(name, 0) for name in live}

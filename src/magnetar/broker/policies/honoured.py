@@ -54,7 +54,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "max_unacked_messages_per_consumer": None,
     "max_unacked_messages_per_subscription": None,
     "message_ttl_in_seconds": None,
-    "namespaceAntiAffinityGroup": NotYet("an anti-affinity group", "there is one broker"),
+    "namespaceAntiAffinityGroup": None,
     "persistence": None,
     "properties": None,
     "publishMaxMessageRate": None,

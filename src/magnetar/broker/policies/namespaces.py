@@ -110,6 +110,15 @@ class NamespaceRecords:
         """:raises NamespaceNotFound: there is no such namespace"""
         return await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
 
+    async def divide(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
+        """Says anew how a namespace is divided, for this cluster and, as Pulsar does, in its policies.
+
+        :param work: sets ``bundles``; what it raises leaves everything as it was
+        """
+        await create(self._metadata, f"{LOCAL}/{name.path}", {"migrated": False})
+        divided = await change(self._metadata, f"{LOCAL}/{name.path}", work, missing())
+        await self.change(name, lambda record: record.update(bundles=divided["bundles"]))
+
     async def delete(self, name: NamespaceName) -> None:
         """Removes the records; topics are the caller's business.
 

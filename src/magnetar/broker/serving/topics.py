@@ -144,7 +144,9 @@ class ServedTopics:
         :raises NamespaceNotFound: no such namespace
         :raises ServiceNotReady: it is not known now
         """
-        return await self.ownership.owner_of(await self.bundles.of_topic(name), asked)
+        bundle = await self.bundles.of_topic(name)
+        self.ownership.wants(bundle, name.persistent)
+        return await self.ownership.owner_of(bundle, asked)
 
     def _lost(self, bundle: Bundle | None) -> None:
         """Somebody else may own the topics by now: they are closed, and nothing of them is written."""

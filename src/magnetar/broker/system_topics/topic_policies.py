@@ -36,7 +36,7 @@ _READ_BYTES = 1 << 20
 _MAX_KNOWN = 100_000
 
 
-def _codec() -> ModuleType:
+def codec() -> ModuleType:
     """Avro is loaded when the first policies are: most namespaces have none."""
     from magnetar.broker.system_topics import change_events
 
@@ -92,7 +92,7 @@ class SystemTopicPolicies:
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
-        keys = _codec().key_of
+        keys = codec().key_of
         everywhere = state.policies.get(keys(topic, everywhere=True), {})
         here = state.policies.get(keys(topic, everywhere=False), {})
         return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
@@ -102,7 +102,7 @@ class SystemTopicPolicies:
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
-        return state.policies.get(_codec().key_of(topic, everywhere=everywhere), {})
+        return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
 
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
         """The namespace, read to its end; None when nothing was ever set in it."""
@@ -137,7 +137,7 @@ class SystemTopicPolicies:
 
         def take(run: EntryRun) -> None:
             for index in range(run.count):
-                changed.update(_apply(state, topic, run.entry(index)))
+                changed.update(apply_records(state.policies, topic.full_name, run.entry(index)))
 
         state.position = await read_on(topic, state.position, take)
         return changed
@@ -169,7 +169,7 @@ class SystemTopicPolicies:
             log.exception("policies of topics cannot be read")
             return
         for key in sorted(changed):
-            name = _codec().topic_of(key)
+            name = codec().topic_of(key)
             await self._tell(name.namespace_name, name)
 
     # Changing
@@ -187,8 +187,8 @@ class SystemTopicPolicies:
             events = persistent(await self._topics.create_topic(change_events_of(namespace)))
             self.appeared(namespace)
             await self._open(state, events)
-            known = state.policies.get(_codec().key_of(topic, everywhere=everywhere))
-            record = copy.deepcopy(known) if known is not None else _new()
+            known = state.policies.get(codec().key_of(topic, everywhere=everywhere))
+            record = copy.deepcopy(known) if known is not None else new_record()
             work(record)
             await self._write(state, events, topic, record, everywhere=everywhere)
             await self._read_on(state, events)
@@ -203,13 +203,13 @@ class SystemTopicPolicies:
             if events is None:
                 raise TopicNotFound(f"{change_events_of(topic.namespace_name)} is being deleted")
             for everywhere in (False, True):
-                if _codec().key_of(topic, everywhere=everywhere) in state.policies:
+                if codec().key_of(topic, everywhere=everywhere) in state.policies:
                     await self._write(state, events, topic, None, everywhere=everywhere)
             await self._read_on(state, events)
 
     async def _register(self, events: Topic) -> bytes:
         """The version of the records' schema in their topic, registered when it is new."""
-        schema = SchemaData(SchemaType.AVRO, _codec().definition().encode(), dict(_codec().SCHEMA_PROPERTIES))
+        schema = SchemaData(SchemaType.AVRO, codec().definition().encode(), dict(codec().SCHEMA_PROPERTIES))
         strategy = events.policies.schema_compatibility
         version = await self._topics.schemas.put_if_absent(events.name.schema_path, schema, strategy)
         return version_bytes(version)
@@ -220,7 +220,7 @@ class SystemTopicPolicies:
         io = self._topics.io
         if not state.schema_version:
             state.schema_version = await self._register(events)
-        entry = _codec().encode(
+        entry = codec().encode(
             topic,
             record,
             everywhere=everywhere,
@@ -236,22 +236,23 @@ class SystemTopicPolicies:
         await state.writer.append(entry, sequence_id)
 
 
-def _new() -> Record:
+def new_record() -> Record:
     """``TopicPolicies`` with nothing set, as Pulsar writes them."""
     return {"backLogQuotaMap": {}, "subscriptionTypesEnabled": [], "subscriptionPolicies": {}}
 
 
-def _apply(state: _Namespace, topic: Topic, entry: bytes) -> set[str]:
+def apply_records(policies: dict[str, Record], topic: str, entry: bytes) -> set[str]:
+    """Takes what an entry says over; returns the keys of what it says something of."""
     changed = set()
     try:
-        for change in _codec().decode(entry):
-            _codec().topic_of(change.key)
+        for change in codec().decode(entry):
+            codec().topic_of(change.key)
             if change.policies is None:
-                state.policies.pop(change.key, None)
+                policies.pop(change.key, None)
             else:
-                state.policies[change.key] = change.policies
+                policies[change.key] = change.policies
             changed.add(change.key)
     except (ProtocolError, InvalidName) as error:
         # Any client that may publish there can write anything: what is no record changes nothing.
-        log.warning("not a record of policies topic=%s: %s", topic.full_name, error)
+        log.warning("not a record of policies topic=%s: %s", topic, error)
     return changed

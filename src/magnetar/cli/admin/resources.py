@@ -117,9 +117,27 @@ def _of_bundle(call: Call) -> str:
 
 
 def _unload(call: Call) -> Any:
-    if call["destinationBroker"]:
-        raise UsageError("--destinationBroker is not supported by this release yet")
-    return call.send("PUT", f"{_of_bundle(call)}/unload")
+    if call["destinationBroker"] and not call["bundle"]:
+        raise UsageError("--destinationBroker goes with --bundle")
+    query = {"destinationBroker": call["destinationBroker"]} if call["destinationBroker"] else None
+    return call.send("PUT", f"{_of_bundle(call)}/unload", query)
+
+
+def _split(call: Call) -> Any:
+    bundle, kind = call["bundle"], call["bundle-type"]
+    if bool(bundle) == bool(kind):
+        raise UsageError("either --bundle or --bundle-type is wanted")
+    query = {"unload": call["unload"]}
+    if call["split-algorithm-name"]:
+        query["splitAlgorithmName"] = call["split-algorithm-name"]
+    boundaries = call["split-boundaries"] or None
+    return call.send("PUT", f"{call.namespace}/{bundle or kind}/split", query, boundaries)
+
+
+def _positions(call: Call) -> Any:
+    topics = ",".join(call["topic-list"] or ())
+    query = {"topics": topics} if topics else None
+    return call.ask("GET", f"{call.namespace}/{call['bundle']}/topicHashPositions", query)
 
 
 def _get_property(call: Call) -> Any:
@@ -178,6 +196,8 @@ ACTIONS: dict[str, Action] = {
         "DELETE", f"{call.namespace}/permissions/{piece(call['subscription'])}/{piece(call['role'])}"
     ),
     "namespaces unload": _unload,
+    "namespaces split-bundle": _split,
+    "namespaces get-topic-positions": _positions,
     "namespaces unsubscribe": lambda call: call.send(
         "POST", f"{_of_bundle(call)}/unsubscribe/{piece(call['sub'])}"
     ),

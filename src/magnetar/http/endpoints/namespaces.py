@@ -18,6 +18,7 @@ from magnetar.security.operations import PolicyName as P
 from magnetar.security.operations import TenantOperation
 
 _FORCE = Parameter("force", "truth", "false")
+_AUTHORITATIVE = Parameter("authoritative", "truth", "false")
 
 _NEW = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
@@ -422,7 +423,35 @@ _OTHERS: Sequence[Endpoint] = (
         N.REVOKE_PERMISSION,
     ),
     Endpoint("PUT", "/unload", namespaces.unload, "close all topics; clients come back", N.UNLOAD),
-    Endpoint("PUT", "/{bundle}/unload", namespaces.unload, "close the topics of a bundle", N.UNLOAD),
+    Endpoint(
+        "PUT",
+        "/{bundle}/unload",
+        namespaces.unload_bundle,
+        "close the topics of a bundle, and give it up",
+        N.UNLOAD,
+        parameters=(Parameter("destinationBroker", "text"),),
+    ),
+    Endpoint(
+        "PUT",
+        "/{bundle}/split",
+        namespaces.split,
+        "divide a bundle",
+        N.UNLOAD,
+        parameters=(
+            _AUTHORITATIVE,
+            Parameter("unload", "truth", "false"),
+            Parameter("splitAlgorithmName", "text"),
+        ),
+        body="array<long>",
+    ),
+    Endpoint(
+        "GET",
+        "/{bundle}/topicHashPositions",
+        namespaces.hash_positions,
+        "where the topics of a bundle lie",
+        reads(P.PERSISTENCE),
+        parameters=(Parameter("topics", "text"),),
+    ),
     Endpoint("POST", "/clearBacklog", namespaces.clear_backlog, "acknowledge everything", N.CLEAR_BACKLOG),
     Endpoint(
         "POST",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.http.endpoints.bookies import BOOKIES
+from magnetar.http.endpoints.load import LOAD
 from magnetar.http.endpoints.namespaces import NAMESPACES
 from magnetar.http.endpoints.read_plans import READ_PLANS
 from magnetar.http.endpoints.resource_groups import RESOURCE_GROUPS
@@ -265,6 +266,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *SCHEMAS,
     *RESOURCE_GROUPS,
     *BOOKIES,
+    *LOAD,
     *READ_PLANS,
     *STORAGE,
 )

@@ -26,8 +26,6 @@ class Request:
     """As it came, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
     """Decoded; of repeated names the last one."""
-    target: str = ""
-    """Path and query as they came."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case; of repeated names the last one."""
     body: bytes | bytearray = b""
@@ -45,6 +43,8 @@ class Request:
     """``host:port`` of the client; empty when nobody knows."""
     certificate: PeerCertificate | None = None
     """What TLS has verified of the client's certificate."""
+    target: str = ""
+    """Path and query as they came."""
     parse: Callable[[bytes | bytearray], Any] = json.loads
     """Makes a value of the body, or tells what became of that before."""
 

@@ -53,7 +53,7 @@ async def _field(application: Application, request: Request, field: str) -> Any:
 
 
 async def bundles(application: Application, request: Request) -> Response:
-    return json_response(await _field(application, request, "bundles"))
+    return json_response(await application.admin.bundles.of(namespace_of(request.variables)))
 
 
 async def topics(application: Application, request: Request) -> Response:
@@ -219,15 +219,49 @@ async def revoke_subscription(application: Application, request: Request) -> Res
 
 
 async def unload(application: Application, request: Request) -> Response:
-    bundle = request.variables.get("bundle")
-    await application.admin.namespaces.unload(namespace_of(request.variables), bundle)
+    await application.admin.bundles.unload_all(namespace_of(request.variables))
     return nothing()
+
+
+async def unload_bundle(application: Application, request: Request) -> Response:
+    await application.admin.bundles.unload(
+        namespace_of(request.variables),
+        request.variables["bundle"],
+        request.query.get("destinationBroker"),
+    )
+    return nothing()
+
+
+async def split(application: Application, request: Request) -> Response:
+    positions = request.json() if request.has_value else []
+    if not isinstance(positions, list) or not all(type(at) is int for at in positions):
+        raise InvalidRequest("splitBoundaries are an array of whole numbers")
+    await application.admin.bundles.split(
+        namespace_of(request.variables),
+        request.variables["bundle"],
+        request.query.get("splitAlgorithmName"),
+        positions,
+        unload=request.flag("unload"),
+        authoritative=request.flag("authoritative"),
+    )
+    return nothing()
+
+
+async def hash_positions(application: Application, request: Request) -> Response:
+    topics = [name for name in request.query.get("topics", "").split(",") if name]
+    found = await application.admin.bundles.positions(
+        namespace_of(request.variables), request.variables["bundle"], topics
+    )
+    return json_response(found)
 
 
 async def clear_backlog(application: Application, request: Request) -> Response:
     variables = request.variables
     await application.admin.namespaces.clear_backlog(
-        namespace_of(variables), variables.get("bundle"), variables.get("subscription")
+        namespace_of(variables),
+        variables.get("bundle"),
+        variables.get("subscription"),
+        authoritative=request.flag("authoritative"),
     )
     return nothing()
 
@@ -235,6 +269,9 @@ async def clear_backlog(application: Application, request: Request) -> Response:
 async def unsubscribe(application: Application, request: Request) -> Response:
     variables = request.variables
     await application.admin.namespaces.unsubscribe(
-        namespace_of(variables), variables.get("bundle"), variables["subscription"]
+        namespace_of(variables),
+        variables.get("bundle"),
+        variables["subscription"],
+        authoritative=request.flag("authoritative"),
     )
     return nothing()

@@ -77,11 +77,10 @@ class Cluster:
             self.peers,
             KeptRules(self.store, "c"),
             Histories(self.store, Quotas(self.store)),
-            self._count,
             lambda: self.settings,
             ONE,
         )
-        self.manager.start()
+        self.manager.start(self._count)
         self.several.run(self.leadership.start())
         self.pause()
 

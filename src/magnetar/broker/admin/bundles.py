@@ -1,0 +1,317 @@
+"""Bundles of namespaces: who gives them up, and where they are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlsplit
+
+from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.ownership.contract import Asked, Bundle, Owner
+from magnetar.broker.ownership.peers import PeerRefused
+from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT, ToDivide, positions_within
+from magnetar.broker.policies.records import Record
+from magnetar.broker.service import BrokerService
+from magnetar.errors import (
+    ConcurrentModification,
+    MetadataFailure,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    ServiceNotReady,
+)
+from magnetar.io.waiting import finished
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming import errors as naming
+from magnetar.naming.bundles import BundleRange, Bundles
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+
+LARGEST, HOT = "LARGEST", "HOT"
+_REDIRECTED = 307
+_AT_ONCE = 16
+_REDIRECTS = 4
+
+
+class BundleAdmin:
+    """Namespaces are given as ``tenant/namespace``, bundles as ``0xSTART_0xEND``."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+
+    async def of(self, namespace: str) -> Mapping[str, Any]:
+        """``BundlesData``: how a namespace is divided now. :raises NamespaceNotFound: no such namespace"""
+        found = await self._broker.bundles.of_namespace(self._broker.parse_namespace(namespace))
+        return {"boundaries": found.texts(), "numBundles": len(found)}
+
+    async def named(self, namespace: NamespaceName, text: str) -> Bundle:
+        """:raises PreconditionFailed: there is no such bundle"""
+        try:
+            wanted = BundleRange.parse(text)
+        except naming.InvalidName as error:
+            raise PreconditionFailed(f"Invalid bundle range: {text}") from error
+        found = (await self._broker.bundles.of_namespace(namespace)).find(wanted.lower)
+        if found != wanted:
+            raise PreconditionFailed(
+                f"Invalid upper boundary for bundle {namespace}/{wanted}. "
+                f"Expected upper boundary of {namespace}/{found}"
+            )
+        return Bundle(namespace, wanted)
+
+    async def check_here(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
+        """:param authoritative: this broker was chosen to take it where nobody has it
+
+        :raises ServedElsewhere: another broker has it, or is to be asked
+        """
+        owner = await self._broker.ownership.owner_of(bundle, Asked.TAKE if authoritative else Asked.PLACE)
+        if not owner.here:
+            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
+        return owner
+
+    # All bundles of a namespace
+
+    async def each_owner(
+        self,
+        namespace: NamespaceName,
+        here: Callable[[Bundle], Awaitable[None]],
+        method: str,
+        path: str,
+        *,
+        place: bool = False,
+    ) -> None:
+        """Does something with each bundle, at its owner.
+
+        :param here: does it with one of this broker's
+        :param method: of HTTP, by which another broker is asked to do it
+        :param path: behind the bundle's, ``/unload`` for example
+        :param place: also with bundles that nobody has
+        :raises BrokerError: the first of what went wrong; the others were done
+        """
+        await self._broker.namespaces.check(namespace)
+        waiting = [Bundle(namespace, each) for each in await self._broker.bundles.of_namespace(namespace)]
+        loop, failures = self._broker.io.loop, list[BaseException]()
+
+        async def work() -> None:
+            while waiting:
+                bundle = waiting.pop()
+                try:
+                    await self._at_owner(bundle, here, method, path, place=place)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    failures.append(error)
+
+        for task in [loop.create_task(work()) for _ in range(min(_AT_ONCE, len(waiting)))]:
+            await finished(loop, task)
+        if failures:
+            raise failures[0]
+
+    async def _at_owner(
+        self,
+        bundle: Bundle,
+        here: Callable[[Bundle], Awaitable[None]],
+        method: str,
+        path: str,
+        *,
+        place: bool,
+    ) -> None:
+        owner = await self._owner(bundle, place=place)
+        if owner is None:
+            return
+        if owner.here:
+            await here(bundle)
+            return
+        beside, wanted = self._broker.beside, f"/admin/v2/namespaces/{bundle}{path}"
+        record = beside.brokers.get(owner.broker_id) if beside is not None else None
+        authoritative = "true" if owner.authoritative and not owner.settled else "false"
+        for _ in range(_REDIRECTS):
+            if beside is None or record is None:
+                break
+            try:
+                await beside.admin.call(record, method, wanted, {"authoritative": authoritative})
+            except PeerRefused as error:
+                if error.status != _REDIRECTED:
+                    raise
+                told = urlsplit(error.location)
+                record = beside.brokers.at_http(f"{told.scheme}://{told.netloc}")
+                authoritative = "true" if "authoritative=true" in told.query else "false"
+            else:
+                return
+        raise ServiceNotReady(f"The broker that serves {bundle} was not found")
+
+    async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
+        """None: nobody has it."""
+        try:
+            return await self._broker.ownership.owner_of(bundle, Asked.PLACE if place else Asked.LOOK)
+        except ServiceNotReady:
+            if place:
+                raise
+            return None
+
+    # Unloading
+
+    async def unload_all(self, namespace: str) -> None:
+        """:raises NamespaceNotFound: no such namespace"""
+        await self.each_owner(self._broker.parse_namespace(namespace), self._unload, "PUT", "/unload")
+
+    async def unload(self, namespace: str, text: str, towards: str | None) -> None:
+        """Its topics are closed; clients come back, and whoever leads says to whom.
+
+        :param towards: the id of the broker that is to have it next; None: whoever is chosen
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle
+        :raises NotAllowed: there is no such broker
+        :raises ServedElsewhere: another broker has it
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        bundle = await self.named(name, text)
+        if towards:
+            await self._prefer(bundle, towards.removeprefix("https://").removeprefix("http://"))
+        owner = await self._owner(bundle, place=False)
+        if owner is not None and not owner.here:
+            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
+        await self._unload(bundle)
+
+    async def _unload(self, bundle: Bundle) -> None:
+        try:
+            await self._broker.unloads.unload(bundle)
+        except MetadataError as error:
+            raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
+
+    async def _prefer(self, bundle: Bundle, towards: str) -> None:
+        """Lets the broker that leads know where the bundle is to go."""
+        beside = self._broker.beside
+        if beside is None or towards not in beside.brokers.all:
+            raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
+        self._broker.ownership.prefer(bundle, towards)
+        leader = beside.leadership.leader()
+        if leader is None or beside.leadership.is_leader:
+            return
+        owner = await self._owner(bundle, place=False)
+        if owner is None or not owner.here:
+            # The owner tells the one that leads.
+            return
+        try:
+            path = f"/admin/v2/namespaces/{bundle}/unload"
+            await beside.admin.call(leader, "PUT", path, {"destinationBroker": towards})
+        except PeerRefused as error:
+            # It has taken note, and says that the bundle is served here.
+            if error.status != _REDIRECTED:
+                raise
+
+    # Dividing
+
+    async def split(
+        self,
+        namespace: str,
+        text: str,
+        algorithm: str | None,
+        positions: Sequence[int],
+        *,
+        unload: bool,
+        authoritative: bool,
+    ) -> None:
+        """Topics stay where they are, and clients notice nothing.
+
+        :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
+        :param algorithm: one of Pulsar's; None: into two ranges of the same size
+        :param positions: for ``specified_positions_divide``
+        :param unload: the parts are given up then
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle or algorithm, or no positions for it
+        :raises ServedElsewhere: another broker has it
+        """
+        algorithm = algorithm or DEFAULT
+        if algorithm not in ALGORITHMS:
+            raise PreconditionFailed(
+                "Unsupported namespace bundle split algorithm, supported algorithms are "
+                f"[{', '.join(ALGORITHMS)}]"
+            )
+        if algorithm == "specified_positions_divide" and not positions:
+            raise PreconditionFailed(
+                "With specified_positions_divide split algorithm, splitBoundaries must not be empty"
+            )
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        bundle = await self._heaviest(name, text) if text in (LARGEST, HOT) else await self.named(name, text)
+        await self.check_here(bundle, authoritative=authoritative)
+        at = positions_within(ToDivide(bundle.range, await self._carried(bundle), positions), algorithm)
+        if not at:
+            return
+        parts = await self._divided(bundle, at)
+        if unload:
+            for part in parts:
+                await self._unload(part)
+
+    async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
+        """The parts are owned before anybody is told of them, and the whole can be taken by nobody after."""
+        ownership = self._broker.ownership
+        bounds = [bundle.range.lower, *at, bundle.range.upper]
+        parts = [Bundle(bundle.namespace, BundleRange(a, b)) for a, b in pairwise(bounds)]
+        for part in parts:
+            await ownership.owner_of(part, Asked.TAKE)
+
+        def divide(record: Record) -> None:
+            known = (record.get("bundles") or {}).get("boundaries")
+            before = Bundles.parse(known) if known else first
+            if before.find(bundle.range.lower) != bundle.range:
+                raise ConcurrentModification(f"{bundle} has been divided meanwhile")
+            divided = Bundles(sorted({*before.boundaries, *at}))
+            record["bundles"] = {"boundaries": divided.texts(), "numBundles": len(divided)}
+
+        first = await self._broker.bundles.of_namespace(bundle.namespace)
+        try:
+            await self._broker.policies.namespaces.divide(bundle.namespace, divide)
+        except (MetadataError, ConcurrentModification):
+            for part in parts:
+                await self._unload(part)
+            raise
+        self._broker.bundles.forget(bundle.namespace)
+        await ownership.retire_bundle(bundle)
+        return parts
+
+    async def _heaviest(self, name: NamespaceName, text: str) -> Bundle:
+        """The one with most topics; or, of those that are served here, with the most messages."""
+        best: tuple[float, Bundle] | None = None
+        for each in await self._broker.bundles.of_namespace(name):
+            bundle = Bundle(name, each)
+            carried = await self._carried(bundle)
+            weight = len(carried) if text == LARGEST else sum(carried.values())
+            if weight and (best is None or weight > best[0]):
+                best = (weight, bundle)
+        if best is None:
+            raise NotFound(f"Bundle range {text} not found")
+        return best[1]
+
+    async def _carried(self, bundle: Bundle) -> Mapping[int, float]:
+        """The topics of a bundle by their hashes, and the messages a second of each that is loaded here."""
+        live = self._broker.topics
+        found: dict[int, float] = {}
+        for name in await self._topics(bundle):
+            topic = live.get(str(name))
+            rate = topic.rate_in.per_second + topic.rate_out.per_second if topic is not None else 0.0
+            found[name.bundle_hash] = found.get(name.bundle_hash, 0.0) + rate
+        return found
+
+    async def _topics(self, bundle: Bundle) -> Sequence[TopicName]:
+        names = await self._broker.topic_names(str(bundle.namespace), mode="ALL", system=True)
+        parsed = [TopicName.parse(name) for name in names]
+        return [name for name in parsed if name in bundle]
+
+    async def positions(self, namespace: str, text: str, topics: Sequence[str]) -> Mapping[str, Any]:
+        """``TopicHashPositions``: where topics of a bundle lie.
+
+        :param topics: full names, of partitioned topics too; none: all of the bundle
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        bundle = await self.named(name, text)
+        wanted = {str(self._broker.parse_topic(topic).base) for topic in topics}
+        found = {
+            str(each): each.bundle_hash
+            for each in await self._topics(bundle)
+            if not wanted or str(each) in topics or str(each.base) in wanted
+        }
+        return {"namespace": str(name), "bundle": text, "hashPositions": found}

@@ -1,0 +1,211 @@
+"""Where bundles may be: isolation policies, failure domains, anti-affinity groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.broker.admin.bundles import BundleAdmin
+from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.load.isolation import IsolationPolicy
+from magnetar.broker.load.rules_kept import GROUP, domains_path, isolation_path
+from magnetar.broker.policies.records import Record, change, create, encode, read
+from magnetar.broker.service import BrokerService
+from magnetar.errors import (
+    AlreadyExists,
+    ClusterNotFound,
+    MetadataFailure,
+    NotFound,
+    PreconditionFailed,
+)
+from magnetar.metadata.interface import NodeMissing
+
+
+class IsolationAdmin:
+    def __init__(self, broker: BrokerService, namespaces: NamespaceAdmin, bundles: BundleAdmin) -> None:
+        self._broker = broker
+        self._metadata = broker.metadata
+        self._clusters = broker.policies.clusters
+        self._namespaces = namespaces
+        self._bundles = bundles
+
+    # Isolation policies
+
+    async def policies(self, cluster: str) -> Mapping[str, Any]:
+        """``NamespaceIsolationData`` by name.
+
+        :raises ClusterNotFound: no such cluster
+        :raises NotFound: there are none
+        """
+        await self._check(cluster)
+        found = await read(self._metadata, isolation_path(cluster))
+        if not found:
+            raise NotFound(f"NamespaceIsolationPolicies for cluster {cluster} does not exist")
+        return found
+
+    async def policy(self, cluster: str, name: str) -> Mapping[str, Any]:
+        """:raises ClusterNotFound: no such cluster
+
+        :raises NotFound: no such policy
+        """
+        found = (await self.policies(cluster)).get(name)
+        if not isinstance(found, dict):
+            raise NotFound(f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}")
+        return found
+
+    async def set_policy(self, cluster: str, name: str, policy: Mapping[str, Any]) -> None:
+        """Counts at once; what it concerns is unloaded, as its scope says, and placed anew.
+
+        :raises ClusterNotFound: no such cluster
+        :raises InvalidRequest: it is no such policy
+        """
+        await self._check(cluster)
+        checked = IsolationPolicy.from_json(name, policy)
+        path = isolation_path(cluster)
+        before = (await read(self._metadata, path) or {}).get(name)
+
+        def put(record: Record) -> None:
+            record[name] = dict(policy)
+
+        if not await create(self._metadata, path, {name: dict(policy)}):
+            await change(self._metadata, path, put, MetadataFailure(f"{path} has gone"))
+        if cluster == self._broker.settings.cluster:
+            await self._unload(before, checked, policy)
+
+    async def _unload(self, before: Any, now: IsolationPolicy, policy: Mapping[str, Any]) -> None:
+        scope = policy.get("unload_scope") or "changed"
+        if scope == "none":
+            return
+        old = before if isinstance(before, dict) else {}
+        was = IsolationPolicy.from_json(now.name, old) if old else None
+        same_brokers = was is not None and (was.primary, was.secondary) == (now.primary, now.secondary)
+        for namespace in await self._all_namespaces():
+            then = was is not None and was.is_for(namespace)
+            concerned = now.is_for(namespace) or then
+            if scope == "changed" and same_brokers:
+                concerned = now.is_for(namespace) != then
+            if concerned:
+                await self._bundles.unload_all(namespace)
+
+    async def _all_namespaces(self) -> Sequence[str]:
+        found: list[str] = []
+        for tenant in await self._broker.policies.tenants.names():
+            found += await self._namespaces.of_tenant(tenant)
+        return found
+
+    async def delete_policy(self, cluster: str, name: str) -> None:
+        """:raises ClusterNotFound: no such cluster
+
+        :raises NotFound: there are no policies; of one that is not there nothing is said
+        """
+        await self.policies(cluster)
+        path = isolation_path(cluster)
+        missing = NotFound(f"NamespaceIsolationPolicies for cluster {cluster} does not exist")
+        await change(self._metadata, path, lambda record: _drop(record, name), missing)
+
+    async def brokers(self, cluster: str) -> Sequence[Mapping[str, Any]]:
+        """``BrokerNamespaceIsolationData`` of each live broker; raises as :meth:`policies` does."""
+        policies = await self._parsed(cluster)
+        return [_seen_by(broker_id, policies) for broker_id in self._live()]
+
+    async def broker(self, cluster: str, broker_id: str) -> Mapping[str, Any]:
+        """Raises as :meth:`policies` does. :raises NotFound: no policy names that broker"""
+        found = _seen_by(broker_id, await self._parsed(cluster))
+        if "policyName" not in found:
+            raise NotFound(f"Can't find broker {broker_id} in NamespaceIsolationPolicies of {cluster}")
+        return found
+
+    async def _parsed(self, cluster: str) -> Sequence[IsolationPolicy]:
+        found = await self.policies(cluster)
+        return [IsolationPolicy.from_json(name, record) for name, record in found.items()]
+
+    def _live(self) -> Sequence[str]:
+        beside = self._broker.beside
+        return [self._broker.settings.broker_id] if beside is None else list(beside.brokers.all)
+
+    async def _check(self, cluster: str) -> None:
+        if not await self._clusters.exists(cluster):
+            raise ClusterNotFound(f"Cluster {cluster} does not exist.")
+
+    # Failure domains
+
+    async def domains(self, cluster: str) -> Mapping[str, Any]:
+        """``FailureDomain`` by name. :raises PreconditionFailed: no such cluster"""
+        await self._check_412(cluster)
+        path = domains_path(cluster)
+        names = await self._metadata.children(path)
+        return {name: await read(self._metadata, f"{path}/{name}") or {"brokers": []} for name in names}
+
+    async def domain(self, cluster: str, name: str) -> Mapping[str, Any]:
+        """:raises NotFound: no such domain
+
+        :raises PreconditionFailed: no such cluster
+        """
+        await self._check_412(cluster)
+        found = await read(self._metadata, f"{domains_path(cluster)}/{name}")
+        if found is None:
+            raise NotFound(f"Domain {name} for cluster {cluster} does not exist")
+        return found
+
+    async def set_domain(self, cluster: str, name: str, brokers: Sequence[str]) -> None:
+        """:raises AlreadyExists: a broker is in another domain
+
+        :raises PreconditionFailed: no such cluster
+        """
+        for other, record in (await self.domains(cluster)).items():
+            taken = set(record.get("brokers") or ()) & set(brokers)
+            if other != name and taken:
+                raise AlreadyExists(f"Broker {min(taken)} already exists in domain {other}")
+        value = encode({"brokers": list(brokers)})
+        await self._metadata.put(f"{domains_path(cluster)}/{name}", value)
+
+    async def delete_domain(self, cluster: str, name: str) -> None:
+        """:raises NotFound: no such domain
+
+        :raises PreconditionFailed: no such cluster
+        """
+        await self._check_412(cluster)
+        try:
+            await self._metadata.delete(f"{domains_path(cluster)}/{name}")
+        except NodeMissing as error:
+            raise NotFound(f"Domain-name {name} or cluster {cluster} does not exist") from error
+
+    async def _check_412(self, cluster: str) -> None:
+        if not await self._clusters.exists(cluster):
+            raise PreconditionFailed(f"Cluster {cluster} does not exist.")
+
+    # Anti-affinity groups
+
+    async def namespaces_of_group(self, cluster: str, group: str, tenant: str) -> Sequence[str]:
+        """Of one tenant; letters of a group's name may be large or small.
+
+        :raises PreconditionFailed: no such cluster, or no name of a group
+        :raises TenantNotFound: no such tenant
+        """
+        await self._check_412(cluster)
+        if not group.strip():
+            raise PreconditionFailed("anti-affinity group can't be empty.")
+        found = []
+        for namespace in await self._namespaces.of_tenant(tenant):
+            policies = await self._namespaces.local_policies(namespace)
+            if str(policies.get(GROUP) or "").lower() == group.lower():
+                found.append(namespace)
+        return found
+
+
+def _drop(record: Record, name: str) -> None:
+    record.pop(name, None)
+
+
+def _seen_by(broker_id: str, policies: Sequence[IsolationPolicy]) -> dict[str, Any]:
+    """What policies say of one broker; of several that name it the first one counts."""
+    for policy in policies:
+        primary = policy.is_primary(broker_id)
+        if primary or policy.is_secondary(broker_id):
+            return {
+                "brokerName": broker_id,
+                "policyName": policy.name,
+                "namespaceRegex": list(policy.namespaces),
+                "primary": primary,
+            }
+    return {"brokerName": broker_id, "primary": False}

@@ -1,0 +1,127 @@
+"""Load of brokers and bundles, as operators look at it and steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.broker.load.explaining import explain
+from magnetar.broker.load.quotas import Quotas, ResourceQuota
+from magnetar.broker.service import BrokerService
+from magnetar.broker.stats.assembled import Wanted, stats_of
+from magnetar.errors import InvalidRequest, NotFound, NotSupported, ServedElsewhere, ServiceNotReady
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.bundles import BundleRange
+from magnetar.naming.errors import InvalidName
+
+
+class LoadAdmin:
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+        self._quotas = Quotas(broker.metadata)
+
+    def report(self) -> Mapping[str, Any] | None:
+        """``LocalBrokerData`` as of the last look; None: the broker has no others beside it."""
+        desk = self._broker.load
+        return None if desk is None else desk.reporter.latest.to_json()
+
+    async def topics(self) -> Mapping[str, Any]:
+        """``TopicStats`` of all topics that are loaded here, by namespace, bundle, domain and name."""
+        found: dict[str, Any] = {}
+        own, wanted = self._broker.settings.broker_id, Wanted(backlog_size=False)
+        for topic in list(self._broker.topics.values()):
+            bundle = await self._broker.bundles.of_topic(topic.name)
+            of_bundle = found.setdefault(str(bundle.namespace), {}).setdefault(str(bundle.range), {})
+            domain = "persistent" if topic.name.persistent else "non-persistent"
+            of_bundle.setdefault(domain, {})[topic.full_name] = await stats_of(topic, own, wanted)
+        return found
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """``Metrics`` of load balancing, as Pulsar names them; usage in percent."""
+        desk = self._broker.load
+        if desk is None:
+            return []
+        usage = desk.reporter.latest.resources.named()
+        done = desk.manager.done
+        of_broker = {
+            "brk_lb_bandwidth_in_usage": usage["bandwidthIn"].percent,
+            "brk_lb_bandwidth_out_usage": usage["bandwidthOut"].percent,
+            "brk_lb_cpu_usage": usage["cpu"].percent,
+            "brk_lb_directMemory_usage": usage["directMemory"].percent,
+            "brk_lb_memory_usage": usage["memory"].percent,
+        }
+        moved = {
+            "brk_lb_unload_broker_total": done.relieved_brokers,
+            "brk_lb_unload_bundle_total": done.moved_bundles,
+        }
+        own = self._broker.settings.broker_id.rpartition(":")[0]
+        return [
+            {"metrics": of_broker, "dimensions": {"broker": own, "metric": "loadBalancing"}},
+            {"metrics": moved, "dimensions": {"metric": "bundleUnloading"}},
+            {
+                "metrics": {"brk_lb_bundles_split_total": done.splits},
+                "dimensions": {"metric": "bundlesSplit"},
+            },
+        ]
+
+    async def default_quota(self) -> Mapping[str, Any]:
+        """``ResourceQuota``. :raises MetadataFailure: the record is no JSON"""
+        return (await self._quotas.default()).to_json()
+
+    async def set_default_quota(self, quota: Mapping[str, Any]) -> None:
+        """:raises InvalidRequest: a figure is missing, none, or negative"""
+        await self._quotas.set_default(ResourceQuota.checked(quota))
+
+    async def quota(self, namespace: str, bundle: str) -> Mapping[str, Any]:
+        """:raises NamespaceNotFound: no such namespace
+
+        :raises NotFound: no such bundle
+        """
+        return (await self._quotas.of(await self._bundle(namespace, bundle))).to_json()
+
+    async def set_quota(self, namespace: str, bundle: str, quota: Mapping[str, Any]) -> None:
+        """What is expected of a bundle that nothing is known of yet; raises as :meth:`quota` does.
+
+        :raises InvalidRequest: a figure is missing, none, or negative
+        """
+        checked = ResourceQuota.checked(quota)
+        await self._quotas.set(await self._bundle(namespace, bundle), checked)
+
+    async def reset_quota(self, namespace: str, bundle: str) -> None:
+        """Raises as :meth:`quota` does."""
+        await self._quotas.reset(await self._bundle(namespace, bundle))
+
+    async def explain_placement(self, namespace: str, bundle: str) -> Mapping[str, Any]:
+        """Why a bundle is where it is, and what would move it.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises NotFound: no such bundle
+        :raises NotSupported: this broker is alone
+        :raises ServedElsewhere: another broker leads, and knows
+        """
+        name = await self._bundle(namespace, bundle)
+        desk, beside = self._broker.load, self._broker.beside
+        if desk is None or beside is None:
+            raise NotSupported("There is one broker: all bundles are here, and nothing moves them")
+        leader = beside.leadership.leader()
+        if not beside.leadership.is_leader and leader is not None:
+            told = leader.addresses
+            raise ServedElsewhere(f"{leader.broker_id} leads the cluster", told.http, told.http_tls)
+        try:
+            await desk.manager.take_reports()
+            placer = await desk.manager.placer(name, pure=True)
+        except MetadataError as error:
+            raise ServiceNotReady(f"Policies cannot be read now: {error}") from error
+        now = self._broker.io.clock.monotonic()
+        return explain(placer, name, desk.manager.kinds_of(name), now).to_json()
+
+    async def _bundle(self, namespace: str, bundle: str) -> str:
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        try:
+            wanted = BundleRange.parse(bundle)
+        except InvalidName as error:
+            raise InvalidRequest(str(error)) from error
+        if wanted not in list(await self._broker.bundles.of_namespace(name)):
+            raise NotFound(f"{name} has no bundle {bundle}")
+        return f"{name}/{wanted}"

@@ -1,0 +1,305 @@
+"""Policies of topics where several brokers serve a cluster: their records are read and written as clients do.
+
+The broker that loads a topic need not be the one that serves the topic with the records of its namespace.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from magnetar.broker.policies.records import Record
+from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
+from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.system_topics.topic_policies import apply_records, change_events_of, codec, new_record
+from magnetar.client.client import Client
+from magnetar.client.exceptions import PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import PreparedEntry
+from magnetar.client.producer import Producer
+from magnetar.client.reader import Reader
+from magnetar.errors import ServiceNotReady
+from magnetar.io.interfaces import Io
+from magnetar.io.mutex import Mutex
+from magnetar.io.waiting import finished, settle, sleep
+from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.managed_ledger.records import ROOT
+from magnetar.metadata.cache import MetadataCache
+from magnetar.metadata.interface import MetadataStore
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.metadata import parse_entry
+
+log = logging.getLogger(__name__)
+
+_MAX_KNOWN = 100_000
+_READ_ENTRIES = 100
+_RETRY_SECONDS = 1.0
+_LAST_SECONDS = 5.0
+"""How long the last record may take to be delivered once it is known that it is there."""
+
+
+class _Namespace:
+    """What was read of a namespace's records so far."""
+
+    def __init__(self, io: Io) -> None:
+        self.mutex = Mutex(io.loop)
+        """Held by who opens it, or changes something."""
+        self.reader: Reader | None = None
+        self.producer: Producer | None = None
+        self.sequence_id = 0
+        self.schema_version = b""
+        """Of the records that are written; empty: not registered yet."""
+        self.position: Position = EARLIEST
+        self.policies: dict[str, Record] = {}
+        self.following: Any = None
+        self.waiting: list[tuple[Position, Any]] = []
+        """Who wants to hear when that far has been read."""
+
+
+class ClusterTopicPolicies:
+    """See :class:`magnetar.broker.policies.store.TopicPolicies`.
+
+    A namespace is followed from when it is first asked for.
+    """
+
+    def __init__(
+        self,
+        topics: ServedTopics,
+        cluster: str,
+        tell: Callable[[NamespaceName, TopicName], Any],
+        metadata: MetadataStore,
+        client: Callable[[], Client],
+    ) -> None:
+        """:param tell: awaited with each topic whose policies were changed
+
+        :param client: makes one that may read and write all system topics; called once the broker serves
+        """
+        self._topics = topics
+        self._loop = topics.io.loop
+        self._cluster = cluster
+        self._tell = tell
+        self._make_client = client
+        self._client: Client | None = None
+        self._known: dict[NamespaceName, _Namespace] = {}
+        self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
+
+    async def close(self) -> None:
+        for state in self._known.values():
+            self._end(state)
+        self._known.clear()
+        if self._client is not None:
+            try:
+                await self._client.close()
+            except PulsarException as error:
+                log.warning("readers of policies end with the process", extra={"error": str(error)})
+
+    # Asking
+
+    async def of(self, topic: TopicName) -> Mapping[str, Any]:
+        state = await self._read(topic.namespace_name)
+        if state is None or not state.policies:
+            return {}
+        everywhere = state.policies.get(codec().key_of(topic, everywhere=True), {})
+        here = state.policies.get(codec().key_of(topic, everywhere=False), {})
+        return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
+
+    async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, Any]:
+        state = await self._read(topic.namespace_name)
+        if state is None or not state.policies:
+            return {}
+        return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
+
+    async def _read(self, namespace: NamespaceName) -> _Namespace | None:
+        """The namespace, read to what its end was; None when nothing was ever set in it.
+
+        :raises ServiceNotReady: its records cannot be read now
+        """
+        state = self._known.get(namespace)
+        if state is not None and state.following is not None:
+            return state
+        if not await self._stored.get(f"{ROOT}/{change_events_of(namespace).path}"):
+            return None
+        state = self._state(namespace)
+        async with state.mutex:
+            await self._open(namespace, state)
+        return state
+
+    def _state(self, namespace: NamespaceName) -> _Namespace:
+        state = self._known.get(namespace)
+        if state is None:
+            state = self._known[namespace] = _Namespace(self._topics.io)
+        return state
+
+    async def _open(self, namespace: NamespaceName, state: _Namespace) -> None:
+        if state.following is not None:
+            return
+        name = str(change_events_of(namespace))
+        try:
+            reader = await self._connected().create_reader(
+                name, MessageId.earliest, is_read_compacted=True, reader_name=self._topics.settings.broker_id
+            )
+            while await reader.has_message_available():
+                self._take(state, name, await reader.read_entries(_READ_ENTRIES))
+        except PulsarException as error:
+            raise ServiceNotReady(f"{name} cannot be read: {error}") from error
+        state.reader = reader
+        state.following = self._loop.create_task(self._follow(namespace, state, reader))
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = self._make_client()
+        return self._client
+
+    def _take(self, state: _Namespace, name: str, entries: list[Any]) -> set[str]:
+        """Returns the keys of what changed."""
+        changed: set[str] = set()
+        for entry in entries:
+            changed |= apply_records(state.policies, name, entry.data)
+            state.position = max(state.position, (entry.ledger_id, entry.entry_id))
+        return changed
+
+    # Following
+
+    async def _follow(self, namespace: NamespaceName, state: _Namespace, reader: Reader) -> None:
+        name = str(change_events_of(namespace))
+        while self._known.get(namespace) is state:
+            try:
+                changed = self._take(state, name, await reader.read_entries(_READ_ENTRIES))
+            except PulsarException as error:
+                log.warning("policies are read anew", extra={"topic": name, "error": str(error)})
+                break
+            for key in sorted(changed):
+                topic = codec().topic_of(key)
+                try:
+                    await self._tell(topic.namespace_name, topic)
+                except Exception:
+                    log.exception("a change of policies was not taken over", extra={"topic": str(topic)})
+            self._wake(state)
+        state.following = None
+        self.forget(namespace)
+        await sleep(self._loop, _RETRY_SECONDS)
+
+    def _wake(self, state: _Namespace) -> None:
+        waiting, state.waiting = state.waiting, []
+        for position, waiter in waiting:
+            if position <= state.position:
+                settle(waiter)
+            else:
+                state.waiting.append((position, waiter))
+
+    async def _read_up_to(self, state: _Namespace, position: Position) -> None:
+        if position[1] < 0 or position <= state.position or state.following is None:
+            return
+        waiter = self._loop.create_future()
+        state.waiting.append((position, waiter))
+        if not await finished(self._loop, waiter, partial(self._loop.call_later, _LAST_SECONDS)):
+            # What said that nothing is set any more may have been compacted away: it is never delivered.
+            log.info("the last record of policies was not delivered")
+
+    def appeared(self, namespace: NamespaceName) -> None:
+        self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
+
+    def forget(self, namespace: NamespaceName) -> None:
+        state = self._known.pop(namespace, None)
+        if state is not None:
+            self._end(state)
+        self.appeared(namespace)
+
+    def _end(self, state: _Namespace) -> None:
+        if state.following is not None:
+            state.following.cancel()
+            state.following = None
+        for _, waiter in state.waiting:
+            settle(waiter)
+        for each in (state.reader, state.producer):
+            if each is not None:
+                self._loop.create_task(_closed(each))
+
+    # Changing
+
+    async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
+        """:raises ServiceNotReady: the records can be neither read nor written now"""
+        namespace = topic.namespace_name
+        state = self._state(namespace)
+        async with state.mutex:
+            await self._prepare(namespace, state)
+            known = state.policies.get(codec().key_of(topic, everywhere=everywhere))
+            record = copy.deepcopy(known) if known is not None else new_record()
+            work(record)
+            await self._write(state, topic, record, everywhere=everywhere)
+
+    async def delete(self, topic: TopicName) -> None:
+        state = await self._read(topic.namespace_name)
+        if state is None:
+            return
+        async with state.mutex:
+            for everywhere in (False, True):
+                if codec().key_of(topic, everywhere=everywhere) in state.policies:
+                    await self._prepare(topic.namespace_name, state)
+                    await self._write(state, topic, None, everywhere=everywhere)
+
+    async def _prepare(self, namespace: NamespaceName, state: _Namespace) -> None:
+        """From here on what is known is what was written last, by whomever, and more can be written."""
+        name = change_events_of(namespace)
+        try:
+            if state.producer is None:
+                made = await self._connected().create_producer(str(name), batching_enabled=False)
+                assert isinstance(made, Producer)
+                state.producer, state.sequence_id = made, made.last_sequence_id() + 1
+            self.appeared(namespace)
+            await self._open(namespace, state)
+            assert state.reader is not None
+            last = await state.reader.get_last_message_id()
+        except PulsarException as error:
+            raise ServiceNotReady(f"{name} cannot be reached: {error}") from error
+        await self._read_up_to(state, (last.ledger_id(), last.entry_id()))
+        if not state.schema_version:
+            properties = dict(codec().SCHEMA_PROPERTIES)
+            schema = SchemaData(SchemaType.AVRO, codec().definition().encode(), properties)
+            strategy = (await self._topics.policies.of_namespace(namespace)).schema_compatibility
+            version = await self._topics.schemas.put_if_absent(name.schema_path, schema, strategy)
+            state.schema_version = version_bytes(version)
+
+    async def _write(
+        self, state: _Namespace, topic: TopicName, record: Record | None, *, everywhere: bool
+    ) -> None:
+        producer = state.producer
+        assert producer is not None
+        entry = parse_entry(
+            codec().encode(
+                topic,
+                record,
+                everywhere=everywhere,
+                cluster=self._cluster,
+                producer=producer.producer_name(),
+                sequence_id=state.sequence_id,
+                publish_time_ms=self._topics.io.clock.wall_ms(),
+                schema_version=state.schema_version,
+            )
+        )
+        metadata = entry.metadata
+        for field in ("producer_name", "sequence_id", "publish_time"):
+            metadata.ClearField(field)
+        prepared = PreparedEntry(
+            state.sequence_id, state.sequence_id, 1, metadata.SerializePartialToString(), bytes(entry.payload)
+        )
+        state.sequence_id += 1
+        done = self._loop.create_future()
+        producer.enqueue_prepared(prepared, lambda stored, error: settle(done, (stored, error)))
+        stored, error = await done
+        if error is not None:
+            state.producer = None
+            self._loop.create_task(_closed(producer))
+            raise ServiceNotReady(f"The policies of {topic} cannot be written: {error}") from error
+        await self._read_up_to(state, (stored.ledger_id(), stored.entry_id()))
+
+
+async def _closed(each: Reader | Producer) -> None:
+    try:
+        await each.close()
+    except PulsarException as error:
+        log.debug("it has gone already", extra={"error": str(error)})

@@ -1,0 +1,64 @@
+"""``magnetar explain-placement BUNDLE``: why a bundle is where it is, and what would move it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+
+def add_explain_placement(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    explain = commands.add_parser(
+        "explain-placement",
+        help="why a bundle is where it is",
+        description="Asks the broker that leads a cluster why a bundle is served where it is, which other "
+        "brokers could serve it and which could not, and what would move it.",
+    )
+    explain.add_argument(
+        "bundle", metavar="TENANT/NAMESPACE/0xSTART_0xEND", help="see pulsar-admin topics bundle-range"
+    )
+    explain.add_argument("--admin-url", metavar="URL", help="of any broker (http://localhost:8080)")
+    explain.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
+    explain.add_argument("--auth-params", metavar="TEXT", help="what proves it")
+    explain.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
+    )
+    explain.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def run_explain_placement(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 well, 1 there is no explanation."""
+    from magnetar.admin_client import AdminClient, AdminError
+    from magnetar.cli.cluster_access import AccessRefused, cluster_access
+
+    where = "the broker"
+    try:
+        access = cluster_access(
+            {
+                "webServiceUrl": parsed.admin_url,
+                "authPlugin": parsed.auth_plugin,
+                "authParams": parsed.auth_params,
+                "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
+            }
+        )
+        where = access.admin_url
+        admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
+        found = admin.explain_placement(parsed.bundle)
+    except (AccessRefused, AdminError, OSError) as error:
+        sys.stderr.write(f"magnetar: no explanation from {where}: {error}\n")
+        return 1
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if parsed.json else text(found))
+    return 0
+
+
+def text(found: dict[str, Any]) -> str:
+    """For a terminal."""
+    lines = [f"{found['bundle']}: {found['owner'] or 'nobody serves it'}", "", "Why:"]
+    lines += [f"  {sentence}" for sentence in found["why"]]
+    lines += ["", "Brokers:"]
+    width = max((len(name) for name in found["brokers"]), default=0)
+    lines += [f"  {name:{width}}  {word}" for name, word in found["brokers"].items()]
+    lines += ["", "What would move it:"]
+    lines += [f"  {sentence}" for sentence in found["wouldMove"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,209 @@
+"""Endpoints of load: what brokers carry, what bundles are expected to, and where they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.http.handlers import load
+from magnetar.http.routing import Endpoint, Parameter
+from magnetar.security.operations import BrokerOperation as B
+from magnetar.security.operations import ClusterOperation as C
+from magnetar.security.operations import NamespaceOperation as N
+
+_STATS = "/admin/v2/broker-stats"
+_OLD_STATS = "/admin/broker-stats"
+_QUOTAS = "/admin/v2/resource-quotas"
+_QUOTA = _QUOTAS + "/{tenant}/{namespace}/{bundle}"
+_OLD_QUOTA = ("/admin/resource-quotas/{tenant}/{cluster}/{namespace}/{bundle}",)
+_POLICIES = "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies"
+_OLD_POLICIES = "/admin/clusters/{cluster}/namespaceIsolationPolicies"
+_DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"
+_OLD_DOMAINS = "/admin/clusters/{cluster}/failureDomains"
+_NO_BUNDLE = {404: "no such namespace or bundle"}
+_NO_POLICY = {404: "no such cluster or policy"}
+_NO_DOMAIN = {404: "no such failure domain", 412: "no such cluster"}
+
+LOAD: Sequence[Endpoint] = (
+    Endpoint(
+        "GET",
+        f"{_STATS}/load-report",
+        load.report,
+        "what this broker tells others of its load",
+        B.GET_LOAD,
+        (f"{_OLD_STATS}/load-report",),
+        refusals={204: "there are no others"},
+    ),
+    Endpoint(
+        "GET",
+        f"{_STATS}/metrics",
+        load.metrics,
+        "figures of load balancing",
+        B.GET_LOAD,
+        (f"{_OLD_STATS}/metrics",),
+    ),
+    Endpoint(
+        "GET",
+        f"{_STATS}/topics",
+        load.topics,
+        "statistics of all topics that this broker serves",
+        B.GET_LOAD,
+        (f"{_OLD_STATS}/destinations",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/magnetar/explain-placement/{tenant}/{namespace}/{bundle}",
+        load.explain,
+        "why a bundle is where it is, and what would move it",
+        N.EXPLAIN_PLACEMENT,
+        ("/admin/v2/magnetar/explain-placement/{tenant}/{cluster}/{namespace}/{bundle}",),
+        refusals={**_NO_BUNDLE, 307: "another broker leads", 501: "there are no other brokers"},
+    ),
+    Endpoint(
+        "GET",
+        _QUOTAS,
+        load.default_quota,
+        "what is expected of bundles",
+        B.GET_QUOTA,
+        ("/admin/resource-quotas",),
+    ),
+    Endpoint(
+        "POST",
+        _QUOTAS,
+        load.set_default_quota,
+        "say what is expected of bundles",
+        B.UPDATE_QUOTA,
+        ("/admin/resource-quotas",),
+        body="ResourceQuota",
+    ),
+    Endpoint(
+        "GET",
+        _QUOTA,
+        load.quota,
+        "what is expected of a bundle",
+        N.GET_BUNDLE_QUOTA,
+        _OLD_QUOTA,
+        refusals=_NO_BUNDLE,
+    ),
+    Endpoint(
+        "POST",
+        _QUOTA,
+        load.set_quota,
+        "say what is expected of a bundle",
+        N.UPDATE_BUNDLE_QUOTA,
+        _OLD_QUOTA,
+        body="ResourceQuota",
+        refusals=_NO_BUNDLE,
+    ),
+    Endpoint(
+        "DELETE",
+        _QUOTA,
+        load.reset_quota,
+        "expect the same of a bundle as of all",
+        N.UPDATE_BUNDLE_QUOTA,
+        _OLD_QUOTA,
+        refusals=_NO_BUNDLE,
+    ),
+    Endpoint(
+        "GET",
+        _POLICIES,
+        load.isolation_policies,
+        "isolation policies",
+        C.GET_ISOLATION,
+        (_OLD_POLICIES,),
+        refusals=_NO_POLICY,
+    ),
+    Endpoint(
+        "GET",
+        _POLICIES + "/brokers",
+        load.isolation_of_brokers,
+        "what isolation policies say of each broker",
+        C.GET_ISOLATION,
+        (_OLD_POLICIES + "/brokers",),
+        refusals=_NO_POLICY,
+    ),
+    Endpoint(
+        "GET",
+        _POLICIES + "/brokers/{broker}",
+        load.isolation_of_broker,
+        "what isolation policies say of a broker",
+        C.GET_ISOLATION,
+        (_OLD_POLICIES + "/brokers/{broker}",),
+        refusals=_NO_POLICY,
+    ),
+    Endpoint(
+        "GET",
+        _POLICIES + "/{policy}",
+        load.isolation_policy,
+        "an isolation policy",
+        C.GET_ISOLATION,
+        (_OLD_POLICIES + "/{policy}",),
+        refusals=_NO_POLICY,
+    ),
+    Endpoint(
+        "POST",
+        _POLICIES + "/{policy}",
+        load.set_isolation_policy,
+        "keep namespaces to brokers",
+        C.UPDATE_ISOLATION,
+        (_OLD_POLICIES + "/{policy}",),
+        body="NamespaceIsolationData",
+        refusals={404: "no such cluster"},
+    ),
+    Endpoint(
+        "DELETE",
+        _POLICIES + "/{policy}",
+        load.delete_isolation_policy,
+        "delete an isolation policy",
+        C.UPDATE_ISOLATION,
+        (_OLD_POLICIES + "/{policy}",),
+        refusals=_NO_POLICY,
+    ),
+    Endpoint(
+        "GET",
+        _DOMAINS,
+        load.domains,
+        "failure domains",
+        C.GET_FAILURE_DOMAIN,
+        (_OLD_DOMAINS,),
+        refusals={412: "no such cluster"},
+    ),
+    Endpoint(
+        "GET",
+        _DOMAINS + "/{domainName}",
+        load.domain,
+        "brokers of a failure domain",
+        C.GET_FAILURE_DOMAIN,
+        (_OLD_DOMAINS + "/{domainName}",),
+        refusals=_NO_DOMAIN,
+    ),
+    Endpoint(
+        "POST",
+        _DOMAINS + "/{domainName}",
+        load.set_domain,
+        "say which brokers fail together",
+        C.UPDATE_FAILURE_DOMAIN,
+        (_OLD_DOMAINS + "/{domainName}",),
+        body="FailureDomain",
+        refusals={409: "a broker is in another one", 412: "no such cluster"},
+    ),
+    Endpoint(
+        "DELETE",
+        _DOMAINS + "/{domainName}",
+        load.delete_domain,
+        "delete a failure domain",
+        C.UPDATE_FAILURE_DOMAIN,
+        (_OLD_DOMAINS + "/{domainName}",),
+        success=200,
+        refusals=_NO_DOMAIN,
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/namespaces/{cluster}/antiAffinity/{group}",
+        load.group,
+        "namespaces of an anti-affinity group",
+        C.GET_FAILURE_DOMAIN,
+        ("/admin/namespaces/{cluster}/antiAffinity/{group}",),
+        parameters=(Parameter("tenant", "text"), Parameter("property", "text")),
+        refusals={400: "no tenant is named", 404: "no such tenant", 412: "no such cluster"},
+    ),
+)

@@ -1,0 +1,123 @@
+"""Puts the load manager of a broker together: what it tells of itself, and what it does where it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar import __version__
+from magnetar.broker.load.bundle_stats import bundle_stats
+from magnetar.broker.load.desk import LoadDesk
+from magnetar.broker.load.histories import Histories
+from magnetar.broker.load.host import Meter
+from magnetar.broker.load.manager import LoadManager
+from magnetar.broker.load.quotas import Quotas
+from magnetar.broker.load.reporter import Reporter
+from magnetar.broker.load.reports import BundleStats, Identity
+from magnetar.broker.load.rules_kept import KeptRules
+from magnetar.broker.ownership.brokers import LiveBrokers, listeners_json
+from magnetar.broker.ownership.leader import Leadership
+from magnetar.broker.ownership.peers import PeerAdmin
+from magnetar.broker.service import BrokerService
+from magnetar.broker.settings import BrokerSettings
+from magnetar.io.interfaces import Io
+from magnetar.io.wheel import TimerWheel
+from magnetar.metadata.interface import MetadataStore
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.server.host_usage import LinuxHost
+from magnetar.server.load_settings import LoadOptions
+from magnetar.server.registration import Registration
+
+
+class LoadBalancing:
+    """Made before the broker is, for the broker's record tells of its load from the first moment."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        metadata: MetadataStore,
+        options: LoadOptions,
+        admin: PeerAdmin,
+        cluster: str,
+    ) -> None:
+        self._io = io
+        self._wheel = wheel
+        self._metadata = metadata
+        self._options = options
+        self._admin = admin
+        self._cluster = cluster
+        self._started_ms = io.clock.wall_ms()
+        self._identity = Identity()
+        self._served: BrokerService | None = None
+        self.registration = Registration(io.loop, io.clock, metadata, self._content)
+        self.reporter = Reporter(
+            io,
+            wheel,
+            Meter(io.clock, LinuxHost(options.now.report.nic_gbps)),
+            lambda: options.now,
+            lambda: self._identity,
+            self._stats,
+            self.registration.write,
+        )
+        self._managers: list[LoadManager] = []
+
+    def placement(self, brokers: LiveBrokers, leadership: Leadership) -> LoadManager:
+        manager = LoadManager(
+            self._io,
+            self._wheel,
+            brokers,
+            leadership,
+            self._admin,
+            KeptRules(self._metadata, self._cluster),
+            Histories(self._metadata, Quotas(self._metadata)),
+            lambda: self._options.now,
+            leadership.own_id,
+        )
+        self._managers.append(manager)
+        return manager
+
+    def desk(self) -> LoadDesk:
+        """There is one as soon as the broker's ownership is."""
+        return LoadDesk(self.manager, self.reporter)
+
+    @property
+    def manager(self) -> LoadManager:
+        """The newest one; there is one as soon as the broker is."""
+        return self._managers[-1]
+
+    def start(self, served: BrokerService) -> None:
+        """From now on what is served is told, and others are served as they need it."""
+        self._served = served
+
+        async def count(namespace: NamespaceName) -> int:
+            return len(await served.bundles.of_namespace(namespace))
+
+        self.manager.start(count)
+        self.reporter.start()
+
+    def stop(self) -> None:
+        """Also after a start that failed half way."""
+        self.reporter.stop()
+        for manager in self._managers:
+            manager.stop()
+
+    def _content(self, broker: BrokerSettings) -> Mapping[str, Any]:
+        urls = {
+            "webServiceUrl": broker.http_url,
+            "webServiceUrlTls": broker.http_url_tls,
+            "pulsarServiceUrl": broker.service_url,
+            "pulsarServiceUrlTls": broker.service_url_tls,
+        }
+        self._identity = Identity(
+            {key: url for key, url in urls.items() if url},
+            broker.persistent_topics,
+            broker.non_persistent_topics,
+            f"magnetar-{__version__}",
+            listeners=listeners_json(broker.listeners),
+            started_ms=self._started_ms,
+        )
+        return self.reporter.first_record()
+
+    async def _stats(self) -> Mapping[str, BundleStats]:
+        return {} if self._served is None else await bundle_stats(self._served)
