@@ -10,7 +10,7 @@ from simulation.brokers.planted import PLANTED
 from simulation.brokers.scenario import Scenario
 from simulation.seeds import seeds
 
-DEFAULT_SEEDS = 40
+DEFAULT_SEEDS = 32
 _GROUPS = 4
 
 pytestmark = [

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from magnetar.broker.admin.all import Admin
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.service import BrokerService
+from magnetar.errors import BrokerError
 from magnetar.metadata.interface import MetadataError
 from simulation.brokers.member import Member
 from simulation.brokers.world import World
 
+_SMALLEST_RANGE = 1 << 28
+"""What is smaller is not divided further."""
 _SUPERVISED_SECONDS = 3.0
 """Within so long a broker that has ended is started again."""
 
@@ -41,6 +45,14 @@ class Fate:
             for member in self.world.members:
                 if member.simulation is None:
                     member.start()
+
+    async def through(self, member: Member, work: Coroutine[Any, Any, None]) -> None:
+        """What an operator asks a broker for is done, or the broker has ended."""
+        asked, lives = member.ask(work), member.lives
+        while member.lives == lives and member.simulation is not None and not asked.done():
+            await self.world.sleep(0.1)
+        if asked.done() and not asked.cancelled():
+            asked.result()
 
     def somebody(self) -> Member:
         return self.random.choice(self.world.members)
@@ -88,10 +100,7 @@ async def unload(fate: Fate) -> None:
     bundle = fate.random.choice(held)
     towards = fate.random.choice((None, fate.somebody().name + ":8080"))
     fate.world.trace.note("unload", member.name, bundle, towards)
-    unloading = member.ask(_unloaded(service, bundle, towards))
-    lives = member.lives
-    while member.lives == lives and member.simulation is not None and not unloading.done():
-        await fate.world.sleep(0.1)
+    await fate.through(member, _unloaded(service, bundle, towards))
 
 
 async def _unloaded(service: BrokerService, bundle: Bundle, towards: str | None) -> None:
@@ -99,6 +108,30 @@ async def _unloaded(service: BrokerService, bundle: Bundle, towards: str | None)
         await service.unloads.unload(bundle, towards)
     except MetadataError:
         # The operator is told so, and tries again or not.
+        return
+
+
+async def split(fate: Fate) -> None:
+    """A bundle is divided, and its parts stay, or are given up."""
+    member = fate.serving()
+    if member is None or member.broker is None or member.service is None:
+        return
+    held = [each for each in member.service.ownership.held() if str(each.namespace) == "public/default"]
+    if not held:
+        return
+    bundle = fate.random.choice(held)
+    if bundle.range.upper - bundle.range.lower < _SMALLEST_RANGE:
+        return
+    fate.world.trace.note("split", member.name, bundle)
+    await fate.through(member, _split(member.broker.admin, bundle, unload=fate.random.random() < 0.3))
+
+
+async def _split(admin: Admin, bundle: Bundle, *, unload: bool) -> None:
+    try:
+        await admin.bundles.split(
+            str(bundle.namespace), str(bundle.range), None, (), unload=unload, authoritative=False
+        )
+    except (BrokerError, MetadataError):
         return
 
 
@@ -171,6 +204,7 @@ FAULTS: dict[Fault, int] = {
     stop: 5,
     pause: 6,
     unload: 10,
+    split: 3,
     cut_off_metadata: 5,
     cut_off_bookie: 3,
     cut_off_client: 3,

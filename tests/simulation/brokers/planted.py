@@ -5,9 +5,10 @@ Each is a context manager that changes the product's classes while it lasts; no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.nodes import OwnerNode
@@ -39,6 +40,20 @@ def gives_up_before_it_has_closed() -> AbstractContextManager[None]:
     return replaced(Unloads, "_unload", hasty)
 
 
+def forgets_topics_of_a_split() -> AbstractContextManager[None]:
+    """Parts of a divided bundle are given up at once, and their topics served on."""
+    divided = BundleAdmin._divided
+
+    async def careless(self: BundleAdmin, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
+        ownership = self._broker.ownership
+        for part in await divided(self, bundle, at):
+            if ownership.begin_release(part):
+                await ownership.release(part)
+        return ()
+
+    return replaced(BundleAdmin, "_divided", careless)
+
+
 @contextmanager
 def outlives_its_session() -> Iterator[None]:
     """A broker that has lost its session goes on as if nothing had been."""
@@ -58,5 +73,6 @@ def outlives_its_session() -> Iterator[None]:
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "takes what is not its own": takes_what_is_not_its_own,
     "gives up before it has closed": gives_up_before_it_has_closed,
+    "forgets topics of a split": forgets_topics_of_a_split,
     "outlives its session": outlives_its_session,
 }
