@@ -338,3 +338,34 @@ def test_what_a_killed_broker_served_is_served_by_others(
     others = [broker for broker in brokers if broker is not lost]
     assert {owner_of(others, topic) for topic in load.topics} <= set(others)
     load.finish()
+
+
+def test_a_partitioned_topic_is_administered_at_all_owners(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topic = f"persistent://{namespace}/p"
+    path = f"persistent/{namespace}/p"
+    ask(brokers[0], "PUT", f"{path}/partitions", 6)
+    parts = [f"{topic}-partition-{number}" for number in range(6)]
+    assert len({owner_of(brokers, part).url for part in parts}) > 1
+    everything = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+    ask(brokers[1], "PUT", f"{path}/subscription/s", everything)
+    ask(brokers[2], "POST", f"{path}/partitions", 8)
+    producer = client.create_producer(topic)
+    for number in range(40):
+        producer.send(b"%d" % number)
+    stats = ask(brokers[1], "GET", f"{path}/partitioned-stats?perPartition=true")
+    assert isinstance(stats, dict)
+    assert stats["msgInCounter"] == 40
+    assert len(stats["partitions"]) == 8
+    assert all("s" in each["subscriptions"] for each in stats["partitions"].values())
+    status, answer = brokers[2].ask("DELETE", f"/admin/v2/{path}/partitions")
+    assert status == 412, answer
+    producer.close()
+    ask(brokers[0], "POST", f"{path}/subscription/s/skip_all")
+    stats = ask(brokers[2], "GET", f"{path}/partitioned-stats")
+    assert isinstance(stats, dict)
+    assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+    ask(brokers[1], "PUT", f"{path}/unload")
+    ask(brokers[2], "DELETE", f"{path}/partitions")
+    assert get(brokers[0], f"persistent/{namespace}") == []
