@@ -16,7 +16,7 @@ from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
 
 NAMESPACE = "public/load"
-TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(12)]
+TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(24)]
 PATIENCE = 60.0
 QUICK: dict[str, int | str] = {
     "statsUpdateFrequencyInSecs": 1,
@@ -99,11 +99,13 @@ def test_a_broker_that_joins_is_given_bundles_under_load_and_says_why(brokers: l
     client = pulsar.Client(first.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     publishing = Publishing(client)
     try:
-        until(lambda: len(_bundles(first)) >= 6, "the first one tells of its bundles")
+        until(lambda: len(_bundles(first)) == 8, "the first one tells of its bundles")
         assert report(first)["cpu"].keys() == {"usage", "limit"}
         second.start()
         until(lambda: len(_bundles(second)) >= 2, "the second one serves some of them")
         moved = sorted(_bundles(second))[0]
+        _, metrics = second.ask("GET", "/metrics")
+        assert b"pulsar_lb_cpu_usage{" in metrics
         text = explained(second, moved)
         own = second.http_url.removeprefix("http://")
         assert text.startswith(f"{moved}: {own}")
