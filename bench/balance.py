@@ -6,6 +6,7 @@ for it, and what a decision costs here. Both get the same load; a bundle that is
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 
 from magnetar.broker.load.candidates import Kinds, Rules
 from magnetar.broker.load.cluster_load import ClusterLoad
@@ -157,6 +158,37 @@ def row(what: str, who: str, given: Given, rounds: Sequence[Round]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def costs() -> None:
+    """What a leader does for each report and for each bundle that is placed, and how large a report is."""
+    given = scattered(Random(7))
+    load = ClusterLoad()
+    _report(load, given, given.owners, 0)
+    one = load.brokers[given.brokers[0]].report
+    text = json.dumps(one.to_json(), separators=(",", ":"))
+    print(f"\nA report of {len(one.stats)} bundles: {len(text):,} bytes")
+    print(f"reading one, taking it into account: {_micros(lambda n: _take(load, text, n)):,.0f} µs")
+    placer = Placer(
+        load, Rules(), LoadSettings(), PLACEMENTS["LeastLongTermMessageRate"](), Random(1).randrange
+    )
+    names = list(given.stats)
+    print(f"placing a bundle: {_micros(lambda n: placer.place(names[n], Kinds())):,.0f} µs")
+
+
+def _take(load: ClusterLoad, text: str, number: int) -> None:
+    report = BrokerReport.from_json({**json.loads(text), "lastUpdate": 1000 + number})
+    load.take("broker-000:8080", report, {})
+
+
+def _micros(work: Callable[[int], object]) -> float:
+    """The median of many."""
+    times = []
+    for number in range(300):
+        began = time.perf_counter()
+        work(number)
+        times.append(time.perf_counter() - began)
+    return median(times) * 1e6
+
+
 def main(arguments: Sequence[str]) -> None:
     jars = Path(arguments[0]) if arguments else None
     heads = (
@@ -178,6 +210,7 @@ def main(arguments: Sequence[str]) -> None:
             print(row(what, _OURS, given, ours(given, shedder, placement)), flush=True)
             if jars is not None:
                 print(row(what, "Apache", given, apaches(given, shedder, placement, jars)), flush=True)
+    costs()
 
 
 if __name__ == "__main__":
