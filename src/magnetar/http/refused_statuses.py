@@ -27,6 +27,8 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         NamespaceOperation.UPDATE_METADATA,
         NamespaceOperation.DELETE_METADATA,
         NamespaceOperation.UNLOAD,
+        NamespaceOperation.GET_BUNDLE_QUOTA,
+        NamespaceOperation.UPDATE_BUNDLE_QUOTA,
         *(
             PolicyOperation(name, write)
             for name in (PolicyName.BOOKIE_AFFINITY, PolicyName.MAX_MESSAGE_SIZE)

@@ -9,6 +9,7 @@ from magnetar.broker.stats.figures import (
     ConsumerMetrics,
     GroupMetrics,
     Histogram,
+    LoadMetrics,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
@@ -131,6 +132,21 @@ def test_what_resource_groups_used() -> None:
     )
     assert found["pulsar_resource_group_bytes_used_total", (*group, ("MonitoringClass", "Publish"))] == "60"
     assert found["pulsar_resource_group_updates_total", group] == "2"
+
+
+def test_load_of_a_broker_among_others() -> None:
+    usage = {"cpu": 12.5, "memory": 1.0, "directMemory": 0.0, "bandwidth_in": 2.0, "bandwidth_out": 3.0}
+    found = samples(printed(replace(snapshot(), load=LoadMetrics(usage, 1, 2, 3))))
+    own = "loadBalancing"
+    of_load = {key: value for key, value in found.items() if key[0].startswith("pulsar_lb")}
+    values = {(name, dict(labels)["metric"]): value for (name, labels), value in of_load.items()}
+    assert values["pulsar_lb_cpu_usage", own] == "12.5"
+    assert values["pulsar_lb_directMemory_usage", own] == "0.0"
+    assert values["pulsar_lb_unload_broker_total", "bundleUnloading"] == "1"
+    assert values["pulsar_lb_unload_bundle_total", "bundleUnloading"] == "2"
+    assert values["pulsar_lb_bundles_split_total", "bundlesSplit"] == "3"
+    assert len(values) == 8
+    assert "pulsar_lb" not in printed(snapshot())
 
 
 def test_how_often_rates_held_a_subscription_back() -> None:

@@ -97,6 +97,9 @@ OF_ADMINS = {
     if isinstance(operation, (NamespaceOperation, TopicOperation, PolicyOperation))
 } - {
     NamespaceOperation.UNLOAD,
+    NamespaceOperation.EXPLAIN_PLACEMENT,
+    NamespaceOperation.GET_BUNDLE_QUOTA,
+    NamespaceOperation.UPDATE_BUNDLE_QUOTA,
     PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),
     PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
 }

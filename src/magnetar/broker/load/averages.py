@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from magnetar.broker.load.reports import BundleStats, number
@@ -46,17 +46,14 @@ class Average:
 
     def with_sample(self, stats: BundleStats) -> Average:
         samples = min(self.samples + 1, self.most)
-
-        def mean(old: float, new: float) -> float:
-            return ((samples - 1) * old + new) / samples
-
+        old, new = (samples - 1) / samples, 1 / samples
         return Average(
             self.most,
             samples,
-            mean(self.throughput_in, stats.throughput_in),
-            mean(self.throughput_out, stats.throughput_out),
-            mean(self.rate_in, stats.rate_in),
-            mean(self.rate_out, stats.rate_out),
+            old * self.throughput_in + new * stats.throughput_in,
+            old * self.throughput_out + new * stats.throughput_out,
+            old * self.rate_in + new * stats.rate_in,
+            old * self.rate_out + new * stats.rate_out,
         )
 
     @classmethod
@@ -136,10 +133,11 @@ class BrokerAverages:
 
     @classmethod
     def of(cls, bundles: Iterable[BundleHistory]) -> BrokerAverages:
-        short, long = Average(SHORT_SAMPLES), Average(LONG_SAMPLES)
-        for bundle in bundles:
-            short, long = _plus(short, bundle.short), _plus(long, bundle.long)
-        return cls(short, long)
+        known = list(bundles)
+        return cls(
+            _sum(SHORT_SAMPLES, [bundle.short for bundle in known]),
+            _sum(LONG_SAMPLES, [bundle.long for bundle in known]),
+        )
 
     def to_json(self) -> dict[str, float]:
         return {
@@ -154,11 +152,12 @@ class BrokerAverages:
         }
 
 
-def _plus(some: Average, more: Average) -> Average:
-    return replace(
-        some,
-        throughput_in=some.throughput_in + more.throughput_in,
-        throughput_out=some.throughput_out + more.throughput_out,
-        rate_in=some.rate_in + more.rate_in,
-        rate_out=some.rate_out + more.rate_out,
+def _sum(most: int, averages: Sequence[Average]) -> Average:
+    return Average(
+        most,
+        0,
+        sum(each.throughput_in for each in averages),
+        sum(each.throughput_out for each in averages),
+        sum(each.rate_in for each in averages),
+        sum(each.rate_out for each in averages),
     )

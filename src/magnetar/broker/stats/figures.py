@@ -259,6 +259,18 @@ class MetadataMetrics:
 
 
 @dataclass(slots=True)
+class LoadMetrics:
+    """Of a broker that has others beside it."""
+
+    usage: Mapping[str, float]
+    """Percent, by ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``, ``bandwidth_out``."""
+    relieved_brokers: int
+    """Since the start, while it led; so are the next two."""
+    moved_bundles: int
+    split_bundles: int
+
+
+@dataclass(slots=True)
 class MetricsSnapshot:
     """Everything ``/metrics`` prints, taken at one moment."""
 
@@ -278,6 +290,8 @@ class MetricsSnapshot:
     topic_loads_pending: int = 0
     quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
     resource_groups: Sequence[GroupMetrics] = ()
+    load: LoadMetrics | None = None
+    """None: the broker is alone."""
     proofs: Sequence[Proofs] = ()
     """Of those who were asked who they are."""
     metadata: Sequence[MetadataMetrics] = ()

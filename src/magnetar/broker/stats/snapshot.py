@@ -8,6 +8,7 @@ from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
     GroupMetrics,
+    LoadMetrics,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
@@ -70,6 +71,20 @@ def _cache(broker: BrokerService) -> CacheMetrics:
     )
 
 
+def _load(broker: BrokerService) -> LoadMetrics | None:
+    if broker.load is None:
+        return None
+    names = {"bandwidthIn": "bandwidth_in", "bandwidthOut": "bandwidth_out"}
+    usage = broker.load.reporter.latest.resources.named()
+    done = broker.load.manager.done
+    return LoadMetrics(
+        {names.get(name, name): used.percent for name, used in usage.items()},
+        done.relieved_brokers,
+        done.moved_bundles,
+        done.splits,
+    )
+
+
 def _slice_name(kind: str) -> str:
     return f"magnetar_longest_slice_{kind.replace(' ', '_')}_seconds"
 
@@ -127,6 +142,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             for group in broker.shared_limits.groups.known.values()
             for kind, used in (("Publish", group.publish), ("Dispatch", group.dispatch))
         ],
+        load=_load(broker),
         proofs=tuple(broker.authenticator.proofs),
         extra={
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,

@@ -193,6 +193,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _connections(snapshot)
     yield from _proofs(snapshot)
     yield from _resource_groups(snapshot)
+    yield from _load(snapshot)
     yield from _cache(snapshot, cluster)
     yield from metadata_stores.of_stores(snapshot.metadata, snapshot.cluster, snapshot.started_seconds)
     if options.managed_ledger_level:
@@ -307,6 +308,24 @@ def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
         "pulsar_resource_group_bytes_used_total", "counter", ((labels, g.bytes) for labels, g in rows)
     )
     yield from family("pulsar_resource_group_updates_total", "counter", updates.items())
+
+
+def _load(snapshot: MetricsSnapshot) -> Iterator[str]:
+    """Nothing of a broker that is alone."""
+    load = snapshot.load
+    if load is None:
+        return
+    own = {"cluster": snapshot.cluster, "broker": snapshot.broker, "metric": "loadBalancing"}
+    for name, percent in sorted(load.usage.items()):
+        yield from family(f"pulsar_lb_{name}_usage", "gauge", [(labels_text(own), percent)])
+    for name, kind, count in (
+        ("pulsar_lb_bundles_split_total", "bundlesSplit", load.split_bundles),
+        ("pulsar_lb_unload_broker_total", "bundleUnloading", load.relieved_brokers),
+        ("pulsar_lb_unload_bundle_total", "bundleUnloading", load.moved_bundles),
+    ):
+        yield from family(
+            name, "gauge", [(labels_text({"cluster": snapshot.cluster, "metric": kind}), count)]
+        )
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:

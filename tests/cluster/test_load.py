@@ -1,0 +1,198 @@
+"""Busy and idle brokers on Apache ZooKeeper and BookKeeper: of ours, and Apache's own beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pulsar
+import pytest
+from apache_broker import ApacheBroker
+from bookkeeper_servers import BookKeeperServers
+from cluster_broker import BrokerProcess
+
+Broker = BrokerProcess | ApacheBroker
+NAMES = [f"t{number}" for number in range(24)]
+"""They lie in eight bundles of eight."""
+PATIENCE = 60.0
+_LONG = "MAGNETAR_APACHE_LEADS" in os.environ
+UNIFORM = "org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder"
+QUICK: dict[str, int | str] = {
+    "statsUpdateFrequencyInSecs": 1,
+    "loadBalancerReportUpdateMinIntervalMillis": 500,
+    "magnetarLoadSheddingIntervalSeconds": 1,
+    "loadBalancerLoadSheddingStrategy": UNIFORM,
+    "minUnloadMessage": 1,
+    "maxUnloadPercentage": "0.5",
+}
+
+
+@pytest.fixture
+def brokers(cluster: BookKeeperServers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
+    found = [BrokerProcess(tmp_path / f"broker{number}", cluster, **QUICK) for number in range(2)]
+    yield found
+    for process in found:
+        process.close()
+
+
+def ask(broker: Broker, method: str, path: str, body: object = None) -> object:
+    status, answer = broker.ask(method, f"/admin/v2/{path}", None if body is None else json.dumps(body))
+    assert status < 300, (status, answer)
+    return json.loads(answer) if answer else None
+
+
+def report(broker: Broker) -> dict[str, dict[str, object]]:
+    found = ask(broker, "GET", "broker-stats/load-report")
+    assert isinstance(found, dict)
+    return found
+
+
+def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+class Publishing:
+    """Publishes to all topics until it is ended; what it was told of each message it remembers."""
+
+    def __init__(self, client: pulsar.Client, namespace: str) -> None:
+        topics = [f"persistent://{namespace}/{name}" for name in NAMES]
+        self._producers = [client.create_producer(topic, send_timeout_millis=30_000) for topic in topics]
+        self._ending = Event()
+        self.sent = 0
+        self.errors: list[str] = []
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.wait(0.02):
+            for producer in self._producers:
+                producer.send_async(b"x" * 100, self._told)
+
+    def _told(self, result: pulsar.Result, _id: object) -> None:
+        if result == pulsar.Result.Ok:
+            self.sent += 1
+        else:
+            self.errors.append(str(result))
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+        for producer in self._producers:
+            producer.flush()
+
+
+def explained(broker: BrokerProcess, bundle: str) -> str:
+    command = [sys.executable, "-m", "magnetar.cli.magnetar", "explain-placement", bundle]
+    told = subprocess.run(
+        [*command, "--admin-url", broker.http_url], check=True, capture_output=True, text=True, timeout=60
+    )
+    return told.stdout
+
+
+def client_of(broker: Broker) -> pulsar.Client:
+    return pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def bundles(broker: Broker, namespace: str) -> set[str]:
+    return {name for name in report(broker)["lastStats"] if name.startswith(f"{namespace}/")}
+
+
+def http_id(broker: Broker) -> str:
+    if isinstance(broker, ApacheBroker):
+        return f"127.0.0.1:{broker.http_port}"
+    return broker.http_url.removeprefix("http://")
+
+
+def test_a_broker_that_joins_is_given_bundles_under_load_and_says_why(brokers: list[BrokerProcess]) -> None:
+    namespace = "public/joins"
+    first, second = brokers
+    first.start()
+    ask(first, "PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 8}})
+    client = client_of(first)
+    publishing = Publishing(client, namespace)
+    try:
+        until(lambda: len(bundles(first, namespace)) == 8, "the first one tells of its bundles")
+        assert report(first)["cpu"].keys() == {"usage", "limit"}
+        second.start()
+        until(lambda: len(bundles(second, namespace)) >= 2, "the second one serves some of them")
+        moved = sorted(bundles(second, namespace))[0]
+        _, metrics = second.ask("GET", "/metrics")
+        assert b"pulsar_lb_cpu_usage{" in metrics
+        text = explained(second, moved)
+        assert text.startswith(f"{moved}: {http_id(second)}")
+        assert "UniformLoadShedder" in text or "moved for load of late" in text
+    finally:
+        publishing.end()
+        client.close()
+    assert not publishing.errors
+    assert publishing.sent > 0
+
+
+@pytest.fixture
+def theirs(cluster: BookKeeperServers, tmp_path: Path) -> Iterator[ApacheBroker]:
+    """One of Apache's, which tells its load as often as ours do."""
+    settings = {key: value for key, value in QUICK.items() if not key.startswith("magnetar")}
+    broker = ApacheBroker(
+        tmp_path / "apache",
+        cluster,
+        **settings,
+        loadBalancerReportUpdateThresholdPercentage=1,
+        loadBalancerSheddingIntervalMinutes=1,
+    )
+    yield broker
+    broker.close()
+
+
+def relieved(leading: Broker, busy: Broker, idle: Broker, begin: Callable[[], None], seconds: float) -> None:
+    """The busy one has all bundles and a publisher; from ``begin`` on some of them go to the idle one."""
+    namespace = "public/mixed"
+    ask(leading, "PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 8}})
+    client = client_of(busy)
+    publishing = Publishing(client, namespace)
+    try:
+        for bundle in bundles(idle, namespace):
+            ask(leading, "PUT", f"namespaces/{bundle}/unload?destinationBroker={http_id(busy)}")
+        until(lambda: len(bundles(busy, namespace)) == 8, "the busy one has all")
+        begin()
+        until(lambda: len(bundles(idle, namespace)) >= 2, "the idle one has some of them", seconds)
+    finally:
+        publishing.end()
+        client.close()
+    assert not publishing.errors
+    assert publishing.sent > 0
+
+
+def test_our_leader_relieves_a_busy_broker_of_apaches(
+    brokers: list[BrokerProcess], theirs: ApacheBroker
+) -> None:
+    ours, _ = brokers
+    ours.start()
+    ask(ours, "POST", "brokers/configuration/loadBalancerSheddingEnabled/false")
+    theirs.start()
+
+    def begin() -> None:
+        ask(ours, "POST", "brokers/configuration/loadBalancerSheddingEnabled/true")
+
+    try:
+        relieved(ours, theirs, ours, begin, PATIENCE)
+    finally:
+        ask(ours, "DELETE", "brokers/configuration/loadBalancerSheddingEnabled")
+
+
+@pytest.mark.skipif(not _LONG, reason="Apache's leader looks once a minute; tools/soak does so")
+def test_apaches_leader_relieves_a_busy_broker_of_ours(
+    brokers: list[BrokerProcess], theirs: ApacheBroker
+) -> None:
+    ours, _ = brokers
+    theirs.start()
+    ours.start()
+    relieved(theirs, ours, theirs, lambda: None, 200)

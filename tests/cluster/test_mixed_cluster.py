@@ -1,0 +1,177 @@
+"""Apache's brokers and ours in one cluster, at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from itertools import count
+from random import Random
+from urllib.parse import urlsplit
+
+import pytest
+from apache_broker import ApacheBroker
+from bookkeeper_servers import CLUSTER, BookKeeperServers
+from cluster_broker import BrokerProcess
+from many_topics import ManyTopics
+
+Broker = BrokerProcess | ApacheBroker
+NAMESPACE = "public/mixed"
+PATIENCE = 90.0
+_ROUNDS = 12
+_MINUTES = float(os.environ.get("MAGNETAR_MIXED_MINUTES", "0"))
+"""0: for so many rounds."""
+_THEIRS = int(os.environ.get("MAGNETAR_MIXED_APACHES", "1"))
+_TOPICS = int(os.environ.get("MAGNETAR_MIXED_TOPICS", "40"))
+_SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "0"))
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def http_of(broker: Broker) -> str:
+    if isinstance(broker, ApacheBroker):
+        return f"http://127.0.0.1:{broker.http_port}"
+    return broker.http_url
+
+
+def asked(method: str, url: str, body: object = None) -> tuple[int, bytes, int]:
+    """Goes where it is sent: status, body, and how often it was sent on."""
+    redirects = 0
+    while True:
+        parts = urlsplit(url)
+        connection = HTTPConnection(parts.netloc, timeout=PATIENCE)
+        try:
+            text = None if body is None else json.dumps(body)
+            headers = {"Content-Type": "application/json"} if text is not None else {}
+            connection.request(method, f"{parts.path}?{parts.query}", text, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
+        if response.status != 307:
+            return response.status, answer, redirects
+        redirects += 1
+        assert redirects <= 5, url
+        url = response.headers["Location"]
+
+
+class Mixed:
+    def __init__(self, theirs: list[ApacheBroker], ours: list[BrokerProcess]) -> None:
+        self.theirs = theirs
+        self.ours = ours
+        self.random = Random(_SEED)
+        self.most_redirects = 0
+
+    @property
+    def all(self) -> list[Broker]:
+        return [*self.theirs, *self.ours]
+
+    @property
+    def url(self) -> str:
+        return "pulsar://" + ",".join(broker.url.removeprefix("pulsar://") for broker in self.all)
+
+    def ask(self, broker: Broker, method: str, path: str, body: object = None) -> object:
+        status, answer, _ = asked(method, f"{http_of(broker)}/admin/v2/{path}", body)
+        assert status < 300, (status, answer)
+        return json.loads(answer) if answer else None
+
+    def live(self, broker: Broker) -> set[str]:
+        found = self.ask(broker, "GET", f"brokers/{CLUSTER}")
+        assert isinstance(found, list)
+        return set(found)
+
+    def leader(self, broker: Broker) -> Broker | None:
+        status, answer, _ = asked("GET", f"{http_of(broker)}/admin/v2/brokers/leaderBroker")
+        url = json.loads(answer)["serviceUrl"] if status == 200 else ""
+        return next((each for each in self.all if http_of(each) == url), None)
+
+    def owner(self, through: Broker, topic: str) -> Broker:
+        """As any broker tells; counts how often lookups are sent on."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            path = topic.replace("://", "/")
+            status, answer, redirects = asked("GET", f"{http_of(through)}/lookup/v2/topic/{path}")
+            self.most_redirects = max(self.most_redirects, redirects)
+            if status == 200:
+                url = json.loads(answer)["brokerUrl"]
+                return next(each for each in self.all if each.url == url)
+            assert time.monotonic() < deadline, (status, answer)
+            time.sleep(0.1)
+
+    def unload_somewhere(self, topic: str) -> None:
+        through = self.random.choice(self.all)
+        path = topic.replace("://", "/")
+        status, answer, _ = asked("GET", f"{http_of(through)}/lookup/v2/topic/{path}/bundle")
+        assert status == 200, answer
+        self.ask(through, "PUT", f"namespaces/{NAMESPACE}/{answer.decode()}/unload")
+
+
+@pytest.fixture(scope="module")
+def mixed(started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+    theirs = [ApacheBroker(tmp_path_factory.mktemp(f"apache{n}"), started_cluster) for n in range(_THEIRS)]
+    ours = [BrokerProcess(tmp_path_factory.mktemp(f"ours{n}"), started_cluster) for n in range(2)]
+    mixed = Mixed(theirs, ours)
+    try:
+        for broker in mixed.all:
+            broker.start()
+        yield mixed
+    finally:
+        for broker in mixed.all:
+            broker.close()
+
+
+@pytest.mark.timeout(0)
+def test_both_kinds_serve_one_cluster(cluster: BookKeeperServers, mixed: Mixed) -> None:
+    """Bundles go from one kind to the other under load; whoever leads goes, and comes back."""
+    everybody = len(mixed.all)
+    for broker in mixed.all:
+        until(lambda broker=broker: len(mixed.live(broker)) == everybody, "all know each other")  # type: ignore[misc]
+    mixed.ask(mixed.ours[0], "PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": 12}})
+    topics = [f"persistent://{NAMESPACE}/t{number}" for number in range(_TOPICS)]
+    load = ManyTopics(mixed.url, topics)
+    owning: set[type] = set()
+    led: set[type] = set()
+    try:
+        load.start()
+        load.more(2)
+        for number in rounds():
+            topic = mixed.random.choice(topics)
+            mixed.unload_somewhere(topic)
+            owners = {mixed.owner(each, topic) for each in mixed.all}
+            assert len(owners) == 1
+            owning |= {type(owner) for owner in owners}
+            load.more(1)
+            if number % _ROUNDS in (_ROUNDS // 3, 2 * _ROUNDS // 3):
+                led.add(kill_the_leader(mixed))
+                load.more(2)
+        print(f"{load.finish()} messages, {mixed.most_redirects} redirects at most, led by {led}")
+    finally:
+        load.close()
+    assert owning == {ApacheBroker, BrokerProcess}
+    assert mixed.most_redirects <= 3
+
+
+def rounds() -> Iterator[int]:
+    end = time.monotonic() + 60 * _MINUTES
+    for number in count():
+        if number >= _ROUNDS and time.monotonic() >= end:
+            return
+        yield number
+
+
+def kill_the_leader(mixed: Mixed) -> type:
+    leading = mixed.leader(mixed.ours[0])
+    assert leading is not None
+    leading.kill()
+    others = [each for each in mixed.all if each is not leading]
+    until(lambda: mixed.leader(others[0]) in others, "another one leads")
+    leading.start()
+    until(lambda: all(len(mixed.live(each)) == len(mixed.all) for each in others), "it is back")
+    return type(leading)
