@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP = PYTHON='$(PYTHON)' tools/pip
 DATA ?= data
+CLUSTER ?= cluster
 ARGS ?=
 PEERS ?=
 SEEDS ?= 200
@@ -13,10 +14,12 @@ MINUTES ?= 30
 BASE ?= HEAD
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
+.PHONY: help setup run cluster cluster-down test check lint bench instructions faults simulate fuzz interop soak spark-on-pulsar clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
+	@echo 'make cluster  start ZooKeeper, three bookies, three brokers and a proxy on this machine (CLUSTER=dir ARGS="--brokers 2")'
+	@echo 'make cluster-down  end them, and remove what they kept (CLUSTER=dir)'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
 	@echo 'make lint     style, types, and which package may import which'
@@ -63,6 +66,13 @@ setup: $(VENV)/.to-develop
 run: $(VENV)/.to-run
 	@$(PY) -m magnetar.hot build --serving
 	@exec $(VENV)/bin/magnetar standalone --data-dir '$(DATA)' $(ARGS)
+
+# ZooKeeper and bookies are Apache's: Maven and a JDK are needed.
+cluster: setup
+	@$(PY) tools/cluster.py up '$(CLUSTER)' $(ARGS)
+
+cluster-down: setup
+	@$(PY) tools/cluster.py down '$(CLUSTER)'
 
 # --- to change -------------------------------------------------------------------------------------------------------
 

@@ -259,14 +259,19 @@ class ZooKeeper:
         self._client.close()
 
 
-def test_a_second_broker_does_not_start(
+def test_it_does_not_start_beside_who_owns_bundles_in_another_way(
     broker: BrokerProcess, cluster: BookKeeperServers, tmp_path: Path
 ) -> None:
+    manager = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    record = json.dumps({"webServiceUrl": "http://other:1", "loadManagerClassName": manager}).encode()
     second = BrokerProcess(tmp_path, cluster, metadataStoreSessionTimeoutMillis=1000)
-    with pytest.raises(pytest.fail.Exception):
-        second.start()
-    assert "one broker serves a cluster" in second.log
-    assert broker.http_url.removeprefix("http://") in second.log
+    with ZooKeeper(cluster) as zookeeper:
+        zookeeper.create("/loadbalance/brokers/other:1", record, ephemeral=True)
+        with pytest.raises(pytest.fail.Exception):
+            second.start()
+        until(lambda: "owns bundles in another way" in broker.log, "the one that serves says so, too")
+        zookeeper.delete("/loadbalance/brokers/other:1")
+    assert "the broker other:1 has loadManagerClassName" in second.log
     assert broker.runs
 
 

@@ -338,3 +338,68 @@ def test_what_a_killed_broker_served_is_served_by_others(
     others = [broker for broker in brokers if broker is not lost]
     assert {owner_of(others, topic) for topic in load.topics} <= set(others)
     load.finish()
+
+
+def test_a_partitioned_topic_is_administered_at_all_owners(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topic = f"persistent://{namespace}/p"
+    path = f"persistent/{namespace}/p"
+    ask(brokers[0], "PUT", f"{path}/partitions", 6)
+    parts = [f"{topic}-partition-{number}" for number in range(6)]
+    assert len({owner_of(brokers, part).url for part in parts}) > 1
+    everything = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+    ask(brokers[1], "PUT", f"{path}/subscription/s", everything)
+    ask(brokers[2], "POST", f"{path}/partitions", 8)
+    producer = client.create_producer(topic)
+    for number in range(40):
+        producer.send(b"%d" % number)
+    stats = ask(brokers[1], "GET", f"{path}/partitioned-stats?perPartition=true")
+    assert isinstance(stats, dict)
+    assert stats["msgInCounter"] == 40
+    assert len(stats["partitions"]) == 8
+    assert all("s" in each["subscriptions"] for each in stats["partitions"].values())
+    status, answer = brokers[2].ask("DELETE", f"/admin/v2/{path}/partitions")
+    assert status == 412, answer
+    producer.close()
+    ask(brokers[0], "POST", f"{path}/subscription/s/skip_all")
+    stats = ask(brokers[2], "GET", f"{path}/partitioned-stats")
+    assert isinstance(stats, dict)
+    assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+    ask(brokers[1], "PUT", f"{path}/unload")
+    ask(brokers[2], "DELETE", f"{path}/partitions")
+    assert get(brokers[0], f"persistent/{namespace}") == []
+
+
+def test_each_broker_tells_what_it_serves_and_is_healthy(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    client.create_producer(f"persistent://{namespace}/t").close()
+    owner = owner_of(brokers, f"persistent://{namespace}/t")
+    bundle = f"{namespace}/{bundle_of(owner, f'persistent://{namespace}/t')}"
+    for broker in brokers:
+        served = ask(broker, "GET", f"brokers/lab/{http_id(broker)}/ownedNamespaces")
+        assert isinstance(served, dict)
+        assert (bundle in served) == (broker is owner)
+        own = http_id(broker)
+        assert {f"pulsar/{own}/0x00000000_0xffffffff", f"pulsar/lab/{own}/0x00000000_0xffffffff"} <= set(
+            served
+        )
+        for _ in range(2):
+            assert broker.ask("GET", f"/admin/v2/brokers/health?brokerId={own}") == (200, b"ok")
+    status, _ = brokers[0].ask("GET", f"/admin/v2/brokers/health?brokerId={http_id(brokers[1])}")
+    assert status == 307
+
+
+def test_a_namespace_is_deleted_with_what_all_brokers_serve_of_it(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    for number in range(8):
+        client.create_producer(f"persistent://{namespace}/t{number}").send(b"x")
+    status, _ = brokers[0].ask("DELETE", f"/admin/v2/namespaces/{namespace}")
+    assert status == 409
+    for number in range(8):
+        topic = f"persistent://{namespace}/t{number}"
+        ask(owner_of(brokers, topic), "DELETE", f"persistent/{namespace}/t{number}?force=true")
+    ask(brokers[1], "DELETE", f"namespaces/{namespace}")
+    assert namespace not in get(brokers[2], "namespaces/public")

@@ -117,7 +117,9 @@ class Endpoint:
     def asked_of_owner(self) -> bool:
         """Whether only the broker that serves the topic can do it."""
         anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
-        return self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION) and self.operation not in anybody
+        of_topic = self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION)
+        # How many partitions there are is in the metadata, and they are made where each is served.
+        return of_topic and self.operation not in anybody and not self.path.endswith("/partitions")
 
     @property
     def resource(self) -> Resource:

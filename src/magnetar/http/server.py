@@ -18,6 +18,7 @@ from magnetar.http.engine.connection import HttpConnection, HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
+from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint, Found, Router
 from magnetar.http.shapes.names import target_of, topic_of
 from magnetar.http.warnings import warned, without_effect
@@ -191,6 +192,9 @@ class HttpServer:
             await asked.admin.brokers.check_here(
                 topic_of(found.variables), authoritative=prepared.flag("authoritative")
             )
+            at_each = await at_each_partition(asked, endpoint, prepared)
+            if at_each is not None:
+                return at_each
         if len(request.body) <= LARGE_BYTES:
             return await _carry_out(asked, endpoint, prepared)
         return await self._answer_large(asked, endpoint, prepared)

@@ -12,7 +12,9 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.single_appends import SingleAppends
 from magnetar.metadata.interface import MetadataError
 
-_NAME = "pulsar/{cluster}/persistent/healthcheck"
+_ALONE = "pulsar/{cluster}/persistent/healthcheck"
+_AMONG_OTHERS = "pulsar/{cluster}/{broker_id}/persistent/healthcheck"
+"""In a namespace that no other broker may own."""
 
 
 class HealthCheck:
@@ -45,7 +47,10 @@ class HealthCheck:
     async def _store_and_read(self) -> None:
         async with self._mutex:
             if self._entries is None:
-                name = _NAME.format(cluster=self._broker.settings.cluster)
+                own = self._broker.settings
+                name = (_ALONE if own.alone else _AMONG_OTHERS).format(
+                    cluster=own.cluster, broker_id=own.broker_id
+                )
                 ledger = await self._broker.managed_ledgers.open(name, create=True)
                 self._entries = SingleAppends(self._broker.io.loop, ledger, self._lost)
             entries = self._entries

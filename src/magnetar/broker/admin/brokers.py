@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.service import BrokerService
@@ -52,6 +53,33 @@ class BrokerAdmin:
             raise NotFound("Couldn't find leader broker")
         told = found.addresses
         return {"brokerId": found.broker_id, "serviceUrl": told.http or told.http_tls or ""}
+
+    def owned(self, broker_id: str) -> Mapping[str, Mapping[str, Any]]:
+        """``NamespaceOwnershipStatus`` of each bundle that a broker serves.
+
+        :raises NotFound: there is no such broker
+        :raises ServedElsewhere: it is another one, which knows
+        """
+        self.check_broker(broker_id)
+        bundles = sorted(map(str, self._broker.ownership.held()))
+        return {
+            name: {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+            for name in bundles
+        }
+
+    def check_broker(self, broker_id: str) -> None:
+        """:raises NotFound: there is no such broker
+
+        :raises ServedElsewhere: it is another one
+        """
+        beside = self._broker.beside
+        if broker_id == self._broker.settings.broker_id:
+            return
+        found = beside.brokers.get(broker_id) if beside is not None else None
+        if found is None:
+            raise NotFound(f"There is no broker {broker_id}")
+        told = found.addresses
+        raise ServedElsewhere(f"That is asked of {broker_id}", told.http, told.http_tls, authoritative=False)
 
     def internal_configuration(self) -> Mapping[str, str]:
         """Where the cluster keeps its metadata: ``InternalConfigurationData``."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
-from urllib.parse import urlsplit
 
+from magnetar.broker.admin.at_owners import REDIRECTED, ask_owner
 from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerRefused
@@ -29,9 +29,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 LARGEST, HOT = "LARGEST", "HOT"
-_REDIRECTED = 307
 _AT_ONCE = 16
-_REDIRECTS = 4
 
 
 class BundleAdmin:
@@ -120,23 +118,8 @@ class BundleAdmin:
         if owner.here:
             await here(bundle)
             return
-        beside, wanted = self._broker.beside, f"/admin/v2/namespaces/{bundle}{path}"
-        record = beside.brokers.get(owner.broker_id) if beside is not None else None
-        authoritative = "true" if owner.authoritative and not owner.settled else "false"
-        for _ in range(_REDIRECTS):
-            if beside is None or record is None:
-                break
-            try:
-                await beside.admin.call(record, method, wanted, {"authoritative": authoritative})
-            except PeerRefused as error:
-                if error.status != _REDIRECTED:
-                    raise
-                told = urlsplit(error.location)
-                record = beside.brokers.at_http(f"{told.scheme}://{told.netloc}")
-                authoritative = "true" if "authoritative=true" in told.query else "false"
-            else:
-                return
-        raise ServiceNotReady(f"The broker that serves {bundle} was not found")
+        root = "/admin" if bundle.namespace.legacy else "/admin/v2"
+        await ask_owner(self._broker, owner, method, f"{root}/namespaces/{bundle}{path}")
 
     async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
         """None: nobody has it."""
@@ -196,7 +179,7 @@ class BundleAdmin:
             await beside.admin.call(leader, "PUT", path, {"destinationBroker": towards})
         except PeerRefused as error:
             # It has taken note, and says that the bundle is served here.
-            if error.status != _REDIRECTED:
+            if error.status != REDIRECTED:
                 raise
 
     # Dividing

@@ -128,6 +128,9 @@ class NamespaceAdmin:
         return found + await self._broker.namespaces.partitioned_topics(name, Domain.NON_PERSISTENT)
 
     async def _delete_all(self, name: NamespaceName) -> None:
+        if self._broker.beside is not None:
+            # Whoever serves something of it gives that up, and nobody loads it again: it is marked.
+            await self._bundles.unload_all(str(name))
         for topic in await self._broker.namespaces.persistent_topics(name):
             await self._broker.delete_stored_topic(TopicName.parse(topic))
         for live in self._broker.creation.non_persistent(name):

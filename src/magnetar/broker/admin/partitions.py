@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 
+from magnetar.broker.admin.at_owners import at_owner_of
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     AlreadyExists,
@@ -20,11 +24,15 @@ from magnetar.errors import (
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.position import EARLIEST
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 
 _MOST_PARTITIONS = 2**31 - 1
 """What Pulsar's records and clients have room for."""
+
+
+_FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
@@ -41,6 +49,25 @@ class PartitionAdmin:
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
         self._namespaces = broker.namespaces
+
+    async def elsewhere(self, topic: str) -> Sequence[TopicName]:
+        """The partitions of a topic, where other brokers may serve some; else none."""
+        name = self._broker.parse_topic(topic)
+        if self._broker.beside is None:
+            return []
+        return [name.partition(index) for index in range(await self._namespaces.partitions(name))]
+
+    async def at_owner(
+        self,
+        name: TopicName,
+        here: Callable[[], Awaitable[Any]],
+        method: str,
+        suffix: str = "",
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Any:
+        """See :func:`magnetar.broker.admin.at_owners.at_owner_of`."""
+        return await at_owner_of(self._broker, name, here, method, suffix, query, body)
 
     async def count(self, topic: str, *, create: bool) -> int:
         """The number of partitions, 0 for a topic without.
@@ -92,17 +119,41 @@ class PartitionAdmin:
             return
         subscriptions = await self._subscriptions(name)
         for index in indexes:
-            made = await self._broker.create_topic(name.partition(index))
+            partition = name.partition(index)
+            await self.at_owner(partition, partial(self._broker.create_topic, partition), "PUT")
             for subscription, properties in subscriptions.items():
-                await made.subscribe(subscription, (-1, -1), properties, durable=True, create=True)
+                await self.at_owner(
+                    partition,
+                    partial(self._subscribe, partition, subscription, properties),
+                    "PUT",
+                    f"/subscription/{quote(subscription, '')}",
+                    body=json.dumps({**_FROM_THE_START, "properties": properties}).encode(),
+                )
+
+    async def _subscribe(self, name: TopicName, subscription: str, properties: dict[str, str]) -> None:
+        made = await self._broker.topic(name, create=False)
+        await made.subscribe(subscription, EARLIEST, properties, durable=True, create=True)
 
     async def _subscriptions(self, name: TopicName) -> dict[str, dict[str, str]]:
         """Durable subscriptions of the first partition, with their properties."""
         first = name.partition(0)
         if not await self._exists(first):
             return {}
-        topic = await self._broker.topic(first, create=False)
-        return {s.name: dict(s.properties) for s in topic.subscriptions.values() if s.durable}
+
+        async def here() -> tuple[tuple[str, dict[str, str]], ...]:
+            topic = await self._broker.topic(first, create=False)
+            durable = (each for each in topic.subscriptions.values() if each.durable)
+            return tuple((each.name, dict(each.properties)) for each in durable)
+
+        found = await self.at_owner(first, here, "GET", "/stats")
+        if isinstance(found, tuple):
+            return dict(found)
+        # What another broker answers is the topic's statistics.
+        return {
+            text: dict(stats.get("subscriptionProperties") or {})
+            for text, stats in found["subscriptions"].items()
+            if stats.get("durable", True)
+        }
 
     async def update(self, topic: str, partitions: int, *, force: bool) -> None:
         """More partitions; new ones have the subscriptions of the others.
@@ -160,14 +211,12 @@ class PartitionAdmin:
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} not found.")
         partitions = [name.partition(index) for index in range(count)]
-        existing = [p for p in partitions if await self._is_there(p)]
-        topics = [await self._broker.topic(partition, create=False) for partition in existing]
-        if not force and any(t.producers or t.consumer_count() for t in topics):
-            raise InUse("Topic has active producers/subscriptions")
+        if not force:
+            await self._check_unused(partitions)
         # From here on no partition is made anew by clients that come back.
         await self._namespaces.mark_deleted(name, deleted=True)
         try:
-            await self._delete_partitions(partitions)
+            await self._delete_partitions(partitions, force=force)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             await self._namespaces.mark_deleted(name, deleted=False)
             raise
@@ -175,19 +224,41 @@ class PartitionAdmin:
         await self._broker.schemas.delete(name.schema_path)
         await self._broker.forget_policies(name)
 
-    async def _delete_partitions(self, partitions: Sequence[TopicName]) -> None:
+    async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
+        """Looks before anything is deleted. :raises InUse: a partition has producers or consumers"""
+        for partition in partitions:
+            if not await self._is_there(partition):
+                continue
+            found = await self.at_owner(partition, partial(self._is_used, partition), "GET", "/stats")
+            used = found if isinstance(found, bool) else _shows_clients(found)
+            if used:
+                raise InUse("Topic has active producers/subscriptions")
+
+    async def _is_used(self, partition: TopicName) -> bool:
+        topic = await self._broker.topic(partition, create=False)
+        return bool(topic.producers or topic.consumer_count())
+
+    async def _delete_partitions(self, partitions: Sequence[TopicName], *, force: bool) -> None:
         for loading in self._broker.loading_in(partitions[0].namespace_name):
             # It may have begun to make one before.
             await finished(self._broker.io.loop, loading)
+        query = {"force": "true" if force else "false", "deleteSchema": "false"}
         for partition in partitions:
             if await self._is_there(partition):
-                await self._broker.delete_topic(await self._broker.topic(partition, create=False))
+                await self.at_owner(partition, partial(self._delete, partition), "DELETE", query=query)
+
+    async def _delete(self, partition: TopicName) -> None:
+        if await self._is_there_still(partition):
+            await self._broker.delete_topic(await self._broker.topic(partition, create=False))
+
+    async def _is_there_still(self, partition: TopicName) -> bool:
+        return partition.persistent or str(partition) in self._broker.topics
 
     async def _is_there(self, partition: TopicName) -> bool:
-        """Whether there is anything to delete of it."""
+        """Whether there may be anything to delete of it."""
         if partition.persistent:
             return await self._exists(partition)
-        return str(partition) in self._broker.topics
+        return str(partition) in self._broker.topics or self._broker.beside is not None
 
     async def terminate(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """Ends all partitions for ever; answers the last position of each.
@@ -207,9 +278,13 @@ class PartitionAdmin:
             )
         ends = {}
         for index in range(count):
-            partition = await self._broker.persistent_topic(name.partition(index))
-            ends[index] = await partition.terminate()
+            partition = name.partition(index)
+            found = await self.at_owner(partition, partial(self._terminate, partition), "POST", "/terminate")
+            ends[index] = (found["ledgerId"], found["entryId"]) if isinstance(found, dict) else found
         return ends
+
+    async def _terminate(self, partition: TopicName) -> tuple[int, int]:
+        return await (await self._broker.persistent_topic(partition)).terminate()
 
     async def describe(self, topic: str) -> Mapping[str, Any]:
         """``PartitionedTopicMetadata`` as stored.
@@ -219,3 +294,8 @@ class PartitionAdmin:
         name = self._broker.parse_topic(topic)
         await self._count(name, f"Partitioned Topic {name} not found")
         return await self._namespaces.partitioned(name)
+
+
+def _shows_clients(stats: Mapping[str, Any]) -> bool:
+    consumers = (each.get("consumers") for each in (stats.get("subscriptions") or {}).values())
+    return bool(stats.get("publishers")) or any(consumers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from magnetar.broker.admin.partitions import PartitionAdmin, check_room
@@ -14,6 +15,7 @@ from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
+    BrokerError,
     Conflict,
     InUse,
     NotAllowed,
@@ -25,6 +27,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 
 Json = Mapping[str, Any]
+_NOT_FOUND = 404
 
 
 class TopicAdmin:
@@ -238,11 +241,13 @@ class TopicAdmin:
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
             try:
-                found = await self._broker.topic(name, create=False)
-            except TopicNotFound:
+                each[str(name)] = await self._partitions.at_owner(
+                    name, partial(self._stats, name, wanted), "GET", "/stats", wanted.query()
+                )
+            except BrokerError as error:
                 # Its first client makes it, or createMissedPartitions.
-                continue
-            each[str(name)] = await stats_of(found, self._broker.settings.broker_id, wanted)
+                if error.http_status != _NOT_FOUND:
+                    raise
         total = total_stats(list(each.values()))
         return {**total, "metadata": metadata, "partitions": each if per_partition else {}}
 
@@ -252,11 +257,21 @@ class TopicAdmin:
         each: dict[str, Json] = {}
         for name in await self.parts(topic):
             try:
-                found = await self._broker.topic(name, create=False)
-            except TopicNotFound:
-                continue
-            each[str(name)] = await internal_stats_of(found, self._broker.schemas.storage, metadata=False)
+                each[str(name)] = await self._partitions.at_owner(
+                    name, partial(self._internal_stats, name), "GET", "/internalStats"
+                )
+            except BrokerError as error:
+                if error.http_status != _NOT_FOUND:
+                    raise
         return {"metadata": metadata, "partitions": each}
+
+    async def _stats(self, name: TopicName, wanted: Wanted) -> Json:
+        found = await self._broker.topic(name, create=False)
+        return await stats_of(found, self._broker.settings.broker_id, wanted)
+
+    async def _internal_stats(self, name: TopicName) -> Json:
+        found = await self._broker.topic(name, create=False)
+        return await internal_stats_of(found, self._broker.schemas.storage, metadata=False)
 
     # The space it takes
 

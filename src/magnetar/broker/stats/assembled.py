@@ -32,6 +32,17 @@ class Wanted:
     publishers: bool = True
     consumers: bool = True
 
+    def query(self) -> dict[str, str]:
+        """The same, as another broker is asked for it."""
+        truths = {
+            "getPreciseBacklog": False,
+            "subscriptionBacklogSize": self.backlog_size,
+            "getEarliestTimeInBacklog": self.earliest_time,
+            "excludePublishers": not self.publishers,
+            "excludeConsumers": not self.consumers,
+        }
+        return {name: "true" if value else "false" for name, value in truths.items()}
+
 
 async def stats_of(topic: AnyTopic, owner: str, wanted: Wanted) -> Json:
     """``TopicStats``, or ``NonPersistentTopicStats``.

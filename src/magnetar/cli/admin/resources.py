@@ -217,6 +217,11 @@ ACTIONS: dict[str, Action] = {
     ),
     "namespaces get-properties": lambda call: call.ask("GET", f"{call.namespace}/properties"),
     "namespaces clear-properties": lambda call: call.send("DELETE", f"{call.namespace}/properties"),
+    "brokers list": lambda call: call.ask("GET", f"/admin/v2/brokers/{piece(call['cluster'])}"),
+    "brokers leader-broker": lambda call: call.ask("GET", "/admin/v2/brokers/leaderBroker"),
+    "brokers namespaces": lambda call: call.ask(
+        "GET", f"/admin/v2/brokers/{piece(call['cluster'])}/{piece(call['url'])}/ownedNamespaces"
+    ),
     "brokers update-dynamic-config": lambda call: call.send(
         "POST", f"/admin/v2/brokers/configuration/{piece(call['config'])}/{piece(call['value'])}"
     ),

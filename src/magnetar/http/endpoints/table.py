@@ -110,6 +110,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "publish and read one message",
         B.HEALTH_CHECK,
         ("/admin/brokers/health",),
+        (Parameter("brokerId", "text"),),
     ),
     Endpoint(
         "GET",
@@ -192,6 +193,14 @@ ENDPOINTS: Sequence[Endpoint] = (
         "list live brokers",
         B.LIST_BROKERS,
         ("/admin/brokers/{cluster}",),
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
+        cluster.owned,
+        "bundles that a broker serves",
+        B.LIST_BROKERS,
+        ("/admin/brokers/{cluster}/{broker}/ownedNamespaces",),
     ),
     Endpoint(
         "GET",

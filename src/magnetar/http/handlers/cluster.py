@@ -29,6 +29,11 @@ async def list_brokers_of_cluster(application: Application, request: Request) ->
     return await list_brokers(application, request)
 
 
+async def owned(application: Application, request: Request) -> Response:
+    await application.admin.clusters.get(cluster_of(request.variables))
+    return json_response(dict(application.admin.brokers.owned(request.variables["broker"])))
+
+
 async def leader(application: Application, request: Request) -> Response:
     return json_response(application.admin.brokers.leader())
 
@@ -65,6 +70,9 @@ async def runtime_settings(application: Application, request: Request) -> Respon
 
 async def health(application: Application, request: Request) -> Response:
     """Whatever the check meets is a server error here, also what would be a client's mistake elsewhere."""
+    broker_id = request.query.get("brokerId")
+    if broker_id:
+        application.admin.brokers.check_broker(broker_id)
     if not application.process.ready():
         return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not serve yet, or no more")
     try:

@@ -1,0 +1,75 @@
+"""What is asked of a partitioned topic and concerns its partitions, where several brokers serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from urllib.parse import quote
+
+from magnetar.errors import BrokerError
+from magnetar.http.engine.message import Request, Response, nothing
+from magnetar.http.handlers import backlogs, subscriptions, topics
+from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.http.shapes.names import topic_of
+
+_NOT_FOUND = 404
+
+OF_EACH: frozenset[Handler] = frozenset(
+    (
+        backlogs.expire,
+        backlogs.expire_all,
+        backlogs.truncate,
+        subscriptions.create,
+        subscriptions.delete,
+        subscriptions.reset_to_time,
+        subscriptions.set_properties,
+        subscriptions.set_replicated,
+        subscriptions.skip_all,
+        topics.compact,
+        topics.trim,
+        topics.unload,
+    )
+)
+"""What is done to a topic with partitions by doing it to each of them, and answers nothing."""
+
+
+async def at_each_partition(
+    application: Application, endpoint: Endpoint, request: Request
+) -> Response | None:
+    """Does it to each partition, at its owner. None: that is nothing to be done to each.
+
+    What some partitions do not have is no failure, as long as others do.
+    """
+    if endpoint.handler not in OF_EACH:
+        return None
+    names = await application.admin.partitions.elsewhere(topic_of(request.variables))
+    missing: BrokerError | None = None
+    done = False
+    for name in names:
+        own = replace(request, variables={**request.variables, "topic": name.local})
+        try:
+            await application.admin.partitions.at_owner(
+                name,
+                partial(endpoint.handler, application, own),
+                endpoint.method,
+                _suffix(endpoint, request.variables),
+                request.query,
+                bytes(request.body) if request.has_body else None,
+            )
+        except BrokerError as error:
+            if error.http_status != _NOT_FOUND:
+                raise
+            missing = error
+        else:
+            done = True
+    if missing is not None and not done:
+        raise missing
+    return nothing() if names else None
+
+
+def _suffix(endpoint: Endpoint, variables: Mapping[str, str]) -> str:
+    """Of the path, behind the topic."""
+    pieces = endpoint.path.partition("{topic}")[2].split("/")
+    filled = (quote(variables[piece[1:-1]], "") if piece.startswith("{") else piece for piece in pieces)
+    return "/".join(filled)

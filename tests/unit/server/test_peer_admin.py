@@ -1,0 +1,135 @@
+"""A broker asks another one by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from magnetar.broker.ownership.brokers import BrokerRecord, parse_record
+from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
+from magnetar.errors import ServiceNotReady
+from magnetar.io.real import real_io
+from magnetar.security.proofs.proof import NoProof
+from magnetar.server import peer_admin
+from magnetar.server.peer_admin import HttpPeerAdmin
+
+
+class Peer:
+    """Another broker, as far as bytes go."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.asked = b""
+        self.closes = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked = await reader.readuntil(b"\r\n\r\n")
+        length = int(self.asked.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+        self.asked += await reader.readexactly(length)
+        writer.write(self.answer)
+        await writer.drain()
+        if self.closes:
+            writer.close()
+        else:
+            await reader.read()
+
+
+def record(url: str) -> BrokerRecord:
+    return parse_record("peer:80", b'{"webServiceUrl":"%s"}' % url.encode())
+
+
+def call(
+    tmp_path: Path, peer: Peer, body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> PeerAnswer:
+    async def scenario() -> PeerAnswer:
+        server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+
+        async def prove() -> Mapping[str, str]:
+            if headers is None:
+                raise NoProof("no token")
+            return headers
+
+        admin = HttpPeerAdmin(io.loop, io.network, None, prove, seconds=0.5)
+        try:
+            return await admin.call(
+                record(f"http://127.0.0.1:{port}"), "PUT", "/admin/v2/x", {"a": "b c"}, body
+            )
+        finally:
+            server.close()
+
+    return asyncio.run(scenario())
+
+
+def answer(status: bytes, body: bytes = b"", more: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, more, len(body), body)
+
+
+def test_what_is_asked_and_answered(tmp_path: Path) -> None:
+    peer = Peer(answer(b"200 OK", b'{"x":1}'))
+    found = call(tmp_path, peer, b"[5]", {"Authorization": "Bearer t"})
+    assert (found.status, found.json()) == (200, {"x": 1})
+    assert peer.asked.startswith(b"PUT /admin/v2/x?a=b+c HTTP/1.1\r\n")
+    assert b"authorization: Bearer t\r\n" in peer.asked.replace(b"Authorization", b"authorization")
+    assert peer.asked.endswith(b"\r\n\r\n[5]")
+
+
+def test_an_empty_answer(tmp_path: Path) -> None:
+    assert call(tmp_path, Peer(b"HTTP/1.1 204 No Content\r\n\r\n"), None, {}).json() is None
+
+
+def test_refusals_and_where_one_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(PeerRefused, match="in use") as refused:
+        call(tmp_path, Peer(answer(b"412 No", b'{"reason":"in use"}')), None, {})
+    assert refused.value.http_status == 412
+    elsewhere = Peer(answer(b"307 There", b"", b"Location: http://other:80/x?authoritative=true\r\n"))
+    with pytest.raises(PeerRefused) as sent:
+        call(tmp_path, elsewhere, None, {})
+    assert (sent.value.status, sent.value.location) == (307, "http://other:80/x?authoritative=true")
+
+
+@pytest.mark.parametrize(
+    "bytes_back",
+    [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort"],
+    ids=["nothing", "nonsense", "cut short"],
+)
+def test_a_peer_that_does_not_answer_is_not_ready(tmp_path: Path, bytes_back: bytes) -> None:
+    with pytest.raises(ServiceNotReady, match="peer:80 cannot be asked"):
+        call(tmp_path, Peer(bytes_back), None, {})
+
+
+def test_a_silent_peer_is_given_up(tmp_path: Path) -> None:
+    peer = Peer(b"")
+    peer.closes = False
+    with pytest.raises(ServiceNotReady, match="does not answer within"):
+        call(tmp_path, peer, None, {})
+
+
+def test_an_answer_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_admin, "ANSWER_BYTES", 100)
+    with pytest.raises(ServiceNotReady, match="more than 100 bytes"):
+        call(tmp_path, Peer(answer(b"200 OK", b"x" * 101)), None, {})
+
+
+def test_without_a_proof_nobody_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(ServiceNotReady, match="no token"):
+        call(tmp_path, Peer(b""), None, None)
+
+
+def test_nobody_there_and_no_address(tmp_path: Path) -> None:
+    async def scenario(url: str) -> None:
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+
+        async def prove() -> Mapping[str, str]:
+            return {}
+
+        await HttpPeerAdmin(io.loop, io.network, None, prove).call(record(url), "GET", "/")
+
+    with pytest.raises(ServiceNotReady, match="cannot be asked"):
+        asyncio.run(scenario("http://127.0.0.1:1"))
+    with pytest.raises(ServiceNotReady, match="has no address"):
+        asyncio.run(scenario(""))
