@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from threading import Event, Thread
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ Broker = BrokerProcess | ApacheBroker
 NAMES = [f"t{number}" for number in range(24)]
 """They lie in eight bundles of eight."""
 PATIENCE = 60.0
+_numbers = count()
 _LONG = "MAGNETAR_APACHE_LEADS" in os.environ
 UNIFORM = "org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder"
 QUICK: dict[str, int | str] = {
@@ -157,7 +158,7 @@ def theirs(cluster: BookKeeperServers, tmp_path: Path) -> Iterator[ApacheBroker]
 
 def relieved(leading: Broker, busy: Broker, idle: Broker, begin: Callable[[], None], seconds: float) -> None:
     """The busy one has all bundles and a publisher; from ``begin`` on some of them go to the idle one."""
-    namespace = "public/mixed"
+    namespace = f"public/mixed{next(_numbers)}"
     ask(leading, "PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 8}})
     client = client_of(busy)
     publishing = Publishing(client, namespace)
