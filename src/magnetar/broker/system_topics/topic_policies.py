@@ -20,8 +20,8 @@ from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.errors import InvalidName
