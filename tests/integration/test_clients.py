@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from proxy_process import ProxyProcess
 from server import Server
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -184,6 +185,32 @@ def test_java(server: Server, java_command: list[str], scenario: str) -> None:
 @scenarios
 def test_go(server: Server, go_command: list[str], scenario: str) -> None:
     drive("go", go_command, server, scenario)
+
+
+@pytest.fixture(scope="module")
+def proxy(
+    start_server: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProxyProcess]:
+    """Before a server of its own."""
+    broker = start_server()
+    running = ProxyProcess(
+        tmp_path_factory.mktemp("proxy"), brokerServiceURL=broker.url, brokerWebServiceURL=broker.http_url
+    )
+    try:
+        running.start()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("scenario", ["shared", "reader", "restart"])
+def test_java_through_a_proxy(proxy: ProxyProcess, java_command: list[str], scenario: str) -> None:
+    drive("java", java_command, proxy, scenario)
+
+
+@pytest.mark.parametrize("scenario", ["shared", "reader", "restart"])
+def test_go_through_a_proxy(proxy: ProxyProcess, go_command: list[str], scenario: str) -> None:
+    drive("go", go_command, proxy, scenario)
 
 
 @pytest.mark.interop
