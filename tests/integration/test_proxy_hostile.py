@@ -15,6 +15,7 @@ from server import Server
 
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
+from magnetar.proxy.frames import Commands
 
 PATIENCE = 30.0
 SIZE, MESSAGES = 1 << 20, 60
@@ -141,6 +142,25 @@ def test_what_comes_in_pieces_is_understood(proxy: ProxyProcess, broker: Server)
         for byte in connect(broker.url.partition("://")[2]):
             connection.sendall(bytes([byte]))
         assert b"Magnetar" in connection.recv(1000)
+
+
+def test_more_lookups_at_a_time_than_are_answered_at_a_time(proxy: ProxyProcess) -> None:
+    asked = 3000
+    lookups = bytearray()
+    for number in range(1, asked + 1):
+        command = BaseCommand(type=BaseCommand.LOOKUP)
+        command.lookupTopic.topic = f"persistent://public/default/of-many-{number % 5}"
+        command.lookupTopic.request_id = number
+        lookups += encode_command(command)
+    answered = Commands(1 << 20)
+    seen: set[int] = set()
+    with opened(proxy, connect() + bytes(lookups)) as connection:
+        while len(seen) < asked:
+            answered.feed(connection.recv(65536))
+            while (answer := answered.next()) is not None:
+                if answer.type == BaseCommand.LOOKUP_RESPONSE:
+                    assert answer.lookupTopicResponse.proxy_through_service_url
+                    seen.add(answer.lookupTopicResponse.request_id)
 
 
 def test_what_comes_before_the_broker_has_answered_is_passed_on(proxy: ProxyProcess, broker: Server) -> None:

@@ -159,6 +159,9 @@ class ClientConnection:
                 raise FrameError("CONNECT is wanted first")
             self._connected(command.connect)
         elif kind in REQUESTS:
+            self._requests += 1
+            if self._requests == _REQUESTS:
+                self._pause()
             self._start(self._answer(command))
         elif kind == BaseCommand.PING:
             self._send(BaseCommand(type=BaseCommand.PONG, pong={}))
@@ -218,9 +221,6 @@ class ClientConnection:
     # lookups
 
     async def _answer(self, command: BaseCommand) -> None:
-        self._requests += 1
-        if self._requests == _REQUESTS:
-            self._pause()
         try:
             self._send(await answered(self._service, self, command))
         finally:

@@ -7,41 +7,63 @@ from magnetar.protocol.frames import decode_command
 from magnetar.protocol.hot_codec import frame_end, next_frame
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
+_SIZE_BYTES = 4
+
 
 class Commands:
-    """Of one side of a connection, for as long as it is taken apart."""
+    """Of one side of a connection, for as long as it is taken apart.
 
-    __slots__ = ("_buffer", "_max_frame", "_needed")
+    Nothing is copied for a command that is complete; one that comes in many pieces is put together once.
+    """
+
+    __slots__ = ("_data", "_max_frame", "_more", "_needed", "_position")
 
     def __init__(self, max_frame: int) -> None:
         """:param max_frame: bytes of the largest frame that is taken"""
         self._max_frame = max_frame
-        self._buffer = bytearray()
+        self._data = b""
+        self._position = 0
+        self._more = bytearray()
+        """What came behind :attr:`_data`."""
         self._needed = 0
+        """Bytes without which there is no use in looking again."""
 
     def feed(self, data: bytes) -> None:
-        self._buffer += data
+        if self._position == len(self._data) and not self._more:
+            self._data, self._position = data, 0
+        else:
+            self._more += data
 
     def next(self) -> BaseCommand | None:
         """The next command; None: it has not come whole.
 
         :raises FrameError: what comes is none, or one with an entry
         """
-        if len(self._buffer) < self._needed:
+        if len(self._data) - self._position + len(self._more) < self._needed or not self._find():
             return None
-        data = bytes(self._buffer)
-        if next_frame(data, 0, len(data), self._max_frame) == 0:
-            self._needed = 4 + int.from_bytes(data[:4], "big") if len(data) >= 4 else 4
-            return None
-        command = decode_command(data, 0)
+        command = decode_command(self._data, self._position)
         if command.type in (BaseCommand.SEND, BaseCommand.MESSAGE):
             raise FrameError("messages go through a connection with their broker")
-        del self._buffer[: frame_end(data, 0)]
+        self._position = frame_end(self._data, self._position)
         self._needed = 0
         return command
 
+    def _find(self) -> bool:
+        """Whether a frame begins, and ends, in what is at hand."""
+        if next_frame(self._data, self._position, len(self._data), self._max_frame):
+            return True
+        if self._more:
+            self._data, self._position = self.rest(), 0
+            if next_frame(self._data, 0, len(self._data), self._max_frame):
+                return True
+        size = self._data[self._position : self._position + _SIZE_BYTES]
+        whole = len(size) == _SIZE_BYTES
+        self._needed = _SIZE_BYTES + (int.from_bytes(size, "big") if whole else 0)
+        return False
+
     def rest(self) -> bytes:
-        """Everything that was not taken."""
-        rest = bytes(self._buffer)
-        self._buffer.clear()
+        """Everything that was not taken; it is not here any more."""
+        rest = self._data[self._position :] + bytes(self._more)
+        self._data, self._position = b"", 0
+        self._more.clear()
         return rest
