@@ -192,7 +192,7 @@ class BrokerService(ServedTopics):
         self.revocation.stop()
         self.dynamic.stop()
         self.resource_groups.stop()
-        if isinstance(self.policies.topics, ClusterTopicPolicies):
+        if self.policies.topics is not None:
             await self.policies.topics.close()
         await self.close_all()
         for connection in list(self.connections.all):

@@ -85,6 +85,9 @@ class SystemTopicPolicies:
         # Of namespaces, not of topics: it grows with them.
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
+    async def close(self) -> None:
+        """What is followed are topics of this broker: they end by themselves."""
+
     # Asking
 
     async def of(self, topic: TopicName) -> Mapping[str, Any]:
