@@ -403,3 +403,13 @@ def test_a_namespace_is_deleted_with_what_all_brokers_serve_of_it(
         ask(owner_of(brokers, topic), "DELETE", f"persistent/{namespace}/t{number}?force=true")
     ask(brokers[1], "DELETE", f"namespaces/{namespace}")
     assert namespace not in get(brokers[2], "namespaces/public")
+
+
+def test_a_broker_is_shut_down_by_whoever_may(brokers: list[BrokerProcess], load: ManyTopics) -> None:
+    load.more(3)
+    ending = owner_of(brokers, load.topics[0])
+    status, answer = ending.ask("POST", "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=20")
+    assert status == 204, answer
+    assert ending.ended(PATIENCE) == 0
+    load.more(3)
+    load.finish()

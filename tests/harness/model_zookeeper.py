@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,8 @@ class ModelZooKeeper:
         """Sessions that ended by time, and when."""
         self.connections: list[ServerConnection] = []
         self.zxid = 0
+        self.deleting: Callable[[str, ModelNode, int], None] | None = None
+        """Told of each node that a session's client deletes: path, node, number of the session."""
         self.silent = False
         """Requests are read and not answered, as of a server that was stopped."""
         self._made = 0x1000
@@ -161,7 +164,11 @@ class ModelZooKeeper:
             put_text(out, path)
             self._put_stat(out, path)
         elif operation == 2:
-            self.delete(path, reader.take_int())
+            node, version = self._found(path), reader.take_int()
+            assert connection.session is not None
+            self.delete(path, version)
+            if self.deleting is not None:
+                self.deleting(path, node, connection.session.number)
         elif operation == 5:
             self.set_data(path, reader.take_bytes(), reader.take_int())
             self._put_stat(out, path)

@@ -6,17 +6,16 @@ import argparse
 import sys
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from simulation.bookkeeper.scenario import Scenario as LedgerScenario
-from simulation.one_seed import one, one_of_ledgers
-from simulation.scenario import Scenario
+from simulation.one_seed import STORIES, one
 
 _SEEDS_A_POOL = 250
 
 
-def show(seed: int, *, trace: bool, ledgers: bool) -> int:
+def show(story: str, seed: int, *, trace: bool) -> int:
     """One seed, its steps if wanted, and the traceback of what went wrong."""
-    scenario = LedgerScenario(seed, printing=trace) if ledgers else Scenario(seed, printing=trace)
+    scenario = STORIES[story](seed, printing=trace)
     try:
         scenario.run()
     except BaseException:  # noqa: BLE001 - shown
@@ -28,7 +27,7 @@ def show(seed: int, *, trace: bool, ledgers: bool) -> int:
     return 0
 
 
-def many(first: int, count: int, processes: int, *, ledgers: bool) -> int:
+def many(story: str, first: int, count: int, processes: int) -> int:
     """A range of seeds; each that fails is named at once."""
     failed: list[int] = []
     seconds = 0.0
@@ -37,14 +36,13 @@ def many(first: int, count: int, processes: int, *, ledgers: bool) -> int:
         block = range(begin, min(begin + _SEEDS_A_POOL, first + count))
         # New processes for each block: SQLite's side of old worlds stays in the memory of those that were.
         with ProcessPoolExecutor(processes) as pool:
-            for seed, _digest, wrong, took in pool.map(
-                one_of_ledgers if ledgers else one, block, chunksize=10
-            ):
+            for seed, _digest, wrong, took in pool.map(partial(one, story), block, chunksize=10):
                 done += 1
                 seconds += took
                 if wrong:
                     failed.append(seed)
-                    replay = f"tools/simulate{' --ledgers' if ledgers else ''} --seed {seed} --trace"
+                    chosen = "" if story == "broker" else f" --{story}"
+                    replay = f"tools/simulate{chosen} --seed {seed} --trace"
                     print(f"seed {seed}: {wrong[:1000]}\n  replay: {replay}", flush=True)
                 if done % 1000 == 0:
                     print(f"{done} seeds, {len(failed)} failed", flush=True)
@@ -55,17 +53,24 @@ def many(first: int, count: int, processes: int, *, ledgers: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate", description="Simulates the whole broker by seeds.")
     parser.add_argument("--seed", type=int, help="run this one")
-    parser.add_argument(
-        "--ledgers", action="store_true", help="of ledgers on bookies, in place of the broker"
-    )
+    stories = parser.add_mutually_exclusive_group()
+    stories.set_defaults(story="broker")
+    for name, told in (("ledgers", "ledgers on bookies"), ("brokers", "several brokers of a cluster")):
+        stories.add_argument(
+            f"--{name}",
+            dest="story",
+            action="store_const",
+            const=name,
+            help=f"{told}, in place of the standalone broker",
+        )
     parser.add_argument("--trace", action="store_true", help="print each step of it")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     if options.seed is not None:
-        return show(options.seed, trace=options.trace, ledgers=options.ledgers)
-    return many(options.first, options.seeds, options.processes, ledgers=options.ledgers)
+        return show(options.story, options.seed, trace=options.trace)
+    return many(options.story, options.first, options.seeds, options.processes)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import ProducerBlockedQuotaExceededException, PulsarException, Timeout
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import ClientIo
-from magnetar.io.simulated import SimulatedLoop
+from magnetar.io.simulated import SimulatedLoop, SimulatedNetwork
 from magnetar.io.simulated.clock import SimulatedClock, SimulatedRandomness
-from simulation.trace import Violation
+from simulation.trace import Trace, Violation
 
-if TYPE_CHECKING:
-    from simulation.world import World
+
+class CoreWorld(Protocol):
+    """What clients need of the world that they are in."""
+
+    loop: SimulatedLoop
+    network: SimulatedNetwork
+    trace: Trace
+    quiet: bool
+
+    @property
+    def service_url(self) -> str: ...
+
+    def steps(self) -> int: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def finished(self, task: Any) -> None: ...
 
 
 @dataclass
@@ -51,7 +66,7 @@ class CoreTopic:
 class CoreClient:
     """One process with a client, and a loop of its own: what it leaves behind there is a leak."""
 
-    def __init__(self, world: World, name: str, random: Random) -> None:
+    def __init__(self, world: CoreWorld, name: str, random: Random) -> None:
         self.world = world
         self.name = name
         self.random = random
@@ -60,9 +75,8 @@ class CoreClient:
         io = ClientIo(
             self.loop, SimulatedClock(self.loop), SimulatedRandomness(Random(random.getrandbits(64))), host
         )
-        address, port = world.address
         self.client = Client(
-            f"pulsar://{address}:{port}",
+            world.service_url,
             io=io,
             operation_timeout_seconds=random.choice((5, 30)),
             connections_per_broker=random.choice((1, 1, 2)),
@@ -192,8 +206,12 @@ class CoreProducer:
             else:
                 self._topic.found((self._name, number), message_id)
             self._topic.stored[self._name, number] = message_id
+            self.told(message_id)
 
         return done
+
+    def told(self, message_id: MessageId) -> None:
+        """A message is stored there; its ledger is below 0 if it was stored before."""
 
 
 class CoreConsumer:

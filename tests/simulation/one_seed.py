@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from simulation.bookkeeper.scenario import Scenario as LedgerScenario
+from simulation.brokers.scenario import Scenario as BrokersScenario
 from simulation.scenario import Scenario
 
+AnyScenario = Scenario | LedgerScenario | BrokersScenario
 
-def one_of_ledgers(seed: int) -> tuple[int, str, str, float]:
-    """As :func:`one`, of ledgers on bookies."""
-    return _one(seed, LedgerScenario(seed))
+STORIES: dict[str, Callable[..., AnyScenario]] = {
+    "broker": Scenario,
+    "ledgers": LedgerScenario,
+    "brokers": BrokersScenario,
+}
+"""What is simulated, by name."""
 
 
-def one(seed: int) -> tuple[int, str, str, float]:
+def one(story: str, seed: int) -> tuple[int, str, str, float]:
     """(seed, hash of the trace, what went wrong, seconds)"""
-    return _one(seed, Scenario(seed))
-
-
-def _one(seed: int, scenario: Scenario | LedgerScenario) -> tuple[int, str, str, float]:
+    scenario = STORIES[story](seed)
     began = time.perf_counter()
     wrong = ""
     try:

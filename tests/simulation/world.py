@@ -63,6 +63,11 @@ class World:
         self._tasks: list[Any] = []
         self._failure: BaseException | None = None
 
+    @property
+    def service_url(self) -> str:
+        host, port = self.address
+        return f"pulsar://{host}:{port}"
+
     def steps(self) -> int:
         """What has happened so far: orders everything."""
         return self.loop.timeline.steps

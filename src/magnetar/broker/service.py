@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
@@ -24,7 +25,6 @@ from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
-from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
@@ -32,7 +32,6 @@ from magnetar.broker.upkeep.inactive_subscriptions import InactiveSubscriptionsC
 from magnetar.broker.upkeep.inactive_topics import InactiveTopicsCheck
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.broker.upkeep.storage_gate import StorageGate
-from magnetar.client.client import Client
 from magnetar.errors import (
     BrokerError,
     InvalidTopicName,
@@ -53,6 +52,10 @@ from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.grants import Grants
 from magnetar.security.principal import BROKER, Principal
+
+if TYPE_CHECKING:
+    from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
+    from magnetar.client.client import Client
 
 _INSTANCES = "/counters/producer-name/-"
 """Numbers the lives of brokers: clients come back to a new one with names that an earlier one gave."""
@@ -143,6 +146,9 @@ class BrokerService(ServedTopics):
         cluster, tell = self.settings.cluster, self.policies.tell
         if beside is None:
             return SystemTopicPolicies(self, cluster, tell, self.metadata, self.producer_names)
+        # A broker that is alone needs no client, and none of its memory.
+        from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
+
         client = partial(_own_client, self, beside)
         return ClusterTopicPolicies(self, cluster, tell, self.metadata, client)
 
@@ -186,7 +192,7 @@ class BrokerService(ServedTopics):
         self.revocation.stop()
         self.dynamic.stop()
         self.resource_groups.stop()
-        if isinstance(self.policies.topics, ClusterTopicPolicies):
+        if self.policies.topics is not None:
             await self.policies.topics.close()
         await self.close_all()
         for connection in list(self.connections.all):

@@ -12,6 +12,7 @@ from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
+from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
 from magnetar.cli.serving import add_broker, add_proxy, add_standalone, run_broker, run_proxy, run_standalone
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_initialize_cluster(parsed)
     if parsed.command == "export-ledgers":
         return run_export_ledgers(parsed)
+    if parsed.command == "orphaned-ledgers":
+        return run_orphaned_ledgers(parsed)
     if parsed.command == "translate-positions":
         return run_translate_positions(parsed)
     if parsed.command == "tokens":
@@ -73,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add_compact_topic(commands)
     add_export_ledgers(commands)
     add_translate_positions(commands)
+    add_orphaned_ledgers(commands)
     add_tokens(commands)
     return parser
 

@@ -13,8 +13,7 @@ from magnetar.exporting.stored_topics import Unit, read_record
 from magnetar.exporting.topic_export import PARTITIONED
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.exports import ExportNote, ExportState
-from magnetar.managed_ledger.opening import ROOT
-from magnetar.managed_ledger.records import LedgerSummary
+from magnetar.managed_ledger.records import ROOT, LedgerSummary
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 

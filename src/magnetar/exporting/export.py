@@ -15,7 +15,7 @@ from magnetar.exporting.stored_topics import Unit, managed_ledgers_of
 from magnetar.exporting.topic_export import PARTITIONED, Keep, TopicExport
 from magnetar.exporting.topic_policies import read_policies
 from magnetar.managed_ledger.exports import notes
-from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.records import ROOT
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece

@@ -42,8 +42,8 @@ from magnetar.ledger.bookkeeper import isolation
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.exports import ExportNote, ExportState, decode_note, encode_note, note_path
-from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.records import (
+    ROOT,
     LedgerSummary,
     ManagedLedgerRecord,
     decode_managed_ledger,

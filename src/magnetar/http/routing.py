@@ -33,6 +33,8 @@ class Process:
     """Everything that metrics print, of one moment as far as possible."""
     bookies: Callable[[], Awaitable[Sequence[str]]]
     """Ids of the bookies that there are, registered now or not; none where ledgers are embedded."""
+    stop: Callable[[], None] = lambda: None
+    """Begins an orderly end, as SIGTERM does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError, LedgerStore, NoSuchLedger, Quorums
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.cursor_storage import CursorStorage, stored_properties
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.custom_metadata import custom_metadata
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache
@@ -19,22 +19,19 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.exports import Exports
 from magnetar.managed_ledger.lost_data import LostData
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.owned_ledgers import COMPACTION_CURSOR, owned_ledgers
+from magnetar.managed_ledger.orphans import NamedLedgers
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
+    ROOT,
     ManagedLedgerRecord,
-    decode_cursor,
     decode_managed_ledger,
     encode_managed_ledger,
 )
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
-from magnetar.managed_ledger.side_ledgers import ledgers_named
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataError, MetadataStore, Node
-from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
+from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 log = logging.getLogger(__name__)
-
-ROOT = "/managed-ledgers"
 
 
 class ManagedLedgers:
@@ -236,60 +233,25 @@ class ManagedLedgers:
         :param named: ledgers that belong to something else
         :raises MetadataDamaged: a record cannot be read; nothing is deleted then
         """
-        known = set(named)
-        await self._collect_named(ROOT, known)
+        names = NamedLedgers(self.store, self._metadata)
+        known = {*named, *await names.collect()}
         removed = 0
         for ledger_id in candidates:
-            if ledger_id in known or await self._belongs_to_cursor(ledger_id):
+            if ledger_id in known or await self._is_compacted(names, ledger_id):
                 continue
             log.info("removing a ledger that nothing names", extra={"ledger": ledger_id})
             await self.store.delete(ledger_id)
             removed += 1
         return removed
 
-    async def _belongs_to_cursor(self, ledger_id: int) -> bool:
-        """Whether the state of a cursor, as it is stored, names a ledger that says whose it is.
-
-        What a cursor in this process has in memory may not be stored yet: then a crash needs the other one.
-        """
+    async def _is_compacted(self, names: NamedLedgers, ledger_id: int) -> bool:
         try:
             reader = await self.store.open(ledger_id, recover=False)
         except NoSuchLedger:
             return True
-        custom = reader.metadata.custom
+        topic = reader.metadata.custom.get("pulsar/compactedTopic")
         reader.close()
-        topic = custom.get("pulsar/compactedTopic")
-        if topic is None:
-            return False
-        name = TopicName.parse(topic.decode())
-        path = f"{ROOT}/{name.path}/{encode_path_piece(COMPACTION_CURSOR)}"
-        while (node := await self._metadata.get(path)) is not None:
-            record = decode_cursor(node.value, path)
-            if record.ledger_id < 0:
-                return ledger_id in owned_ledgers(record.properties)
-            properties = await stored_properties(self.store, record.ledger_id, path)
-            if properties is not None:
-                return ledger_id in owned_ledgers(properties)
-            # The cursor has gone on in another ledger.
-        return False
-
-    async def _collect_named(self, path: str, named: set[int]) -> None:
-        """Walks down to the records: the first node with a value on the way is a managed ledger's."""
-        for child in await self._metadata.children(path):
-            below = f"{path}/{child}"
-            node = await self._metadata.get(below)
-            if node is None:
-                continue
-            if not node.value:
-                await self._collect_named(below, named)
-                continue
-            named.update(s.ledger_id for s in decode_managed_ledger(node.value, below).ledgers)
-            for cursor in await self._metadata.children(below):
-                record = await self._metadata.get(f"{below}/{cursor}")
-                if record is not None and record.value:
-                    found = decode_cursor(record.value, record.path)
-                    named.add(found.ledger_id)
-                    named.update(ledgers_named(found.cursor_properties))
+        return topic is not None and await names.is_compacted(ledger_id, topic.decode())
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:

@@ -32,6 +32,9 @@ _CURSOR_FIELDS = (
 
 M = TypeVar("M", bound=Message)
 
+ROOT = "/managed-ledgers"
+"""Below it are the records of managed ledgers, and below each those of its cursors."""
+
 
 def _decode(
     kind: type[M],

@@ -63,6 +63,7 @@ class BrokerOperation(_Named):
     GET_METRICS = auto()
     GET_STORAGE = auto()
     CHECK_BACKLOG_QUOTAS = auto()
+    SHUT_DOWN = auto()
     GET_LOAD = auto()
     GET_QUOTA = auto()
     UPDATE_QUOTA = auto()

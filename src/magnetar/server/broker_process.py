@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from magnetar.http.routing import Access, Application, Process
 from magnetar.http.server import HttpServer
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_io
+from magnetar.io.waiting import settle
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import MetadataError
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
@@ -79,6 +81,8 @@ class Place:
     """None: everything is in one process."""
     dynamic: Mapping[str, Apply] = field(default_factory=dict)
     """Settings that can be changed while the broker runs, and what takes them."""
+    stop: Callable[[], None] = lambda: None
+    """Begins an orderly end of the process."""
 
 
 class Broker(Protocol):
@@ -203,6 +207,7 @@ async def _serve(
             lambda grants: authorizer(io, settings, loaded.given, roles, grants),
             loaded.cluster,
             roles.dynamic,
+            partial(settle, stopping),
         )
     )
     try:

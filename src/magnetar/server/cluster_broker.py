@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _EXPIRY_SECONDS = 10.0
 """How much later than promised ZooKeeper may end a session."""
 _LOOK_SECONDS = 0.5
+_HANDING_OVER = 2 / 3
+"""The part of the time for stopping in which bundles are given up one by one."""
 
 
 def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
@@ -211,7 +213,7 @@ class ClusterBroker(ServingBroker):
         """Others are given what this broker has while it still tells clients where to go."""
         await membership.retire()
         if self._broker is not None:
-            seconds = self._place.settings.broker_shutdown_timeout_ms / 1000
+            seconds = _HANDING_OVER * self._place.settings.broker_shutdown_timeout_ms / 1000
             await self._broker.unloads.unload_all(seconds)
         membership.stop()
 

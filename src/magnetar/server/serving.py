@@ -139,7 +139,7 @@ class ServingBroker:
             known = broker.settings = self._known(stores.metadata_url)
             await announce(known)
         self._admin = Admin(broker)
-        self._process = _seen_by_http(broker, stores)
+        self._process = _seen_by_http(broker, stores, place.stop)
         self._collector = Collector(place.io, stores.wheel, broker)
         self._collector.start()
         return broker
@@ -174,7 +174,7 @@ class ServingBroker:
             await self._broker.stop()
 
 
-def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
+def _seen_by_http(broker: BrokerService, stores: Stores, stop: Callable[[], None]) -> Process:
     storage = stores.storage(broker)
 
     async def figures() -> MetricsSnapshot:
@@ -190,6 +190,7 @@ def _seen_by_http(broker: BrokerService, stores: Stores) -> Process:
         storage=storage.report,
         figures=figures,
         bookies=stores.bookies,
+        stop=stop,
     )
 
 

@@ -40,10 +40,16 @@ class Row:
 _PARTITIONED = ("/partitions", "/partitioned-stats", "/partitioned-internalStats", "/createMissedPartitions")
 
 
+NOT_ASKED = frozenset({"POST /admin/v2/brokers/shutdown"})
+"""What would end the broker that is asked: only superusers may, and a test asks that of the rules."""
+
+
 def rows() -> Sequence[Row]:
-    """All, in the order of the table."""
+    """All that can be asked, in the order of the table."""
     found: list[Row] = []
     for endpoint in ENDPOINTS:
+        if f"{endpoint.method} {endpoint.path}" in NOT_ASKED:
+            continue
         plain = Row(endpoint, endpoint.path)
         found.append(plain)
         found.extend(_ways(plain))

@@ -13,8 +13,7 @@ from bench.ledger_fixture import ENTRY_BYTES, SUBSCRIPTION, LedgerFixture, Shape
 from magnetar.io.real import real_io
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
-from magnetar.managed_ledger.opening import ROOT
-from magnetar.managed_ledger.records import decode_cursor, decode_managed_ledger
+from magnetar.managed_ledger.records import ROOT, decode_cursor, decode_managed_ledger
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.naming.topic_name import TopicName
 

@@ -8,7 +8,7 @@ import pytest
 from exporting_world import ALL, EMPTY, KEYED, PLAIN, World, contents, populate
 
 from magnetar.errors import TopicNotFound
-from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.records import ROOT
 
 
 def populated(world: World) -> dict[str, Any]:

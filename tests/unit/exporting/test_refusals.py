@@ -19,8 +19,8 @@ from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.errors import ManagedLedgerMoving
 from magnetar.managed_ledger.exports import ROOT as NOTES
 from magnetar.managed_ledger.exports import ExportNote, ExportState, encode_note, note_path
-from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import ROOT
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from world import NAME, SMALL, World
 
 from magnetar.managed_ledger import records_pb2 as pb
-from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import ROOT
 
 PATH = f"{ROOT}/{NAME}"
 NEWER = b"\x7a\x03abc\xf8\x01\x07"

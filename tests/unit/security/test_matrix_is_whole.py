@@ -47,9 +47,19 @@ def asked() -> set[str]:
     return {line.partition("\t")[0] for line in _MATRIX.read_text().splitlines()[1:]}
 
 
+ENDS_THE_BROKER = "POST /admin/v2/brokers/shutdown"
+
+
 @pytest.mark.parametrize("row", ENDPOINTS, ids=lambda row: f"{row.method} {row.path}")
 def test_every_endpoint_is_asked(asked: set[str], row: Endpoint) -> None:
-    assert f"{row.method} {row.path}" in asked
+    key = f"{row.method} {row.path}"
+    assert (key in asked) != (key == ENDS_THE_BROKER)
+
+
+def test_only_superusers_end_the_broker() -> None:
+    [row] = [row for row in ENDPOINTS if f"{row.method} {row.path}" == ENDS_THE_BROKER]
+    assert row.operation not in ANYBODY
+    assert row.operation not in BY_PERMISSION
 
 
 def test_every_command_has_a_rule_or_a_reason_and_those_with_a_rule_are_asked(asked: set[str]) -> None:

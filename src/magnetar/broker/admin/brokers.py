@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.service import BrokerService
-from magnetar.errors import NotFound, ServedElsewhere, TopicNotFound
+from magnetar.errors import NotFound, PreconditionFailed, ServedElsewhere, TopicNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,15 @@ class BrokerAdmin:
             name: {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
             for name in bundles
         }
+
+    def unload_slowly(self, per_second: int) -> None:
+        """When the broker stops, it gives up so many bundles a second at most; 0: any number.
+
+        :raises PreconditionFailed: below 0
+        """
+        if per_second < 0:
+            raise PreconditionFailed("maxConcurrentUnloadPerSec must be 0 or more")
+        self._broker.unloads.most_per_second = per_second
 
     def check_broker(self, broker_id: str) -> None:
         """:raises NotFound: there is no such broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.interface import Change, ChangeKind, MetadataStore, SessionEvent
 from magnetar.naming.namespace_name import NamespaceName
 

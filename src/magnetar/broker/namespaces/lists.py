@@ -18,7 +18,7 @@ from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
-from magnetar.managed_ledger.opening import ROOT
+from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.interface import Change, ChangeKind, MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import sorted_topic_list_hash

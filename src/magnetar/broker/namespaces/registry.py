@@ -10,7 +10,7 @@ from magnetar.broker.policies.records import Record, change, decode
 from magnetar.errors import AlreadyExists, MetadataFailure, NamespaceNotFound, TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
-from magnetar.managed_ledger.opening import ROOT as MANAGED_LEDGERS
+from magnetar.managed_ledger.records import ROOT as MANAGED_LEDGERS
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeMissing
 from magnetar.naming.errors import InvalidName

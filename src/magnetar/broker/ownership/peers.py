@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.ownership.leader import Leadership
-from magnetar.client.client import Client
 from magnetar.errors import BrokerError
+
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
 
 
 class PeerRefused(BrokerError):

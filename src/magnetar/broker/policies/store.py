@@ -72,6 +72,10 @@ class TopicPolicies(Protocol):
         """The namespace is gone."""
         ...
 
+    async def close(self) -> None:
+        """Nothing is followed any more."""
+        ...
+
 
 class PolicyStore:
     """Answers from memory where it can: what it knows is dropped when the metadata changes."""

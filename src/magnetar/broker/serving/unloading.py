@@ -37,6 +37,8 @@ class Unloads:
         self._clock = clock
         self._topics = topics
         self._going: dict[Bundle, Any] = {}
+        self.most_per_second = 0
+        """Bundles that are given up when the broker stops; 0: as fast as it goes."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
         """Returns when others may serve the bundle; at once where it is not this broker's.
@@ -63,11 +65,8 @@ class Unloads:
         if began:
             await ownership.release(bundle, towards)
 
-    async def unload_all(self, seconds: float, per_second: float = 0.0) -> None:
-        """Gives up everything, as far as that can be done in time.
-
-        :param per_second: at most so many bundles; 0: as fast as it goes
-        """
+    async def unload_all(self, seconds: float) -> None:
+        """Gives up everything, as far as that can be done in time."""
         deadline = self._clock.monotonic() + seconds
         bundles = list(self._topics.ownership.held())
         going = []
@@ -76,8 +75,8 @@ class Unloads:
                 log.warning("bundles are left to the end of the session", extra={"bundles": len(bundles)})
                 break
             going.append(self._loop.create_task(self._quietly(bundle)))
-            if per_second:
-                await sleep(self._loop, 1 / per_second)
+            if self.most_per_second:
+                await sleep(self._loop, 1 / self.most_per_second)
         for each in going:
             left = max(deadline - self._clock.monotonic(), 0.0)
             await finished(self._loop, each, partial(self._loop.call_later, left))

@@ -20,8 +20,8 @@ from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.ledger.entry_run import EntryRun
-from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.errors import InvalidName
@@ -84,6 +84,9 @@ class SystemTopicPolicies:
         self._known: dict[NamespaceName, _Namespace] = {}
         # Of namespaces, not of topics: it grows with them.
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
+
+    async def close(self) -> None:
+        """What is followed are topics of this broker: they end by themselves."""
 
     # Asking
 

@@ -25,8 +25,8 @@ from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import finished, settle, sleep
-from magnetar.managed_ledger.opening import ROOT
 from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.namespace_name import NamespaceName

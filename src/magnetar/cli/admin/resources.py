@@ -222,6 +222,14 @@ ACTIONS: dict[str, Action] = {
     "brokers namespaces": lambda call: call.ask(
         "GET", f"/admin/v2/brokers/{piece(call['cluster'])}/{piece(call['url'])}/ownedNamespaces"
     ),
+    "brokers shutdown": lambda call: call.send(
+        "POST",
+        "/admin/v2/brokers/shutdown",
+        {
+            "maxConcurrentUnloadPerSec": call["max-concurrent-unload-per-sec"],
+            "forcedTerminateTopic": call["forced-terminate-topic"],
+        },
+    ),
     "brokers update-dynamic-config": lambda call: call.send(
         "POST", f"/admin/v2/brokers/configuration/{piece(call['config'])}/{piece(call['value'])}"
     ),

@@ -187,6 +187,15 @@ ENDPOINTS: Sequence[Endpoint] = (
         ("/admin/brokers/configuration/runtime",),
     ),
     Endpoint(
+        "POST",
+        "/admin/v2/brokers/shutdown",
+        cluster.shut_down,
+        "give up everything and stop",
+        B.SHUT_DOWN,
+        ("/admin/brokers/shutdown",),
+        (Parameter("maxConcurrentUnloadPerSec", "whole", "0"),),
+    ),
+    Endpoint(
         "GET",
         "/admin/v2/brokers/{cluster}",
         cluster.list_brokers_of_cluster,

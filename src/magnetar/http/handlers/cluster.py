@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from magnetar.errors import BrokerError, ServedElsewhere
+from magnetar.errors import BrokerError, InvalidRequest, ServedElsewhere
 from magnetar.http.engine.message import Request, Response, error_response, json_response, text_response
 from magnetar.http.metrics import exposition
 from magnetar.http.metrics.rendering import render
@@ -32,6 +32,18 @@ async def list_brokers_of_cluster(application: Application, request: Request) ->
 async def owned(application: Application, request: Request) -> Response:
     await application.admin.clusters.get(cluster_of(request.variables))
     return json_response(dict(application.admin.brokers.owned(request.variables["broker"])))
+
+
+async def shut_down(application: Application, request: Request) -> Response:
+    """Answers, and then stops as for SIGTERM; topics are closed in order in any case."""
+    text = request.query.get("maxConcurrentUnloadPerSec") or "0"
+    try:
+        per_second = int(text)
+    except ValueError as error:
+        raise InvalidRequest("maxConcurrentUnloadPerSec: a whole number is wanted") from error
+    application.admin.brokers.unload_slowly(per_second)
+    application.process.stop()
+    return Response(HTTPStatus.NO_CONTENT)
 
 
 async def leader(application: Application, request: Request) -> Response:

@@ -1,0 +1,80 @@
+"""``magnetar orphaned-ledgers``: ledgers on a cluster's bookies that nothing names any more, or never did."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "orphaned-ledgers",
+        help="find ledgers of a cluster that nothing names",
+        description="Finds ledgers that were made for a topic, subscription, schema or compaction, and that "
+        "nothing names: what a broker left that ended between making and listing one. Brokers may serve.",
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="a broker's broker.conf")
+    parser.add_argument(
+        "--hours",
+        type=_hours,
+        default=24,
+        metavar="N",
+        help="only those made at least so long ago (%(default)s)",
+    )
+    parser.add_argument("--delete", action="store_true", help="delete them")
+    parser.add_argument(
+        "--accept-unhonoured",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="as for magnetar broker (repeatable)",
+    )
+
+
+def _hours(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) < 1 << 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of hours from 1 on")
+    return int(text)
+
+
+def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 it was looked, 1 it could not be."""
+    from magnetar.config.settings import ConfigurationError, SettingsContradict, load
+    from magnetar.errors import BrokerError
+    from magnetar.exporting.errors import NotExported
+    from magnetar.ledger.interface import LedgerError
+    from magnetar.managed_ledger.errors import ManagedLedgerError
+    from magnetar.metadata.interface import MetadataError
+    from magnetar.server.logs import configure_logging
+    from magnetar.server.orphaned_ledgers import orphaned_ledgers
+
+    configure_logging("text", "warning")
+    try:
+        loaded = load(parsed.config, parsed.accept_unhonoured, cluster=True)
+        assert loaded.cluster is not None
+        count = orphaned_ledgers(
+            loaded.settings,
+            loaded.cluster,
+            parsed.hours,
+            lambda sentence: print(sentence, flush=True),
+            delete=parsed.delete,
+        )
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return 1
+    except (
+        BrokerError,
+        LedgerError,
+        ManagedLedgerError,
+        MetadataError,
+        NotExported,
+        OSError,
+        SettingsContradict,
+    ) as error:
+        sys.stderr.write(f"magnetar: not looked for orphaned ledgers: {error}\n")
+        return 1
+    more = "" if parsed.delete or not count else "; --delete deletes them"
+    sys.stdout.write(f"{count} orphaned ledgers{more}\n")
+    return 0

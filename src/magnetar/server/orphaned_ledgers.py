@@ -1,0 +1,66 @@
+"""Ledgers of a cluster that nothing names: found, and deleted where that is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.settings import Settings
+from magnetar.managed_ledger.orphans import Orphan, OrphanSearch
+from magnetar.server.export_sides import cluster_side
+
+_HOUR_MS = 3_600_000
+
+
+def orphaned_ledgers(
+    settings: Settings,
+    cluster: ClusterSettings,
+    hours: int,
+    tell: Callable[[str], None],
+    *,
+    delete: bool,
+) -> int:
+    """Answers how many there are; brokers may serve meanwhile.
+
+    :param hours: younger ones are left alone: whoever made them may be about to name them
+    :param tell: gets a sentence about each
+    :raises NotExported: there is no such cluster
+    :raises LedgerError: the ledgers cannot be opened, or one not looked at
+    :raises MetadataError: the metadata does not answer
+    :raises ManagedLedgerError: a record cannot be read: nobody knows what it names
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(_work(loop, settings, cluster, hours, tell, delete=delete))
+    finally:
+        loop.close()
+
+
+async def _work(
+    loop: asyncio.AbstractEventLoop,
+    settings: Settings,
+    cluster: ClusterSettings,
+    hours: int,
+    tell: Callable[[str], None],
+    *,
+    delete: bool,
+) -> int:
+    async with cluster_side(loop, settings, cluster, check=True) as side:
+        search = OrphanSearch(side.ledgers, side.metadata, side.broker.schemas.storage.ledger_ids)
+        candidates = await side.ledgers.ledger_ids()
+        found = await search.find(candidates, side.io.clock.wall_ms() - hours * _HOUR_MS)
+        for orphan in found:
+            if delete and await search.still(orphan):
+                await side.ledgers.delete(orphan.metadata.ledger_id)
+                tell(f"{_described(orphan)}: deleted")
+            else:
+                tell(_described(orphan))
+        return len(found)
+
+
+def _described(orphan: Orphan) -> str:
+    known = orphan.metadata
+    made = datetime.fromtimestamp(known.ctime_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    return f"ledger {known.ledger_id}, made {made} for {orphan.whose}, {known.state.value}"

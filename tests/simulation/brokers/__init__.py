@@ -1,0 +1,1 @@
+"""Several brokers of one cluster on model bookies and a model ZooKeeper, while everything goes wrong."""

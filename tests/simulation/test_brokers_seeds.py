@@ -1,0 +1,64 @@
+"""Many seeds of several brokers: nothing that has a receipt is lost, and every topic has one owner."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from simulation.brokers.planted import PLANTED
+from simulation.brokers.scenario import Scenario
+from simulation.seeds import seeds
+
+DEFAULT_SEEDS = 32
+_GROUPS = 4
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
+"""Processes that were killed say no goodbye, whatever their coroutines would do when they are collected."""
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_brokers_come_and_go(group: int) -> None:
+    stored = moved = 0
+    for seed in seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+        scenario = Scenario(seed)
+        try:
+            world = scenario.run()
+        except BaseException as error:
+            told = "\n".join(scenario.world.trace.last)
+            raise AssertionError(
+                f"{told}\nseed {seed} (tools/simulate --brokers --seed {seed} --trace): {error!r}"
+            ) from error
+        stored += sum(len(topic.stored) for topic in world.topics)
+        moved += sum(len(brokers) - 1 for brokers in scenario.owners.served.values())
+        if seed // _GROUPS % 8 == 0:
+            gc.collect()
+    if seeds(DEFAULT_SEEDS)[group::_GROUPS]:
+        assert stored
+        assert moved
+
+
+def test_a_seed_is_one_run() -> None:
+    digests = set()
+    for _ in range(2):
+        scenario = Scenario(7)
+        scenario.run()
+        digests.add((scenario.world.trace.steps, scenario.world.trace.digest()))
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("name", list(PLANTED))
+def test_a_planted_bug_is_found(name: str) -> None:
+    with PLANTED[name]():
+        for seed in range(DEFAULT_SEEDS):
+            try:
+                Scenario(seed).run()
+            except BaseException as error:
+                if isinstance(error, TypeError | AttributeError | NameError):
+                    raise
+                print(f"{name}: found at seed {seed}: {error!r}"[:500])
+                return
+    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")

@@ -1,0 +1,122 @@
+"""Ledgers that nothing names are found among those of others, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+from world import NAME, World
+
+from magnetar.ledger.interface import Quorums
+from magnetar.managed_ledger.custom_metadata import custom_metadata
+from magnetar.managed_ledger.errors import MetadataDamaged
+from magnetar.managed_ledger.orphans import OrphanSearch
+from magnetar.managed_ledger.owned_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
+from magnetar.managed_ledger.position import EARLIEST
+
+_TOPIC = "persistent://t/n/topic"
+_HOUR_MS = 3_600_000
+_OF_OTHERS: tuple[Mapping[str, bytes], ...] = (
+    {},
+    {"application": b"BookKeeper"},
+    {"pulsar/managed-ledger": NAME.encode()},
+    {"application": b"pulsar", "component": b"function"},
+)
+_COMPACTED = {"application": b"pulsar", "pulsar/compactedTopic": _TOPIC.encode()}
+
+
+class Life:
+    def __init__(self) -> None:
+        self.world = World()
+        self.of_schemas: set[int] = set()
+
+        async def schemas() -> Collection[int]:
+            return self.of_schemas
+
+        self.search = OrphanSearch(self.world.store, self.world.metadata, schemas)
+
+    def make(self, custom: Mapping[str, bytes]) -> int:
+        """A ledger of two hours ago."""
+        ledger_id = self.world.run(self.world.store.create(Quorums(), custom)).ledger_id
+        self.world.wait(2 * _HOUR_MS / 1000)
+        return ledger_id
+
+    def found(self) -> list[int]:
+        candidates = self.world.run(self.world.store.ledger_ids())
+        before = self.world.simulation.io.clock.wall_ms() - _HOUR_MS
+        return [orphan.metadata.ledger_id for orphan in self.world.run(self.search.find(candidates, before))]
+
+
+@pytest.fixture
+def life() -> Life:
+    return Life()
+
+
+def test_what_is_named_stays(life: Life) -> None:
+    ledger, listener = life.world.open()
+    life.world.publish(ledger, listener, 12)
+    cursor = life.world.run(life.world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    cursor.mark_delete_to(listener.stored[7])
+    life.world.run(cursor.flush())
+    life.of_schemas.add(life.make({"application": b"pulsar", "pulsar/schemaId": b"t/n/topic"}))
+    life.world.wait(2 * _HOUR_MS / 1000)
+    assert len(life.world.run(life.world.store.ledger_ids())) >= 3
+    assert life.found() == []
+
+
+@pytest.mark.parametrize("custom", _OF_OTHERS)
+def test_ledgers_of_others_stay(life: Life, custom: Mapping[str, bytes]) -> None:
+    life.make(custom)
+    assert life.found() == []
+
+
+def test_what_nothing_names_is_found(life: Life) -> None:
+    ledger, listener = life.world.open()
+    life.world.publish(ledger, listener, 3)
+    lost = [
+        life.make(custom_metadata(NAME)),
+        life.make(custom_metadata(NAME, "s")),
+        life.make(custom_metadata("t/n/persistent/never-was")),
+        life.make({"application": b"pulsar", "pulsar/schemaId": b"t/n/topic"}),
+        life.make(_COMPACTED),
+    ]
+    assert life.found() == lost
+
+
+def test_what_is_young_stays(life: Life) -> None:
+    life.world.run(life.world.store.create(Quorums(), custom_metadata(NAME)))
+    life.world.wait(_HOUR_MS / 1000 - 1)
+    assert life.found() == []
+
+
+def test_what_is_named_meanwhile_is_no_orphan(life: Life) -> None:
+    schema = life.make({"application": b"pulsar", "pulsar/schemaId": b"t/n/topic"})
+    candidates = life.world.run(life.world.store.ledger_ids())
+    before = life.world.simulation.io.clock.wall_ms() - _HOUR_MS
+    (orphan,) = life.world.run(life.search.find(candidates, before))
+    assert "t/n/topic" in orphan.whose
+    assert life.world.run(life.search.still(orphan))
+    life.of_schemas.add(schema)
+    assert not life.world.run(life.search.still(orphan))
+
+
+def test_a_compacted_ledger_stays_while_its_cursor_is_written(life: Life) -> None:
+    """Another process may have named it in a state that nobody can read yet."""
+    ledger, listener = life.world.open()
+    life.world.publish(ledger, listener, 4)
+    cursor = life.world.run(life.world.managed.open_cursor(ledger, COMPACTION_CURSOR, EARLIEST, {}))
+    named, lost = life.make(_COMPACTED), life.make(_COMPACTED)
+    assert cursor.storage is not None
+    cursor.storage.properties = {COMPACTED_LEDGER: named}
+    cursor.mark_delete_to(listener.stored[1])
+    life.world.run(cursor.flush())
+    assert life.found() == []
+    life.world.run(life.world.managed.close(ledger))
+    assert life.found() == [lost]
+
+
+def test_nobody_knows_what_a_damaged_record_names(life: Life) -> None:
+    life.make(custom_metadata(NAME))
+    life.world.run(life.world.metadata.put("/managed-ledgers/t/n/persistent/other", b"\xff\xff"))
+    with pytest.raises(MetadataDamaged):
+        life.found()
