@@ -24,6 +24,8 @@ Broker = BrokerProcess | ApacheBroker
 NAMES = [f"t{number}" for number in range(24)]
 """They lie in eight bundles of eight."""
 PATIENCE = 60.0
+_TRIES = 8
+_ARRIVES_SECONDS = 15.0
 _numbers = count()
 _LONG = "MAGNETAR_APACHE_LEADS" in os.environ
 UNIFORM = "org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder"
@@ -163,7 +165,7 @@ def relieved(leading: Broker, busy: Broker, idle: Broker, begin: Callable[[], No
     client = client_of(busy)
     publishing = Publishing(client, namespace)
     try:
-        until(lambda: _moved_to(busy, leading, namespace), "the busy one has all")
+        move_to(busy, leading, namespace)
         begin()
         until(lambda: len(bundles(idle, namespace)) >= 2, "the idle one has some of them", seconds)
     finally:
@@ -173,18 +175,22 @@ def relieved(leading: Broker, busy: Broker, idle: Broker, begin: Callable[[], No
     assert publishing.sent > 0
 
 
-def _moved_to(busy: Broker, leading: Broker, namespace: str) -> bool:
-    """Whether it has all; what it has not is unloaded, to go there."""
-    there = bundles(busy, namespace)
-    status, answer = leading.ask("GET", f"/admin/v2/namespaces/{namespace}/bundles")
-    assert status == 200, answer
-    boundaries = json.loads(answer)["boundaries"]
-    for lower, upper in pairwise(boundaries):
-        bundle = f"{namespace}/{lower}_{upper}"
-        if bundle not in there:
+def move_to(busy: Broker, leading: Broker, namespace: str) -> None:
+    """What the busy one has not is unloaded, to go there; what was unloaded gets time to arrive, and to be told of."""
+    for _ in range(_TRIES):
+        there = bundles(busy, namespace)
+        found = ask(leading, "GET", f"namespaces/{namespace}/bundles")
+        assert isinstance(found, dict)
+        every = {f"{namespace}/{lower}_{upper}" for lower, upper in pairwise(found["boundaries"])}
+        for bundle in sorted(every - there):
             path = f"/admin/v2/namespaces/{bundle}/unload?destinationBroker={http_id(busy)}"
             unload(leading, path)
-    return len(there) == len(boundaries) - 1
+        deadline = time.monotonic() + _ARRIVES_SECONDS
+        while time.monotonic() < deadline:
+            if bundles(busy, namespace) == every:
+                return
+            time.sleep(1.0)
+    raise AssertionError(f"the busy one has {len(bundles(busy, namespace))} of {len(every)} bundles")
 
 
 def unload(leading: Broker, path: str) -> None:

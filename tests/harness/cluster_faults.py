@@ -20,6 +20,8 @@ from tcp_proxy import Direction, TcpProxy
 LOST_SESSION = 74
 """With this code a broker ends whose session with ZooKeeper is lost."""
 _PATIENCE = 90.0
+_REPLICATION_PATIENCE = 300.0
+"""AutoRecovery takes one ledger after the other, those that earlier tests have left on the same bookies included."""
 
 
 class Scene:
@@ -275,7 +277,7 @@ def _lose(scene: Scene, lost: BookieServer) -> None:
     recovery.launch()
     try:
         another.wait()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _REPLICATION_PATIENCE
         while left := scene.ledgers_on(lost):
             assert time.monotonic() < deadline, (left, recovery.said())
             time.sleep(0.2)
