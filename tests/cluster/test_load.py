@@ -176,7 +176,7 @@ def relieved(leading: Broker, busy: Broker, idle: Broker, begin: Callable[[], No
 
 
 def move_to(busy: Broker, leading: Broker, namespace: str) -> None:
-    """What the busy one has not is unloaded, to go there; what was unloaded gets time to arrive, and to be told of."""
+    """What the busy one has not is unloaded, to go there, and gets time to arrive and to be told of."""
     for _ in range(_TRIES):
         there = bundles(busy, namespace)
         found = ask(leading, "GET", f"namespaces/{namespace}/bundles")

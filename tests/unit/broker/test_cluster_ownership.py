@@ -143,15 +143,45 @@ def test_what_is_given_up_is_taken_by_another_and_never_by_an_old_right() -> Non
     assert not two.lost
 
 
+class Never:
+    """Nobody may serve anything."""
+
+    def wants(self, bundle: Bundle, persistent: bool) -> None:
+        """Of no interest."""
+
+    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        return None
+
+
 def test_what_is_given_up_towards_a_broker_goes_there_once() -> None:
     world = SeveralSessions()
     one, _two, _three = brokers(world, "one:80", "two:80", "three:80")
     for _ in range(2):
         one.asked(asked=Asked.TAKE)
         one.gives_up(towards="three:80")
-        assert one.asked().broker_id == "three:80"
+        # Clients of several of its topics come at once.
+        assert [one.asked().broker_id for _ in range(3)] == ["three:80"] * 3
     one.ownership.prefer(BUNDLE, "gone:80")
     assert one.asked().broker_id != "gone:80"
+
+
+def test_where_a_bundle_is_to_go_counts_until_somebody_has_it() -> None:
+    world = SeveralSessions()
+    one, two, three = brokers(world, "one:80", "two:80", "three:80")
+    one.ownership.prefer(BUNDLE, "three:80")
+    assert two.asked(asked=Asked.TAKE).here
+    world.loop.run_for(0.5)
+    two.gives_up()
+    world.loop.run_for(0.5)
+    one.ownership.placement = Never()
+    with pytest.raises(ServiceNotReady):
+        one.asked()
+    one.ownership.prefer(BUNDLE, "three:80")
+    assert one.asked().broker_id == "three:80"
+    world.loop.run_for(60)
+    with pytest.raises(ServiceNotReady):
+        one.asked()
+    assert not three.lost
 
 
 def test_a_bundle_that_another_one_takes_away_is_lost() -> None:

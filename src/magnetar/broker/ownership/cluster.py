@@ -24,6 +24,7 @@ from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
     Change,
+    ChangeKind,
     MetadataError,
     MetadataStore,
     NodeMissing,
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _MAX_KNOWN = 100_000
 _RETRY_SECONDS = 1.0
+_PREFERRED_SECONDS = 30.0
+"""As long as it may take to unload a bundle, and its clients to come back."""
 
 
 @dataclass(slots=True)
@@ -81,7 +84,8 @@ class ClusterOwnership:
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
         self._taking: dict[Bundle, Any] = {}
-        self._preferred: dict[Bundle, str] = {}
+        self._preferred: dict[Bundle, tuple[str, float]] = {}
+        """Where bundles are to go, and until when that counts."""
         self._verifying: dict[Bundle, Any] = {}
         self._listeners: list[Lost] = []
         self._known: MetadataCache[OwnerNode | _Nobody] = MetadataCache(
@@ -134,8 +138,18 @@ class ClusterOwnership:
         self._retired = True
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """The next one who asks for the bundle here, while nobody has it, is sent to that broker."""
-        self._preferred[bundle] = broker_id
+        """Who asks for the bundle here, while nobody has it, is sent to that broker.
+
+        All who ask until somebody has it: clients of several of its topics come at once.
+        """
+        self._preferred[bundle] = broker_id, self._io.clock.monotonic() + _PREFERRED_SECONDS
+
+    def _preference(self, bundle: Bundle) -> BrokerRecord | None:
+        broker_id, until = self._preferred.get(bundle, ("", 0.0))
+        if self._io.clock.monotonic() >= until:
+            self._preferred.pop(bundle, None)
+            return None
+        return self._brokers.get(broker_id)
 
     def _here(self, bundle: Bundle, held: _Held) -> Owner:
         if held.releasing:
@@ -176,7 +190,7 @@ class ClusterOwnership:
         if leader is not None and not self._leadership.is_leader and leader.broker_id != own_id:
             return _next(leader, authoritative=False)
         self.placement.wants(bundle, persistent)
-        preferred = self._brokers.get(self._preferred.pop(bundle, ""))
+        preferred = self._preference(bundle)
         chosen = preferred.broker_id if preferred is not None else await self.placement.choose(bundle)
         if chosen == own_id:
             return None
@@ -282,6 +296,8 @@ class ClusterOwnership:
 
     def _changed(self, change: Change) -> None:
         bundle = bundle_at(change.path)
+        if bundle is not None and change.kind is ChangeKind.CREATED:
+            self._preferred.pop(bundle, None)
         if bundle is not None and bundle in self._held:
             self._verify(bundle)
 
