@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 _MAX_KNOWN = 100_000
 _RETRY_SECONDS = 1.0
 _PREFERRED_SECONDS = 30.0
-"""As long as it may take to unload a bundle, and its clients to come back."""
+"""As long as it may take to unload a bundle, and the first of its clients to come back."""
+_ASKED_TOGETHER_SECONDS = 3.0
+"""After the first one."""
 
 
 @dataclass(slots=True)
@@ -138,17 +140,19 @@ class ClusterOwnership:
         self._retired = True
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """Who asks for the bundle here, while nobody has it, is sent to that broker.
+        """The next ones who ask for the bundle here, while nobody has it, are sent to that broker.
 
-        All who ask until somebody has it: clients of several of its topics come at once.
+        Clients of several of its topics come at once: all of them, until somebody has it.
         """
         self._preferred[bundle] = broker_id, self._io.clock.monotonic() + _PREFERRED_SECONDS
 
     def _preference(self, bundle: Bundle) -> BrokerRecord | None:
-        broker_id, until = self._preferred.get(bundle, ("", 0.0))
-        if self._io.clock.monotonic() >= until:
-            self._preferred.pop(bundle, None)
+        now = self._io.clock.monotonic()
+        broker_id, until = self._preferred.pop(bundle, ("", 0.0))
+        if now >= until:
             return None
+        # Who asks much later is answered by what is known then.
+        self._preferred[bundle] = broker_id, min(until, now + _ASKED_TOGETHER_SECONDS)
         return self._brokers.get(broker_id)
 
     def _here(self, bundle: Bundle, held: _Held) -> Owner:
