@@ -129,6 +129,8 @@ class ClusterBroker(Server):
 
     jars: Path = Path()
     bookkeeper: BookKeeper | None = None
+    further: dict[str, str] = field(default_factory=dict)
+    """Settings that count before all others."""
 
     def settings(self) -> dict[str, str]:
         assert self.bookkeeper is not None
@@ -144,6 +146,7 @@ class ClusterBroker(Server):
             "managedLedgerDefaultWriteQuorum": "3",
             "managedLedgerDefaultAckQuorum": "2",
             "brokerDeleteInactiveTopicsEnabled": "false",
+            **self.further,
         }
 
     def config(self, settings: Mapping[str, str]) -> str:
