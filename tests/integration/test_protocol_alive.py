@@ -10,8 +10,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conversation import RawConnection
 from raw_client import SECONDS, Client, Refused, command
+from raw_connection import RawConnection
 from server import Server
 
 from magnetar.errors import ServerErrorCode
