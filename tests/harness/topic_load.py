@@ -51,8 +51,8 @@ class TopicLoad:
     async def finish(self) -> int:
         """Stops; how many messages there are.
 
-        Checks that all that was ever acknowledged is in its topic, in order and where the receipt said, and that
-        it was consumed in order.
+        Checks that all that was ever acknowledged is in its topic, in order and where the receipt said,
+        and that it was consumed in order.
         """
         self._publishing = False
         deadline = time.monotonic() + PATIENCE
