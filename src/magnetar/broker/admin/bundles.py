@@ -166,7 +166,7 @@ class BundleAdmin:
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
-        self._broker.ownership.prefer(bundle, towards)
+        beside.placement.prefer(bundle, towards)
         leader = beside.leadership.leader()
         if leader is None or beside.leadership.is_leader:
             return
