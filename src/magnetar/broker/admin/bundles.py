@@ -149,15 +149,16 @@ class BundleAdmin:
         await self._broker.namespaces.check(name)
         bundle = await self.named(name, text)
         if towards:
-            await self._prefer(bundle, towards.removeprefix("https://").removeprefix("http://"))
+            towards = towards.removeprefix("https://").removeprefix("http://")
+            await self._prefer(bundle, towards)
         owner = await self._owner(bundle, place=False)
         if owner is not None and not owner.here:
             raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
-        await self._unload(bundle)
+        await self._unload(bundle, towards)
 
-    async def _unload(self, bundle: Bundle) -> None:
+    async def _unload(self, bundle: Bundle, towards: str | None = None) -> None:
         try:
-            await self._broker.unloads.unload(bundle)
+            await self._broker.unloads.unload(bundle, towards)
         except MetadataError as error:
             raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
 
