@@ -16,8 +16,9 @@ from magnetar.client.exceptions import (
     is_fatal,
     is_retryable,
 )
-from magnetar.client.lookup import Lookup
+from magnetar.client.lookup import Lookup, Owner
 from magnetar.client.pool import ConnectionPool
+from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.waiting import sleep
 
@@ -98,6 +99,10 @@ class Attachment:
         self._failure: PulsarException | None = None
         self._backoff = services.backoff()
         self._reattaching: Any = None
+        self._assigned: Assigned | None = None
+        """Where the broker that closed it says that its topic is."""
+        self._last: Owner | None = None
+        """Where it was attached last."""
 
     def topic(self) -> str:
         return self._topic
@@ -130,12 +135,19 @@ class Attachment:
         raise NotImplementedError
 
     async def _attach(self) -> None:
-        owner = await self._services.lookup.owner(self._topic)
+        owner = await self._owner()
         connection = await self._services.pool.next(owner.broker, owner.through)
         await self._announce(connection)
         self._connection = connection
         self._backoff.reset()
         self._attached(connection)
+
+    async def _owner(self) -> Owner:
+        """What the last broker said of the next one counts once: who fails there looks up."""
+        assigned, self._assigned = self._assigned, None
+        owner = self._services.lookup.assigned(assigned, self._last) if assigned is not None else None
+        self._last = owner or await self._services.lookup.owner(self._topic)
+        return self._last
 
     def check_open(self) -> None:
         """:raises PulsarException: it is closed, or has failed for good"""
@@ -147,7 +159,9 @@ class Attachment:
     def connection_lost(self, error: PulsarException) -> None:
         self._detached()
 
-    def closed_by_broker(self) -> None:
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
+        """:param assigned: where the topic is now; None: it has to be looked up"""
+        self._assigned = assigned
         self._detached()
 
     def _detached(self) -> None:
@@ -161,7 +175,8 @@ class Attachment:
     async def _reattach(self) -> None:
         try:
             while not self._closed and self._connection is None:
-                await sleep(self._loop, self._backoff.next())
+                if self._assigned is None:
+                    await sleep(self._loop, self._backoff.next())
                 await self._before_reattach()
                 if self._closed:
                     return

@@ -36,9 +36,12 @@ class Membership:
         patience_seconds: float,
         admin: PeerAdmin,
         client: Callable[[Addresses], Client],
-        placement: MakePlacement = lambda brokers, _leadership: FewestBundles(brokers),
+        placement: MakePlacement | None = None,
     ) -> None:
-        """:param patience_seconds: how long the session of an earlier life may take to end"""
+        """:param patience_seconds: how long the session of an earlier life may take to end
+
+        :param placement: None: a bundle goes to the broker that has the fewest
+        """
         self._io = io
         self._metadata = metadata
         self._registration = registration
@@ -58,7 +61,12 @@ class Membership:
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
         )
 
-        placement = self._make_placement(self.brokers, leadership)
+        make_placement = self._make_placement
+        placement = (
+            FewestBundles(self._io.clock, self.brokers)
+            if make_placement is None
+            else make_placement(self.brokers, leadership)
+        )
 
         def make(own: Callable[[int], Owner]) -> Ownership:
             self.ownership = ClusterOwnership(
@@ -66,7 +74,7 @@ class Membership:
             )
             return self.ownership
 
-        return make, Beside(self.brokers, leadership, self._admin, self._client)
+        return make, Beside(self.brokers, leadership, placement, self._admin, self._client)
 
     async def join(self, known: BrokerSettings) -> None:
         """Registers the broker; from then on it may lead, and is given bundles.

@@ -149,15 +149,16 @@ class BundleAdmin:
         await self._broker.namespaces.check(name)
         bundle = await self.named(name, text)
         if towards:
-            await self._prefer(bundle, towards.removeprefix("https://").removeprefix("http://"))
+            towards = towards.removeprefix("https://").removeprefix("http://")
+            await self._prefer(bundle, towards)
         owner = await self._owner(bundle, place=False)
         if owner is not None and not owner.here:
             raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
-        await self._unload(bundle)
+        await self._unload(bundle, towards)
 
-    async def _unload(self, bundle: Bundle) -> None:
+    async def _unload(self, bundle: Bundle, towards: str | None = None) -> None:
         try:
-            await self._broker.unloads.unload(bundle)
+            await self._broker.unloads.unload(bundle, towards)
         except MetadataError as error:
             raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
 
@@ -166,7 +167,7 @@ class BundleAdmin:
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
-        self._broker.ownership.prefer(bundle, towards)
+        beside.placement.prefer(bundle, towards)
         leader = beside.leadership.leader()
         if leader is None or beside.leadership.is_leader:
             return

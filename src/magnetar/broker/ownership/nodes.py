@@ -10,7 +10,6 @@ from typing import Any
 
 from magnetar.broker.ownership.brokers import listeners_json, listeners_of
 from magnetar.broker.ownership.contract import Addresses, Bundle
-from magnetar.naming.bundles import BundleRange
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -41,9 +40,8 @@ def path_of(bundle: Bundle) -> str:
 
 def bundle_at(path: str) -> Bundle | None:
     """None: it is not the path of a bundle."""
-    namespace, _, text = path.removeprefix(f"{OWNERS}/").rpartition("/")
     try:
-        return Bundle(NamespaceName.parse(namespace), BundleRange.parse(text))
+        return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
     except InvalidName:
         return None
 
