@@ -26,17 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.cluster_servers import BookKeeper, ClusterBroker, ClusterMagnetar, ClusterPulsar
-from bench.process import end
+from bench.cluster_servers import ClusterBroker, several, url_of
 from bench.servers import ServerFailed, fetch_jars
 from magnetar.admin_client import AdminClient
 from magnetar.cli.perf.measure import cpu_seconds
 from magnetar.client.aio import Client, Producer
-from magnetar.io.real import real_io
 from magnetar.metadata.interface import Change, ChangeKind
-from magnetar.metadata.zookeeper.address import ensemble_address
-from magnetar.metadata.zookeeper.session import Outside, SessionSettings
-from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 Figures = dict[str, Any]
 _BROKERS = 3
@@ -57,18 +52,6 @@ class Departures:
     def changed(self, change: Change) -> None:
         if change.kind is ChangeKind.DELETED:
             self.gone.setdefault(change.path.rpartition("/")[2], time.monotonic())
-
-
-async def watching(metadata: BookKeeper) -> tuple[ZooKeeperMetadataStore, Departures]:
-    io = real_io(asyncio.get_running_loop(), Path("/"))
-    store = await ZooKeeperMetadataStore.open_store(
-        Outside(io.loop, io.clock, io.randomness, io.network),
-        ensemble_address(f"127.0.0.1:{metadata.zookeeper_port}"),
-        SessionSettings(20_000),
-    )
-    departures = Departures()
-    store.listen(_RECORDS, departures.changed)
-    return store, departures
 
 
 async def until(true: Callable[[], bool], what: str) -> None:
@@ -99,10 +82,11 @@ async def opened(client: Client, topics: int) -> list[Producer]:
 async def measured(brokers: list[ClusterBroker], topics: int, back_off: float) -> Figures:
     bookkeeper = brokers[0].bookkeeper
     assert bookkeeper is not None
-    store, departures = await watching(bookkeeper)
-    url = "pulsar://" + ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
+    store = await bookkeeper.session()
+    departures = Departures()
+    store.listen(_RECORDS, departures.changed)
     client = Client(
-        url,
+        url_of(brokers),
         operation_timeout_seconds=120,
         connections_per_broker=2,
         max_backoff_interval_ms=back_off * 1000,
@@ -159,35 +143,12 @@ async def _killed(brokers: list[ClusterBroker], producers: list[Producer], depar
     }
 
 
-def run(
-    kind: type[ClusterBroker], title: str, folder: Path, jars: Path, options: argparse.Namespace
-) -> Figures:
-    bookkeeper = BookKeeper(folder / "bookkeeper", jars)
-    brokers = [
-        kind(
-            f"broker{number}",
-            title,
-            title,
-            folder / f"broker{number}",
-            jars=jars,
-            bookkeeper=bookkeeper,
-            further={"metadataStoreSessionTimeoutMillis": str(_SESSION_MS)},
-        )
-        for number in range(_BROKERS)
-    ]
-    try:
-        bookkeeper.start()
-        for broker in brokers:
-            broker.start()
+def run(name: str, folder: Path, jars: Path, options: argparse.Namespace) -> Figures:
+    settings = {"metadataStoreSessionTimeoutMillis": str(_SESSION_MS)}
+    with several(name, folder, jars, _BROKERS, settings) as brokers:
         policies = {"bundles": {"numBundles": options.bundles}}
         AdminClient(brokers[0].admin_url).create_namespace(_NAMESPACE, policies)
         return asyncio.run(measured(brokers, options.topics, options.back_off))
-    finally:
-        for broker in brokers:
-            if broker.process is not None:
-                broker.process.kill()
-                end(broker.process)
-        bookkeeper.stop()
 
 
 def main() -> int:
@@ -208,13 +169,11 @@ def main() -> int:
         "back_off_seconds": options.back_off,
         "runs": [],
     }
-    kinds = {"magnetar": (ClusterMagnetar, "Magnetar"), "pulsar": (ClusterPulsar, "Apache Pulsar")}
     for number in range(options.rounds):
         for name in options.servers.split(","):
-            kind, title = kinds[name]
             folder = Path(tempfile.mkdtemp(prefix="failover-bench-", dir=options.keep))
             try:
-                figures = run(kind, title, folder, jars, options)
+                figures = run(name, folder, jars, options)
             finally:
                 if options.keep is None:
                     shutil.rmtree(folder, ignore_errors=True)
