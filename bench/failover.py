@@ -1,9 +1,9 @@
 """A broker of three is killed: how long until the last of its topics takes messages again.
 
-``python -m bench.failover`` prints JSON, figures of each run: Magnetar's brokers, then Apache Pulsar's, three
-each on a ZooKeeper and three bookies of their own. Each topic has a producer; when the broker is gone each of
-them publishes one message. Seconds count from when the broker's record in ZooKeeper went, which is when its
-session has expired, to receipts of the topics that it had served. Clients try again after at most
+``python -m bench.failover`` prints JSON, figures of each run: Magnetar's brokers, then Apache Pulsar's,
+three each on a ZooKeeper and three bookies of their own. Each topic has a producer; when the broker is gone
+each of them publishes one message. Seconds count from when the broker's record in ZooKeeper went, which is
+when its session has expired, to receipts of the topics that it had served. Clients try again after at most
 ``--back-off`` seconds.
 """
 
