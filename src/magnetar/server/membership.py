@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
 from magnetar.broker.ownership.leader import Leadership
+from magnetar.broker.ownership.nodes import broker_of
 from magnetar.broker.ownership.peers import Beside, PeerAdmin
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.client.client import Client
+from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
@@ -49,6 +51,7 @@ class Membership:
         self.brokers = LiveBrokers(io, metadata)
         self.brokers.listen(self._check_load_managers)
         self._make_placement = placement
+        self._placement: Placement | None = None
         self.leadership: Leadership | None = None
         self.ownership: ClusterOwnership | None = None
         self._admin = admin
@@ -62,7 +65,7 @@ class Membership:
         )
 
         make_placement = self._make_placement
-        placement = (
+        placement = self._placement = (
             FewestBundles(self._io.clock, self.brokers)
             if make_placement is None
             else make_placement(self.brokers, leadership)
@@ -89,6 +92,25 @@ class Membership:
         if self.ownership is not None:
             for namespace in own_namespaces(known):
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
+
+    async def destinations(self) -> Mapping[Bundle, str]:
+        """To whom this broker's bundles are to go when it stops: known where it leads, to :meth:`retire`."""
+        found: dict[Bundle, str] = {}
+        leadership, ownership, placement = self.leadership, self.ownership, self._placement
+        if leadership is None or ownership is None or placement is None or not leadership.is_leader:
+            return found
+        own = leadership.own_id
+        for bundle in ownership.held():
+            if broker_of(bundle.namespace) is not None:
+                continue
+            try:
+                chosen = await placement.choose(bundle, frozenset({own}))
+            except (BrokerError, MetadataError) as error:
+                log.warning("whoever leads next says where bundles go", extra={"error": str(error)})
+                break
+            if chosen is not None and chosen != own:
+                found[bundle] = chosen
+        return found
 
     async def retire(self) -> None:
         """Nothing more comes to this broker; what it has it keeps."""
