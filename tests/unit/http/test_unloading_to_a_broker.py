@@ -116,5 +116,5 @@ def test_the_owner_tells_the_leader_and_its_own_clients(monkeypatch: pytest.Monk
 
 def test_a_broker_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     served, others = beside(monkeypatch, "own", "own")
-    assert served.ask("PUT", PATH, query={"destinationBroker": "gone:8080"}).status == 409
+    assert served.ask("PUT", PATH, query={"destinationBroker": "gone:8080"}).status == 405
     assert not others.unloaded
