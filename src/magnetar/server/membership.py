@@ -19,6 +19,7 @@ from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
+from magnetar.naming.heartbeats import heartbeat_namespaces
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.server.registration import EXTENSIBLE, Registration
 
@@ -90,7 +91,7 @@ class Membership:
         if self.leadership is not None:
             await self.leadership.start()
         if self.ownership is not None:
-            for namespace in own_namespaces(known):
+            for namespace in heartbeat_namespaces(known.cluster, known.broker_id):
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
 
     async def destinations(self) -> Mapping[Bundle, str]:
@@ -133,14 +134,6 @@ class Membership:
                     "a broker has come that owns bundles in another way: the same topics may be served twice",
                     extra={"broker": name, "load_manager": record.load_manager},
                 )
-
-
-def own_namespaces(known: BrokerSettings) -> tuple[NamespaceName, NamespaceName]:
-    """Of the broker's own health check, by the older and the newer form of names."""
-    return (
-        NamespaceName("pulsar", known.cluster, known.broker_id),
-        NamespaceName("pulsar", None, known.broker_id),
-    )
 
 
 def whole(namespace: NamespaceName) -> Bundle:
