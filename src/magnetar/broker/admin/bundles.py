@@ -29,6 +29,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 LARGEST, HOT = "LARGEST", "HOT"
+DESTINATION = frozenset({"destinationBroker"})
 _AT_ONCE = 16
 
 
@@ -153,8 +154,18 @@ class BundleAdmin:
             await self._prefer(bundle, towards)
         owner = await self._owner(bundle, place=False)
         if owner is not None and not owner.here:
-            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
+            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner, self._said_here(owner))
         await self._unload(bundle, towards)
+
+    def _said_here(self, owner: Owner) -> frozenset[str]:
+        """An owner of Apache's would send whoever names a destination back to the broker that leads.
+
+        One of this kind asks that one itself, and tells clients where to go.
+        """
+        beside = self._broker.beside
+        record = beside.brokers.get(owner.broker_id) if beside is not None else None
+        leads = beside is not None and beside.leadership.is_leader
+        return DESTINATION if leads and not (record is not None and record.is_magnetar) else frozenset()
 
     async def _unload(self, bundle: Bundle, towards: str | None = None) -> None:
         try:

@@ -299,10 +299,12 @@ class LoadManager:
             "a bundle moves",
             extra={"bundle": move.bundle, "from": move.source, "to": move.target, "why": move.why},
         )
+        # It tells clients where to go. Apache's brokers would send the request back to the one that leads.
+        query = {"destinationBroker": move.target} if source.is_magnetar else None
         bundle = Bundle.parse(move.bundle)
         self.prefer(bundle, move.target)
         try:
-            await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload")
+            await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload", query)
         except BrokerError as error:
             log.warning("a bundle was not moved", extra={"bundle": move.bundle, "error": str(error)})
             self._destinations.forget(bundle)

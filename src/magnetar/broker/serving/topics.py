@@ -47,6 +47,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
@@ -166,21 +167,31 @@ class ServedTopics:
         return len(self._loading)
 
     def check_served(self, name: TopicName) -> None:
-        """:raises NotAllowed: topics of that kind are not served here"""
+        """:raises NotAllowed: topics of that kind are not served here
+
+        :raises NamespaceNotFound: it is where another broker checks its health
+        """
+        if heartbeat_of(name.namespace_name) not in (None, self.settings.broker_id):
+            raise NamespaceNotFound("Namespace not found")
         if name.persistent and not self.settings.persistent_topics and name.local != CHANGE_EVENTS:
             raise NotAllowed("Broker is unable to load persistent topic")
         if not name.persistent and not self.settings.non_persistent_topics:
             raise NotAllowed("Broker is unable to load non-persistent topic")
 
-    async def topic(self, name: TopicName, *, create: bool, principal: Principal = BROKER) -> AnyTopic:
+    async def topic(
+        self, name: TopicName, *, create: bool, principal: Principal = BROKER, awaited: bool = False
+    ) -> AnyTopic:
         """The topic, loaded if need be; made if missing, wanted, and allowed.
 
         :param principal: who asks; others who want it at the same time share the load, not the permission.
-            What clients ask for is recovered before what only this broker itself wants.
+            What clients ask for is recovered before what only this broker itself wants
+        :param awaited: a client waits for it, though it is the broker that asks
         :raises TopicNotFound: it is missing
         :raises ServiceNotReady: it is just being closed, or the broker is stopping
         """
-        return await self._loaded(name, create=create, unasked=True, awaited=principal is not BROKER)
+        return await self._loaded(
+            name, create=create, unasked=True, awaited=awaited or principal is not BROKER
+        )
 
     async def create_topic(self, name: TopicName) -> AnyTopic:
         """Makes a topic, whatever the settings say of making them on use.

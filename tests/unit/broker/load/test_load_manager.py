@@ -228,6 +228,18 @@ def test_a_leader_moves_bundles_from_the_busy_to_the_idle_and_answers_where_they
     assert not again & set(moved), "what was moved of late stays"
 
 
+@pytest.mark.parametrize("version", ["4.0.8", "magnetar-1.0"])
+def test_brokers_that_tell_their_clients_where_bundles_go_hear_of_it(version: str) -> None:
+    cluster = Cluster(ONE, TWO, THREE)
+    moving = report(busy(10, 20), percent=90, identity=Identity(version=version))
+    cluster.tell(two=moving, one=report(busy(2, 5, 20), percent=10))
+    cluster.several.run(cluster.manager.shed())
+    ((_, _, path, query), *_) = cluster.peers.asked
+    assert path.endswith("0x00000000_0x00001000/unload")
+    expected = {"destinationBroker": cluster.choose(0)} if version.startswith("magnetar") else {}
+    assert query == expected
+
+
 def test_a_bundle_whose_broker_refuses_is_free_again() -> None:
     cluster = Cluster(ONE, TWO)
     cluster.tell(two=report(busy(10, 20), percent=90))
