@@ -41,10 +41,10 @@ def url_of(brokers: Sequence[FrontedBroker]) -> str:
 
 
 def owner_of(brokers: Sequence[FrontedBroker], topic: str) -> FrontedBroker | None:
-    """Who has a topic, as those that run tell by HTTP; None: nobody, or that takes another question."""
+    """Who of them has a topic, as they tell by HTTP; None: somebody else, nobody, or ask once more."""
     for broker in brokers:
         status, answer = broker.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
         if status == 200:
             url = json.loads(answer)["brokerUrl"]
-            return next(each for each in brokers if each.told_url == url)
+            return next((each for each in brokers if each.told_url == url), None)
     return None
