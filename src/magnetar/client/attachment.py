@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from magnetar.client.backoff import Backoff
 from magnetar.client.connection import Connection
+from magnetar.client.dead_letters import Sending
 from magnetar.client.exceptions import (
     AlreadyClosed,
     ConnectError,
@@ -32,9 +33,18 @@ QUIET_SECONDS = 1.0
 class Services:
     """What a client gives to its producers and consumers."""
 
-    __slots__ = ("_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
+    __slots__ = ("_next_id", "attachments", "io", "lookup", "open_producer", "operation_timeout", "pool")
 
-    def __init__(self, io: ClientIo, pool: ConnectionPool, lookup: Lookup, operation_timeout: float) -> None:
+    def __init__(
+        self,
+        io: ClientIo,
+        pool: ConnectionPool,
+        lookup: Lookup,
+        operation_timeout: float,
+        open_producer: Callable[[str], Awaitable[Sending]],
+    ) -> None:
+        """:param open_producer: makes one for a topic, with the defaults"""
+        self.open_producer = open_producer
         self.io = io
         self.pool = pool
         self.lookup = lookup
