@@ -76,7 +76,7 @@ def producer_ack(message_id: bytes, context: str | None) -> str:
 
 def producer_refusal(code: int, reason: str, context: str | None) -> str:
     told = {"result": f"send-error:{code}", "errorMsg": reason}
-    return _json({**told, **_given(context=context), "errorCode": code, "schemaVersion": 0})
+    return _json({**told, **_given(context=context), "errorCode": 0, "schemaVersion": 0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,10 @@ def _object(text: str) -> dict[str, Any]:
 
 def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> str | None:
     value = found.get(name)
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _sound(value, name, context)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -155,10 +157,19 @@ def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> st
     raise BadForm(UNREADABLE, f"{name} is no text", context)
 
 
+def _sound(text: str, name: str, context: str | None) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise BadForm(UNREADABLE, f"{name} holds half a character", context) from error
+    return text
+
+
 def _texts(found: Any, context: str | None) -> dict[str, str]:
     if not isinstance(found, dict):
         raise BadForm(UNREADABLE, "properties is no object", context)
-    return {name: _text(found, name, context) or "" for name in found}
+    return {_sound(name, "a property", context): _text(found, name, context) or "" for name in found}
 
 
 def _whole(found: Mapping[str, Any], name: str, context: str | None = None) -> int:
