@@ -62,6 +62,8 @@ class Acknowledgements:
 
     def individual(self, message_id: MessageId) -> Any:
         """Acknowledges one message, or one entry; a future where receipts are asked for, else None."""
+        if self._taken is not None:
+            self._taken.acknowledged(message_id)
         if message_id.batch_index() < 0:
             return self._entry_done(message_id.position)
         position = message_id.position

@@ -18,7 +18,7 @@ from magnetar.client.producer import Producer, ProducerOptions
 from magnetar.client.proving import prover
 from magnetar.client.reader import Reader
 from magnetar.client.service_url import is_secured, parse_service_url
-from magnetar.client.topics import Find, TopicsConsumer
+from magnetar.client.topics import DISCOVERY_SECONDS, Find, TopicsConsumer
 from magnetar.client.transport_security import TlsOptions, network_of
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.tls import TlsFiles
@@ -161,10 +161,15 @@ class Client:
         async def find() -> set[str]:
             return {each for topic in topics for each in await self.get_topic_partitions(topic)}
 
-        return await self._subscribed(find, subscription_name, follow=False, **options)
+        return await self._subscribed(find, subscription_name, 0.0, **options)
 
     async def subscribe_to_pattern(
-        self, pattern: str, subscription_name: str, **options: Any
+        self,
+        pattern: str,
+        subscription_name: str,
+        *,
+        discovery_seconds: float = DISCOVERY_SECONDS,
+        **options: Any,
     ) -> TopicsConsumer:
         """A consumer of all persistent topics of a namespace that match, also of those that come later.
 
@@ -172,6 +177,7 @@ class Client:
 
         :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; what is matched in
             linear time
+        :param discovery_seconds: between two looks for topics that came or went
         :raises InvalidConfiguration: the expression is not of that kind
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -187,14 +193,16 @@ class Client:
             names, filtered = await self.services.lookup.topics(f"{tenant}/{namespace}", pattern)
             return {name for name in names if filtered or matches(name)}
 
-        return await self._subscribed(find, subscription_name, follow=True, **options)
+        return await self._subscribed(find, subscription_name, discovery_seconds, **options)
 
     async def _subscribed(
-        self, find: Find, subscription: str, *, follow: bool, **options: Any
+        self, find: Find, subscription: str, discovery_seconds: float, **options: Any
     ) -> TopicsConsumer:
         if self._closed:
             raise AlreadyClosed("the client is closed")
-        made = TopicsConsumer(self.services, find, subscription, ConsumerOptions(**options), follow=follow)
+        made = TopicsConsumer(
+            self.services, find, subscription, ConsumerOptions(**options), discovery_seconds
+        )
         await made.open()
         return made
 

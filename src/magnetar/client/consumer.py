@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
+from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
@@ -25,7 +26,7 @@ from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.place import Place
 from magnetar.client.taken import Taken
-from magnetar.io.waiting import fail, finished, nobody_waits, settle
+from magnetar.io.waiting import finished, nobody_waits
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
@@ -54,7 +55,7 @@ class Consumer(Attachment):
         self._commands = ConsumerCommands(self._id, topic, subscription, self._name, options)
         self._queue: deque[RawEntry] = deque()
         self._ready: deque[Message] = deque()
-        self._waiters: list[Any] = []
+        self._arrivals = Arrivals(self._loop)
         self.on_arrival: Callable[[], object] | None = None
         """Called when entries came, or when the consumer has ended."""
         self._epoch = 0
@@ -65,7 +66,7 @@ class Consumer(Attachment):
         self._place = Place(None, options.start_message_id_inclusive)
         self._last_taken: MessageId | None = None
         self._seeking: Any = None
-        self._attach_waiters: list[Any] = []
+        self._attachments = Arrivals(self._loop)
         self.active = True
         """Whether a Failover subscription delivers to this consumer."""
         self._end_of_topic = False
@@ -191,21 +192,10 @@ class Consumer(Attachment):
         if self._options.receiver_queue_size == 0 and not self._asked_for_one:
             self._asked_for_one = True
             self._flow(1)
-        waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        if end is None:
-            await waiter
-            return
-        timer = self._loop.call_at(end, fail, waiter, Timeout(f"{self._topic}: no message in time"))
-        try:
-            await waiter
-        finally:
-            timer.cancel()
+        await self._arrivals.wait(end, f"{self._topic}: no message in time")
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            settle(waiter)
+        self._arrivals.wake()
         if self.on_arrival is not None:
             self.on_arrival()
 
@@ -394,14 +384,8 @@ class Consumer(Attachment):
         if self._connection is not None:
             return
         self.check_open()
-        waiter = self._loop.create_future()
-        self._attach_waiters.append(waiter)
-        error = Timeout(f"{self._topic}: not attached in time")
-        timer = self._loop.call_later(self._services.operation_timeout, fail, waiter, error)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
+        end = self._loop.time() + self._services.operation_timeout
+        await self._attachments.wait(end, f"{self._topic}: not attached in time")
         self.check_open()
 
     async def get_last_message_id(self) -> MessageId:
@@ -468,17 +452,12 @@ class Consumer(Attachment):
 
     def _attached(self, connection: Connection) -> None:
         self._used = 0
-        waiting_for_one = self._options.receiver_queue_size == 0 and bool(self._waiters)
+        waiting_for_one = self._options.receiver_queue_size == 0 and bool(self._arrivals)
         permits = 1 if waiting_for_one else self._options.receiver_queue_size
         self._asked_for_one = waiting_for_one
         if permits:
             self._flow(permits)
-        self._tell_attached()
-
-    def _tell_attached(self) -> None:
-        waiters, self._attach_waiters = self._attach_waiters, []
-        for waiter in waiters:
-            settle(waiter)
+        self._attachments.wake()
 
     def _forget_messages(self) -> None:
         self._queue.clear()
@@ -486,7 +465,7 @@ class Consumer(Attachment):
 
     def _ended(self, error: PulsarException) -> None:
         self._wake()
-        self._tell_attached()
+        self._attachments.wake()
 
     def _ask_close(self, connection: Connection) -> Any:
         request_id = connection.wire.new_request_id()
@@ -525,7 +504,7 @@ class Consumer(Attachment):
         if self._failure is None:
             self._failure = AlreadyClosed(f"{self._topic}: closed")
         self._wake()
-        self._tell_attached()
+        self._attachments.wake()
 
 
 def _id_of(message: Message | RawEntry | MessageId) -> MessageId:

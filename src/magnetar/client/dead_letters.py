@@ -65,9 +65,15 @@ class DeadLetters:
         if message.redelivery_count() >= self._policy.max_redeliver_count:
             self._last_time.setdefault(message.message_id().position, []).append(message)
 
-    def remove(self, position: Position) -> None:
-        """The consumer has acknowledged an entry."""
-        self._last_time.pop(position, None)
+    def remove(self, message_id: MessageId) -> None:
+        """The consumer has acknowledged a message, or an entry."""
+        messages = self._last_time.get(message_id.position)
+        if messages is None:
+            return
+        if message_id.batch_index() >= 0:
+            messages[:] = [each for each in messages if each.message_id() != message_id]
+        if message_id.batch_index() < 0 or not messages:
+            del self._last_time[message_id.position]
 
     def forget(self) -> None:
         self._last_time.clear()
@@ -95,11 +101,10 @@ class DeadLetters:
                 if self._producer is None:
                     self._producer = await self._open_producer(self._to)
                 await self._producer.send(message.data(), **self._options_of(message))
+                self._acknowledge(message.message_id())
             except PulsarException as error:
                 log.warning("%s: %s stays: %s", self._to, message.message_id(), error)
                 failed[message.message_id().position] = None
-                continue
-            self._acknowledge(message.message_id())
         return list(failed)
 
     def _options_of(self, message: Message) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
-from magnetar.client.exceptions import PulsarException, Timeout
+from magnetar.client.exceptions import PulsarException
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
-from magnetar.io.waiting import fail, settle
 
 T = TypeVar("T")
 
@@ -24,13 +24,13 @@ class GatheredConsumer:
         self._loop = services.io.loop
         self._topic = topic
         self._turn = 0
-        self._waiters: list[Any] = []
+        self._arrivals = Arrivals(self._loop)
         self._parts: list[Consumer] = []
         for part in parts:
             self._gather(part)
 
     def _gather(self, part: Consumer) -> None:
-        part.on_arrival = self._arrived
+        part.on_arrival = self._arrivals.wake
         self._parts.append(part)
 
     async def open(self) -> None:
@@ -52,11 +52,6 @@ class GatheredConsumer:
         """Whether all of the topics are terminated, and all of them was delivered."""
         return bool(self._parts) and all(part.has_reached_end_of_topic() for part in self._parts)
 
-    def _arrived(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            settle(waiter)
-
     async def receive(self, timeout_millis: float | None = None) -> Message:
         """The next message of any of them; in order within each.
 
@@ -76,15 +71,7 @@ class GatheredConsumer:
             if found is not None:
                 return found
             self.check_open()
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            late = Timeout(f"{self._topic}: no message in time")
-            timer = None if end is None else self._loop.call_at(end, fail, waiter, late)
-            try:
-                await waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
+            await self._arrivals.wait(end, f"{self._topic}: no message in time")
 
     def take(self) -> Message | None:
         """As :meth:`Consumer.take`."""

@@ -55,12 +55,15 @@ class Taken:
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
+    def acknowledged(self, message_id: MessageId) -> None:
+        """A message is, or an entry."""
+        if self._dead is not None:
+            self._dead.remove(message_id)
+
     def settled(self, position: Position) -> None:
         """All of an entry is acknowledged."""
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
-        if self._dead is not None:
-            self._dead.remove(position)
 
     def settled_until(self, bound: Position) -> None:
         if self._unacknowledged is not None:

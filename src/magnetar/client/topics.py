@@ -36,18 +36,16 @@ class TopicsConsumer(GatheredConsumer):
         find: Find,
         subscription: str,
         options: ConsumerOptions,
-        *,
-        follow: bool,
-        discovery_seconds: float = DISCOVERY_SECONDS,
+        discovery_seconds: float,
     ) -> None:
-        """:param follow: looks for topics that came or went, again and again"""
+        """:param discovery_seconds: between two looks for topics that came or went; 0: they stay the same"""
         super().__init__(services, f"topics of {subscription}")
         self._services = services
         self._find = find
         self._subscription = subscription
         # One name for all: of several consumers each is who it is on every topic.
         self._options = options.named(options.consumer_name or services.io.randomness.token(5).hex())
-        self._seconds = discovery_seconds if follow else 0.0
+        self._seconds = discovery_seconds
         self._by_topic: dict[str, Consumer] = {}
         self._timer: Cancellable | None = None
         self._looking: Any = None
@@ -88,7 +86,7 @@ class TopicsConsumer(GatheredConsumer):
             return
         self._by_topic[topic] = part
         self._gather(part)
-        self._arrived()
+        self._arrivals.wake()
 
     async def _remove(self, topic: str) -> None:
         part = self._by_topic.pop(topic)
@@ -127,4 +125,4 @@ class TopicsConsumer(GatheredConsumer):
         if self._looking is not None:
             self._looking.cancel()
         await super().close()
-        self._arrived()
+        self._arrivals.wake()

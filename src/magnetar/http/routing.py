@@ -124,7 +124,7 @@ class Endpoint:
     @property
     def refused_status(self) -> int:
         """Of the answer to somebody who is known and may not; Pulsar's clients take both for the same."""
-        return 401 if is_refused_as_unauthorized(self.operation, self.resource) else 403
+        return 401 if is_refused_as_unauthorized(self.operation, self.resource) and not self.upgrades else 403
 
     @property
     def asked_of_owner(self) -> bool:

@@ -61,6 +61,8 @@ _STATUSES: Mapping[type[PulsarException], int] = {
 }
 """As Pulsar's WebSocket service answers before there is a WebSocket; anything else is 500."""
 
+_WHO_WE_ARE = "; what WebSockets are served with proves who it is by brokerClientAuthenticationPlugin"
+
 _METRICS_SECONDS = 60.0
 
 
@@ -174,7 +176,8 @@ class WebSocketService:
             conversation = await make()
         except PulsarException as error:
             status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-            return error_response(status, f"Failed to create producer/consumer: {error}")
+            hint = _WHO_WE_ARE if isinstance(error, AuthenticationError) else ""
+            return error_response(status, f"Failed to create producer/consumer: {error}{hint}")
         return upgrade(request, conversation, self._io.loop, self._limits)
 
     def _began(self, made: Consuming) -> Consuming:
