@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -18,6 +20,7 @@ from websocket_talk import payload
 
 StartServer = Callable[..., Server]
 SECONDS = 20.0
+KEYS = Path(__file__).parent / "semantics" / "keys"
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +230,34 @@ def test_a_client_that_takes_nothing_costs_nothing(served: Server, topic: str) -
 def test_not_served_where_it_is_switched_off(start_server: StartServer, topic: str) -> None:
     server = start_server(webSocketServiceEnabled="false")
     assert refused(server, f"/ws/v2/producer/{path_of(topic)}") == 404
+
+
+def test_encrypted_messages_come_as_they_are_to_who_wants_them(served: Server, topic: str) -> None:
+    client = pulsar.Client(served.url)
+    try:
+        keys = pulsar.CryptoKeyReader(str(KEYS / "public.pem"), str(KEYS / "private.pem"))
+        producer = client.create_producer(
+            topic, encryption_key="test", crypto_key_reader=keys, batching_enabled=True
+        )
+        producer.send(b"secret")
+    finally:
+        client.close()
+    reader = opened(served, f"/ws/v2/reader/{path_of(topic)}?messageId=earliest&cryptoFailureAction=CONSUME")
+    message = heard(reader)
+    assert b"secret" not in b64decode(message["payload"])
+    assert list(message["encryptionContext"]["keys"]) == ["test"]
+    assert (message["encryptionContext"]["compressionType"], message["encryptionContext"]["batchSize"]) == (
+        "NONE",
+        1,
+    )
+    reader.close()
+
+
+def test_the_documented_conversation(served: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "websocket.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    exec(code.replace("ws://localhost:8080", served.http_url.replace("http", "ws", 1)), {})
+    printed = capsys.readouterr().out
+    documented = text.split("```\n{")[1].split("```")[0]
+    differing = re.compile('"messageId":"[^"]*"')
+    assert differing.sub("", printed) == differing.sub("", "{" + documented)

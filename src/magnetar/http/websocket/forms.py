@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from magnetar.client.message import Message
+from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 UNREADABLE = 3
 """Failed to de-serialize from JSON."""
@@ -106,10 +107,28 @@ def consumer_message(message: Message, message_id: str) -> str:
     if message.event_timestamp():
         form["eventTime"] = iso_time(message.event_timestamp())
     if (encryption := message.encryption()) is not None:
-        form["encryptionContext"] = encryption
+        form["encryptionContext"] = _encryption_context(encryption)
     if message.has_partition_key():
         form["key"] = message.partition_key()
     return _json(form)
+
+
+def _encryption_context(metadata: MessageMetadata) -> dict[str, Any]:
+    batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else None
+    return {
+        "keys": {
+            key.key: {
+                "keyValue": b64encode(key.value).decode(),
+                "metadata": {pair.key: pair.value for pair in key.metadata},
+            }
+            for key in metadata.encryption_keys
+        },
+        "param": b64encode(metadata.encryption_param).decode(),
+        "algorithm": metadata.encryption_algo,
+        "compressionType": CompressionType.Name(metadata.compression),
+        "uncompressedMessageSize": metadata.uncompressed_size,
+        "batchSize": batch,
+    }
 
 
 def end_of_topic(reached: bool) -> str:
