@@ -6,18 +6,16 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
 from itertools import count
 from random import Random
-from urllib.parse import urlsplit
 
 import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
+from cluster_requests import Broker, asked, http_of
 from many_topics import ManyTopics
 
-Broker = BrokerProcess | ApacheBroker
 NAMESPACE = "public/mixed"
 PATIENCE = 90.0
 _ROUNDS = 12
@@ -33,33 +31,6 @@ def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
-
-
-def http_of(broker: Broker) -> str:
-    if isinstance(broker, ApacheBroker):
-        return f"http://127.0.0.1:{broker.http_port}"
-    return broker.http_url
-
-
-def asked(method: str, url: str, body: object = None) -> tuple[int, bytes, int]:
-    """Goes where it is sent: status, body, and how often it was sent on."""
-    redirects = 0
-    while True:
-        parts = urlsplit(url)
-        connection = HTTPConnection(parts.netloc, timeout=PATIENCE)
-        try:
-            text = None if body is None else json.dumps(body)
-            headers = {"Content-Type": "application/json"} if text is not None else {}
-            connection.request(method, f"{parts.path}?{parts.query}", text, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        finally:
-            connection.close()
-        if response.status != 307:
-            return response.status, answer, redirects
-        redirects += 1
-        assert redirects <= 5, url
-        url = response.headers["Location"]
 
 
 class Mixed:

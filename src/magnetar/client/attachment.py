@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from magnetar.client.backoff import Backoff
+from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -33,9 +33,17 @@ QUIET_SECONDS = 1.0
 class Services:
     """What a client gives to its producers and consumers."""
 
-    __slots__ = ("_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
+    __slots__ = ("_delays", "_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
 
-    def __init__(self, io: ClientIo, pool: ConnectionPool, lookup: Lookup, operation_timeout: float) -> None:
+    def __init__(
+        self,
+        io: ClientIo,
+        pool: ConnectionPool,
+        lookup: Lookup,
+        operation_timeout: float,
+        delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
+    ) -> None:
+        """:param delays: the first and the longest between two attempts, in seconds"""
         self.io = io
         self.pool = pool
         self.lookup = lookup
@@ -43,7 +51,12 @@ class Services:
         """Seconds."""
         self.attachments: dict[int, Attachment] = {}
         """Producers and consumers that are open."""
+        self._delays = delays
         self._next_id = 0
+
+    def backoff(self) -> Backoff:
+        """For one row of attempts."""
+        return Backoff(self.io.randomness, *self._delays)
 
     def new_id(self) -> int:
         """An id for a producer or a consumer; none is used twice."""
@@ -58,7 +71,7 @@ class Services:
         loop = self.io.loop
         end = loop.time() + self.operation_timeout
         said = loop.time() + QUIET_SECONDS
-        backoff = Backoff(self.io.randomness)
+        backoff = self.backoff()
         while True:
             try:
                 return await attempt()
@@ -84,7 +97,7 @@ class Attachment:
         self._id = services.new_id()
         self._closed = False
         self._failure: PulsarException | None = None
-        self._backoff = Backoff(services.io.randomness)
+        self._backoff = services.backoff()
         self._reattaching: Any = None
         self._assigned: Assigned | None = None
         """Where the broker that closed it says that its topic is."""
