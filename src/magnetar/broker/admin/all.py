@@ -7,6 +7,7 @@ from magnetar.broker.admin.bookies import BookieAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
+from magnetar.broker.admin.explaining import ExplainAdmin
 from magnetar.broker.admin.isolation import IsolationAdmin
 from magnetar.broker.admin.load import LoadAdmin
 from magnetar.broker.admin.messages import MessageAdmin
@@ -17,6 +18,7 @@ from magnetar.broker.admin.resource_groups import ResourceGroupAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin
 from magnetar.broker.admin.tenants import TenantAdmin
+from magnetar.broker.admin.topic_lists import TopicListAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
@@ -41,11 +43,13 @@ class Admin:
         self.resource_groups = ResourceGroupAdmin(broker)
         self.bundles = BundleAdmin(broker)
         self.namespaces = NamespaceAdmin(broker, self.bundles)
+        self.topic_lists = TopicListAdmin(broker, self.bundles)
         self.load = LoadAdmin(broker)
         self.isolation = IsolationAdmin(broker, self.namespaces, self.bundles)
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
+        self.explaining = ExplainAdmin(broker, self.partitions, self.topics)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.backlogs = BacklogAdmin(broker, self.topics, self.subscriptions)
         self.messages = MessageAdmin(broker, self.topics)

@@ -6,10 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Protocol
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
+from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waiting
+from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
@@ -40,10 +43,13 @@ class BatchAck:
 class AnyDispatcher(Protocol):
     """Who gives entries to the consumers of a subscription."""
 
+    waits: Waiting
+
     @property
     def consumers(self) -> Sequence[AnyConsumer]: ...
     @property
     def active(self) -> AnyConsumer | None: ...
+    def why_not(self) -> Reason: ...
     def add(self, consumer: AnyConsumer) -> None: ...
     def remove(self, consumer: AnyConsumer) -> None: ...
     def flow(self, _consumer: AnyConsumer) -> None: ...
@@ -153,11 +159,18 @@ class BaseSubscription(ABC):
         for consumer in self.consumers:
             consumer.permits = 0
 
-    def disconnect_all(self) -> None:
-        """Closes all consumers; their clients come back."""
+    def disconnect_all(self, departure: Departure | None = None) -> None:
+        """Closes all consumers; their clients come back.
+
+        :param departure: by which they are told where to; None: at once, that they have to look up
+        """
         self.stop_sending()
         for consumer in list(self.consumers):
-            consumer.connection.close_consumer(consumer)
+            if departure is None:
+                consumer.connection.close_consumer(consumer)
+            else:
+                consumer.connection.stop_consumer(consumer)
+                departure.add(partial(consumer.connection.close_consumer, consumer))
             self.remove(consumer)
 
     def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
@@ -185,6 +198,18 @@ class BaseSubscription(ABC):
         consumer.permits += permits
         if self.dispatcher is not None:
             self.dispatcher.flow(consumer)
+
+    def why_not(self) -> Reason:
+        """Why its consumers are sent nothing now."""
+        if self.closing:
+            return MOVING
+        return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
+
+    def waits_since_ms(self) -> int | None:
+        """Since when that is so, and nothing was sent; None: since it was loaded."""
+        if self.dispatcher is None:
+            return None
+        return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)
 
     @abstractmethod
     def read_more(self) -> None:

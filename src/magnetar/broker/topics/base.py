@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
+from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -23,6 +25,7 @@ from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
 from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
+from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
@@ -115,7 +118,11 @@ class BaseTopic(ABC, Generic[S]):
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
         self.closing = False
+        self.departure: Departure | None = None
+        """By which clients are told where the topic goes; None: they look it up."""
         self.fenced = False
+        self.refusals: Refusals | None = None
+        """Of producers and of what they publish; None: there were none."""
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
         self.rate_in = Rate()
@@ -226,6 +233,12 @@ class BaseTopic(ABC, Generic[S]):
 
     # Producers
 
+    def hindered(self, kind: Hindrance, text: str) -> None:
+        """A producer, or something that it published, is refused."""
+        if self.refusals is None:
+            self.refusals = Refusals()
+        self.refusals.note(kind, text, self.clock.wall_ms())
+
     def check_open(self) -> None:
         """:raises ServiceNotReady: it is closing or lost; the client looks it up again"""
         if self.closing or self.fenced:
@@ -240,13 +253,10 @@ class BaseTopic(ABC, Generic[S]):
         """
         self.check_open()
         if self.terminated:
-            raise TopicTerminated("Topic was already terminated")
-        cap = self.policies.max_producers
-        if cap and len(self.producers) >= cap and producer.name not in self.producers:
-            raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
-        cap = self.settings.max_same_address_producers
-        if cap and _of_host(producer.address, self.producers.values()) >= cap:
-            raise ProducerBusy(f"Topic '{self.full_name}' reached max same address producers limit")
+            text = "Topic was already terminated"
+            self.hindered(Hindrance.TERMINATED, text)
+            raise TopicTerminated(text)
+        self._check_caps(producer)
         while (known := self.producers.get(producer.name)) is not None:
             await self._replace(known, producer)
             self.check_open()
@@ -259,6 +269,18 @@ class BaseTopic(ABC, Generic[S]):
             self.admit(producer)
         return admitted
 
+    def _check_caps(self, producer: Producer) -> None:
+        """:raises ProducerBusy: there are as many as may be"""
+        text, cap = "", self.policies.max_producers
+        if cap and len(self.producers) >= cap and producer.name not in self.producers:
+            text = f"Topic '{self.full_name}' reached max producers limit"
+        cap = self.settings.max_same_address_producers
+        if not text and cap and _of_host(producer.address, self.producers.values()) >= cap:
+            text = f"Topic '{self.full_name}' reached max same address producers limit"
+        if text:
+            self.hindered(Hindrance.MAX_PRODUCERS, text)
+            raise ProducerBusy(text)
+
     async def _replace(self, known: Producer, producer: Producer) -> None:
         if producer.replaces(known):
             self._drop_producer(known)
@@ -268,9 +290,9 @@ class BaseTopic(ABC, Generic[S]):
             # It may still be here, of a CLOSE_PRODUCER that waits for the last publishes.
             self.remove_producer(known)
             return
-        raise ProducerBusy(
-            f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
-        )
+        text = f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
+        self.hindered(Hindrance.NAME_TAKEN, text)
+        raise ProducerBusy(text)
 
     def _drop_producer(self, producer: Producer) -> None:
         producer.closed = True
@@ -306,8 +328,15 @@ class BaseTopic(ABC, Generic[S]):
         """Closes all producers; their clients come back."""
         for producer in list(self.producers.values()):
             self.remove_producer(producer)
-            producer.connection.close_producer(producer)
+            self._dismiss_producer(producer)
         self.access.disconnect_waiting()
+
+    def _dismiss_producer(self, producer: Producer) -> None:
+        if self.departure is None:
+            producer.connection.close_producer(producer)
+            return
+        producer.connection.stop_producer(producer)
+        self.departure.add(partial(producer.connection.close_producer, producer))
 
     async def close_producers_in_order(self) -> None:
         """Closes all producers, each when it has its receipts: else it would send again what is stored."""
@@ -456,5 +485,5 @@ class BaseTopic(ABC, Generic[S]):
     def _disconnect(self) -> None:
         self.disconnect_producers()
         for subscription in list(self.subscriptions.values()):
-            subscription.disconnect_all()
+            subscription.disconnect_all(self.departure)
             subscription.close()

@@ -26,13 +26,19 @@ def refused(error: type[BrokerError], reason: str) -> Handler:
 
 
 async def list_topics(application: Application, request: Request) -> Response:
-    non_persistent = request.variables.get("domain") == "non-persistent"
-    names = await application.admin.namespaces.topics(
-        namespace_of(request.variables),
-        mode="NON_PERSISTENT" if non_persistent else "PERSISTENT",
-        system=request.flag("includeSystemTopic"),
-    )
+    namespace, system = namespace_of(request.variables), request.flag("includeSystemTopic")
+    if request.variables.get("domain") == "non-persistent":
+        names = await application.admin.topic_lists.non_persistent(namespace, system=system)
+    else:
+        names = await application.admin.namespaces.topics(namespace, mode="PERSISTENT", system=system)
     return json_response(list(names))
+
+
+async def list_bundle(application: Application, request: Request) -> Response:
+    names = await application.admin.topic_lists.of_bundle(
+        namespace_of(request.variables), request.variables["bundle"]
+    )
+    return nothing() if names is None else json_response(list(names))
 
 
 async def list_partitioned_topics(application: Application, request: Request) -> Response:
@@ -103,6 +109,12 @@ async def internal_stats(application: Application, request: Request) -> Response
     return json_response(
         await application.admin.topics.internal_stats(topic, metadata=request.flag("metadata"))
     )
+
+
+async def explain(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    found = await application.admin.explaining.explain(topic, request.query.get("subscription") or None)
+    return json_response(dict(found))
 
 
 async def unload(application: Application, request: Request) -> Response:
