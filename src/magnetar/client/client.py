@@ -109,9 +109,7 @@ class Client:
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
         delays = (initial_backoff_interval_ms / 1000, max_backoff_interval_ms / 1000)
-        self.services = Services(
-            io, pool, lookup, operation_timeout_seconds, self.create_producer, delays
-        )
+        self.services = Services(io, pool, lookup, operation_timeout_seconds, self.create_producer, delays)
         self._closed = False
 
     async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
