@@ -84,6 +84,14 @@ class AdminClient:
         query = {"getPreciseBacklog": _truth(precise_backlog)}
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
 
+    def explain(self, topic: str, subscription: str | None = None) -> dict[str, Any]:
+        """Why nothing arrives at a topic, or nothing can be published; Magnetar's own.
+
+        :param subscription: only this one
+        """
+        query = {} if subscription is None else {"subscription": subscription}
+        return dict(self._http.ask("GET", topic_path(topic) + "/explain", query))
+
     def explain_placement(self, bundle: str) -> dict[str, Any]:
         """Why a bundle is where it is, and what would move it; Magnetar's own.
 

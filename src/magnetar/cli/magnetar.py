@@ -9,6 +9,7 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.explain import add_explain, run_explain
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.storage import run_report
 
         return run_report(parsed)
+    if parsed.command == "explain":
+        return run_explain(parsed)
     if parsed.command == "explain-placement":
         return run_explain_placement(parsed)
     if parsed.command == "compact-topic":
@@ -72,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)
+    add_explain(commands)
     add_explain_placement(commands)
     add_compact_topic(commands)
     add_export_ledgers(commands)

@@ -93,18 +93,13 @@ class ClusterSettings:
     load_balancer_namespace_bundle_max_msg_rate: int
     load_balancer_namespace_bundle_max_bandwidth_mbytes: int
     load_balancer_namespace_maximum_bundles: int
+    flow_or_qps_difference_threshold_percentage: int
     load_manager_class_name: str
     load_balancer_override_broker_nic_speed_gbps: float | None
     failure_domains_enabled: bool
     prefer_later_versions: bool
     magnetar_load_shedding_interval_seconds: int
     managed_ledger_password: str = field(repr=False)
-    broker_client_authentication_plugin: str
-    broker_client_authentication_parameters: str = field(repr=False)
-    broker_client_tls_enabled: bool
-    broker_client_trust_certs_file_path: str
-    broker_client_key_file_path: str
-    broker_client_certificate_file_path: str
 
     @property
     def session_timeout_ms(self) -> int:

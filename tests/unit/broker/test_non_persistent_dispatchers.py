@@ -30,6 +30,7 @@ class Topic:
     def __init__(self, name: str = "non-persistent://public/default/t") -> None:
         self.name = TopicName.parse(name)
         self.full_name = name
+        self.clock = simulated_io(1, SimulatedDisk(1)).io.clock
         self.dispatch_settings = DispatchSettings()
 
 

@@ -38,6 +38,7 @@ print(json.dumps(sorted(sys.modules)))
         ("magnetar", ["--help"]),
         ("magnetar", ["tokens", "show", "e30.e30.x"]),
         ("magnetar", ["standalone", "--http-port", "x"]),
+        ("magnetar", ["explain", "t", "--admin-url", "http://127.0.0.1:1"]),
         ("pulsar_admin", ["--help"]),
         ("pulsar_admin", ["--admin-url", "http://127.0.0.1:1", "clusters", "list"]),
         ("pulsar_admin", ["--auth-plugin", "token", "--auth-params", "t", "clusters", "list"]),

@@ -7,6 +7,7 @@ from magnetar.broker.admin.bookies import BookieAdmin
 from magnetar.broker.admin.brokers import BrokerAdmin
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.clusters import ClusterAdmin
+from magnetar.broker.admin.explaining import ExplainAdmin
 from magnetar.broker.admin.isolation import IsolationAdmin
 from magnetar.broker.admin.load import LoadAdmin
 from magnetar.broker.admin.messages import MessageAdmin
@@ -48,6 +49,7 @@ class Admin:
         self.tenants = TenantAdmin(broker, self.namespaces)
         self.partitions = PartitionAdmin(broker)
         self.topics = TopicAdmin(broker, self.partitions)
+        self.explaining = ExplainAdmin(broker, self.partitions, self.topics)
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.backlogs = BacklogAdmin(broker, self.topics, self.subscriptions)
         self.messages = MessageAdmin(broker, self.topics)

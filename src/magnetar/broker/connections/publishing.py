@@ -13,9 +13,10 @@ from magnetar.broker.flow.connection import ClientConnection
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.publishing.admission import Part, Verdict
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.service import BrokerService
-from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady, TopicTerminated
+from magnetar.errors import BrokerError, EncryptionRequired, ServerErrorCode, ServiceNotReady, TopicTerminated
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.hot_codec import SendRun, encode_receipts
 
@@ -80,6 +81,10 @@ class Publishing:
             some = slice(part.first, part.end)
             ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
             if isinstance(part.verdict, BrokerError):
+                kind = Hindrance.MESSAGE_REFUSED
+                if isinstance(part.verdict, EncryptionRequired):
+                    kind = Hindrance.ENCRYPTION_REQUIRED
+                producer.topic.hindered(kind, str(part.verdict))
                 for sequence_id in ids:
                     self.refuse(producer.producer_id, sequence_id, part.verdict)
             elif part.verdict is Verdict.DUPLICATE:

@@ -223,6 +223,11 @@ class DelayTracker:
             return near[0]
         return self._heap[0] if self._heap else None
 
+    def next_due_ms(self) -> int | None:
+        """When the first of what waits is due, in ms since 1970; None: nothing waits, or that is on disk."""
+        first = self._first()
+        return None if first is None else time_of(first)
+
     def take_due(self, limit: int, unread: Position, *, ahead: bool) -> list[tuple[Position, int]]:
         """Takes out up to ``limit`` entries whose time has come, with the hashes of their keys.
 

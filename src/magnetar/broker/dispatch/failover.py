@@ -8,6 +8,7 @@ from typing import Any
 from magnetar.broker.dispatch.active_consumer import in_order, pick_active
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
 from magnetar.broker.dispatch.single import SingleConsumerDispatcher
+from magnetar.broker.dispatch.waiting import TAKEOVER
 from magnetar.managed_ledger.position import Position
 
 
@@ -54,6 +55,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
         self._picked = picked
         self._served = None
         self._left = None
+        self.waits.because(TAKEOVER)
         delay = self._settings.failover_delay_seconds
         if delay <= 0:
             self._cancel_takeover()

@@ -16,6 +16,19 @@ from magnetar.broker.consumers.keyed_share import SLOT_SHIFT, KeyedShare
 from magnetar.broker.dispatch.contract import DispatchedSubscription
 from magnetar.broker.dispatch.keyed_replay import KeyedReplay
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.dispatch.waiting import (
+    DELAYED,
+    KEY_HELD,
+    KEY_UNASSIGNED,
+    KEYS_WAIT,
+    LOOK_AHEAD,
+    NOBODY_READY,
+    RATE_LIMIT,
+    READ_FAILED,
+    TURN,
+    Reason,
+    lack_of_all,
+)
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
@@ -49,6 +62,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.rewound()
         consumer.draining = self.draining
         self.consumers.append(consumer)
+        if len(self.consumers) == 1:
+            self.waits.because(NOBODY_READY)
         self._divide()
 
     def remove(self, consumer: AnyKeyed) -> None:
@@ -84,6 +99,15 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         number = self.division.holder(slot)
         return self.consumers[number] if number >= 0 else None
 
+    def why_not(self) -> Reason:
+        found = super().why_not()
+        if found is not KEYS_WAIT:
+            return found
+        if self.replay.holds_back():
+            return KEY_HELD
+        waited_for = [each for each in self.consumers if self.replay.waits_for(each)]
+        return lack_of_all(waited_for) if waited_for else KEY_UNASSIGNED
+
     def rewound(self) -> None:
         super().rewound()
         self.draining.clear()
@@ -92,16 +116,23 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     # Sending
 
     def read_more(self) -> None:
-        while self._reading is None and not self.blocked:
+        while self._reading is None:
+            if self.blocked:
+                self.waits.because(self._blocked_by())
+                return
             if self.draining.drained:
                 self._go_on_with_drained()
             if not self._has_work():
+                if self.consumers:
+                    self.waits.because(NOBODY_READY)
                 return
             self._take_due()
             throttle = self._subscription.throttle
             if throttle is not None and not (self._has_more() and throttle.admits()):
+                self.waits.because(RATE_LIMIT)
                 return
             if not self._budget.admits(self._subscription):
+                self.waits.because(TURN)
                 return
             if self._send_waiting():
                 continue
@@ -180,10 +211,15 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         if self._must_wait_for_acks():
             return False
         if left is None:
-            if self._looks_far_enough() or not self._leap_over_waiting():
+            if self._looks_far_enough():
+                self.waits.because(LOOK_AHEAD)
+                return False
+            if not self._leap_over_waiting():
+                self.waits.because(DELAYED)
                 return False
             takers = [c for c in self.consumers if c.ready and not self.replay.waits_for(c)]
             if not takers:
+                self.waits.because(NOBODY_READY if self._retry is None else READ_FAILED)
                 return False
             # Of what lies together about as much is for each of them.
             entries = self._settings.max_read_entries * len(takers)
@@ -196,6 +232,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             if run is None:
                 if self._cursor.has_more():
                     self._start(self._read(max_bytes), takers[0], max_bytes)
+                elif self._retry is None:
+                    self.waits.because(KEYS_WAIT if self.replay else self._nothing_new())
                 return False
             left = (run, 0, run.count)
         self._left = None

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription, Replay
+from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason, Waiting
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.position import Position
@@ -44,12 +45,14 @@ class LateDelivery(ABC, Generic[C]):
         self._left: tuple[EntryRun, int, int] | None = None
         self._reading: Any = None
         self._closed = False
+        self.waits = Waiting(subscription.topic.clock)
 
     def _begin_delays(self) -> None:
         """Nothing is read before it is known what waits."""
         storage = self._cursor.storage
         if storage is not None and DELAY_INDEX in storage.side.properties:
             self._reading = self._subscription.topic.loop.create_task(self._load_delays())
+            self.waits.because(READING)
 
     def _new_tracker(self) -> DelayTracker:
         topic, subscription = self._subscription.topic, self._subscription
@@ -162,6 +165,12 @@ class LateDelivery(ABC, Generic[C]):
                 break
             cursor.leap_to(found)
         return True
+
+    def _nothing_new(self) -> Reason:
+        """Why nothing is sent although nothing is left to be read."""
+        if self.delays is not None and self.delays.waiting.count:
+            return DELAYED
+        return FILTER if self._put_off else AT_END
 
     def _take_due(self) -> None:
         """Lets what has become due wait for delivery, as long as not much waits for it."""

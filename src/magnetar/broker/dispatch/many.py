@@ -18,6 +18,18 @@ from magnetar.broker.dispatch.contract import (
 )
 from magnetar.broker.dispatch.filters import FilterResult
 from magnetar.broker.dispatch.late import LateDelivery
+from magnetar.broker.dispatch.waiting import (
+    ACK_STATE,
+    NO_CONSUMER,
+    NOBODY_READY,
+    READ_FAILED,
+    READING,
+    UNACKED_BROKER,
+    UNACKED_SUBSCRIPTION,
+    WHATEVER_IS_LEFT,
+    Reason,
+    lack_of_all,
+)
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
@@ -90,6 +102,16 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             and not self._cursor.has_more()
         )
 
+    def why_not(self) -> Reason:
+        """Why nothing is sent now."""
+        found = self.waits.reason
+        if found not in WHATEVER_IS_LEFT and not self._has_more():
+            return self._nothing_new()
+        return lack_of_all(self.consumers) if found is NOBODY_READY else found
+
+    def _blocked_by(self) -> Reason:
+        return UNACKED_BROKER if self._held else UNACKED_SUBSCRIPTION
+
     @abstractmethod
     def add(self, consumer: C) -> None: ...
 
@@ -126,6 +148,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             consumer.blocked = False
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
+        self.waits.because(NOBODY_READY if self.consumers else NO_CONSUMER)
 
     # Reading
 
@@ -139,6 +162,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         if not self._settings.pause_on_ack_state or storage is None or storage.keeps_all:
             return False
         self._subscription.awaits_acks = True
+        self.waits.because(ACK_STATE)
         return True
 
     def _entries_at_once(self) -> int:
@@ -149,10 +173,12 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def _start(self, reading: Any, consumer: C, max_bytes: int, *, again: bool = False) -> None:
         if self._retry is not None:
             reading.close()
+            self.waits.because(READ_FAILED)
             return
         self._budget.spend(READ_PRICE)
         self._reads_again = again
         self._reading = self._subscription.topic.loop.create_task(reading)
+        self.waits.because(READING)
         consumer.connection.outgoing.unsent.expect(self._reading, max_bytes)
 
     async def _read(self, max_bytes: int) -> None:
@@ -197,6 +223,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     def _read_failed(self, error: Exception) -> None:
         self._reading = None
+        self.waits.because(READ_FAILED)
         self._subscription.read_failed(error)
         self._retry = self._subscription.topic.wheel.schedule(
             self._settings.read_retry_seconds, self._try_again

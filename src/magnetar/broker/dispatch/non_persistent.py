@@ -11,6 +11,15 @@ from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.consumers.ranged_consumer import RangedConsumer
 from magnetar.broker.dispatch.active_consumer import in_order, pick_active
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
+from magnetar.broker.dispatch.waiting import (
+    AT_END,
+    KEY_UNASSIGNED,
+    NO_CONSUMER,
+    Reason,
+    Waiting,
+    lack_of,
+    lack_of_all,
+)
 from magnetar.protocol.hot_codec import KeyRouting, group_by_holder, key_slots
 
 C = TypeVar("C", bound=AnyConsumer)
@@ -23,6 +32,8 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         self._topic = topic
         self._settings = topic.dispatch_settings
         self.consumers: list[C] = []
+        self.waits = Waiting(topic.clock)
+        """Why something was dropped of the last run, if it was."""
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -46,9 +57,33 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         """Nobody gets anything any more."""
         self.consumers = []
 
-    @abstractmethod
+    def why_not(self) -> Reason:
+        """Why something was dropped of what was published last; at the end, if nothing was."""
+        if not self.consumers:
+            return NO_CONSUMER
+        found = self.waits.reason
+        return AT_END if found is NO_CONSUMER else found
+
     def deliver(self, run: NonPersistentRun) -> int:
         """Sends each entry to the consumer whose turn it is; returns how many messages were dropped."""
+        dropped = self._deliver(run)
+        if not dropped:
+            self.waits.because(AT_END)
+        return dropped
+
+    @abstractmethod
+    def _deliver(self, run: NonPersistentRun) -> int:
+        """Does so, and says why something was dropped."""
+
+    def _deliver_part(self, consumer: C, part: NonPersistentRun) -> int:
+        """Sends what a consumer takes of its entries; returns how many messages were dropped."""
+        stop = takes(consumer, part, 0, part.count)
+        messages = part.messages_in(0, stop)
+        if stop:
+            consumer.send_non_persistent(part, 0, stop, messages)
+        if stop < part.count:
+            self.waits.because(lack_of(consumer))
+        return part.messages - messages
 
 
 def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) -> int:
@@ -80,14 +115,15 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
     def active(self) -> AnyConsumer | None:
         return self.consumers[0] if self.consumers else None
 
-    def deliver(self, run: NonPersistentRun) -> int:
+    def _deliver(self, run: NonPersistentRun) -> int:
         consumer = self.active
         if consumer is None:
+            self.waits.because(NO_CONSUMER)
             return run.messages
         if isinstance(consumer, RangedConsumer):
             # What it does not want is nobody's loss.
             run = run.only(consumer.wanted(run, 0, run.count))
-        return _deliver_part(consumer, run)
+        return self._deliver_part(consumer, run)
 
 
 class NonPersistentFailover(NonPersistentExclusive):
@@ -140,11 +176,12 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: c.priority)
 
-    def deliver(self, run: NonPersistentRun) -> int:
+    def _deliver(self, run: NonPersistentRun) -> int:
         done = 0
         while done < run.count:
             takers = self._takers()
             if not takers:
+                self.waits.because(lack_of_all(self.consumers) if self.consumers else NO_CONSUMER)
                 return run.messages_in(done, run.count)
             done = self._share(run, done, takers)
         return 0
@@ -202,8 +239,9 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
             self.division.leave(consumer)
             self.division.divide(self.consumers)
 
-    def deliver(self, run: NonPersistentRun) -> int:
+    def _deliver(self, run: NonPersistentRun) -> int:
         if not self.consumers:
+            self.waits.because(NO_CONSUMER)
             return run.messages
         division, count = self.division, run.count
         routing = self._routing
@@ -214,17 +252,10 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
         bounds = division.bounds
         group_by_holder(routing, count, 0, 0, division.ends, division.holders, bounds)
         dropped = sum(routing.sorted_sizes[bounds[0] : bounds[1]])
+        if dropped:
+            self.waits.because(KEY_UNASSIGNED)
         for number, consumer in enumerate(self.consumers):
             start, stop = bounds[number + 1], bounds[number + 2]
             if start < stop:
-                dropped += _deliver_part(consumer, run.only(routing.order[start:stop]))
+                dropped += self._deliver_part(consumer, run.only(routing.order[start:stop]))
         return dropped
-
-
-def _deliver_part(consumer: AnyConsumer, part: NonPersistentRun) -> int:
-    """Sends what a consumer takes of its entries; returns how many messages were dropped."""
-    stop = takes(consumer, part, 0, part.count)
-    messages = part.messages_in(0, stop)
-    if stop:
-        consumer.send_non_persistent(part, 0, stop, messages)
-    return part.messages - messages

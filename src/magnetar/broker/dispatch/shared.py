@@ -10,6 +10,7 @@ from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscriptio
 from magnetar.broker.dispatch.late import DUE_AT_ONCE
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
+from magnetar.broker.dispatch.waiting import DELAYED, NOBODY_READY, RATE_LIMIT, TURN
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
@@ -33,6 +34,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             self._cursor.rewind()
             self.rewound()
         self.consumers.append(consumer)
+        if len(self.consumers) == 1:
+            self.waits.because(NOBODY_READY)
         self.consumers.sort(key=lambda c: c.priority)
 
     def remove(self, consumer: AnyConsumer) -> None:
@@ -70,17 +73,24 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         return best
 
     def read_more(self) -> None:
-        while self._reading is None and not self.blocked:
+        while self._reading is None:
+            if self.blocked:
+                self.waits.because(self._blocked_by())
+                return
             begin = self._next
             consumer = self._next_consumer()
             if consumer is None:
+                if self.consumers:
+                    self.waits.because(NOBODY_READY)
                 return
             self._take_due()
             throttle = self._subscription.throttle
             if throttle is not None and not (self._has_more() and throttle.admits()):
+                self.waits.because(RATE_LIMIT)
                 self._next = begin
                 return
             if not self._budget.admits(self._subscription):
+                self.waits.because(TURN)
                 self._next = begin
                 return
             limit = min(consumer.permits, self._settings.round_robin_entries)
@@ -97,12 +107,15 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             return False
         if left is None:
             if not self._leap_over_waiting():
+                self.waits.because(DELAYED)
                 return False
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             run = self._cursor.read_cached(self._entries_at_once(), max_bytes)
             if run is None:
                 if self._cursor.has_more():
                     self._start(self._read(max_bytes), consumer, max_bytes)
+                else:
+                    self.waits.because(self._nothing_new())
                 return False
             left = (run, 0, run.count)
         run, first, end = left

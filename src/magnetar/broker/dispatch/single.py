@@ -18,6 +18,20 @@ from magnetar.broker.dispatch.contract import (
     filter_verdict,
 )
 from magnetar.broker.dispatch.filters import FilterResult
+from magnetar.broker.dispatch.waiting import (
+    AT_END,
+    FILTER,
+    NO_CONSUMER,
+    NO_PERMITS,
+    RATE_LIMIT,
+    READ_FAILED,
+    READING,
+    TURN,
+    WHATEVER_IS_LEFT,
+    Reason,
+    Waiting,
+    lack_of,
+)
 from magnetar.broker.flow.loop_budget import FILTER_PRICE, LOOK_PRICE, READ_PRICE
 from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
@@ -51,6 +65,7 @@ class SingleConsumerDispatcher:
         """Timer: entries that a filter put off are delivered again then, with all that is unacknowledged."""
         self._left: EntryRun | None = None
         """Read, and not sent because permits or room ended."""
+        self.waits = Waiting(subscription.topic.clock)
 
     def use(self, settings: DispatchSettings) -> None:
         """Goes by other settings from now on."""
@@ -82,6 +97,14 @@ class SingleConsumerDispatcher:
             and not self._source.has_more()
         )
 
+    def why_not(self) -> Reason:
+        """Why nothing is sent now."""
+        found = self.waits.reason
+        return found if found in WHATEVER_IS_LEFT or self.has_unread() else self._nothing_new()
+
+    def _nothing_new(self) -> Reason:
+        return AT_END if self._put_off is None else FILTER
+
     def has_unread(self) -> bool:
         """Whether there is something that its consumer was not sent yet."""
         return self._left is not None or self._source.has_more()
@@ -102,6 +125,7 @@ class SingleConsumerDispatcher:
         if consumer is not None and consumer.read_compacted:
             self._source = self._compacted = self._subscription.read_compacted()
         self._rewind()
+        self.waits.because(NO_CONSUMER if consumer is None else NO_PERMITS)
 
     def _leave_compacted(self) -> None:
         if self._compacted is not None:
@@ -119,14 +143,22 @@ class SingleConsumerDispatcher:
         """Sends what can be sent now."""
         while self._reading is None:
             consumer = self._served
-            if consumer is None or not consumer.ready:
+            if consumer is None:
+                return
+            if not consumer.ready:
+                self.waits.because(lack_of(consumer))
                 return
             entries, throttle = consumer.permits, self._subscription.throttle
             if throttle is not None:
-                if not self.has_unread() or not throttle.admits():
+                if not self.has_unread():
+                    self.waits.because(self._nothing_new())
+                    return
+                if not throttle.admits():
+                    self.waits.because(RATE_LIMIT)
                     return
                 entries = min(entries, throttle.messages)
             if not self._budget.admits(self._subscription):
+                self.waits.because(TURN)
                 return
             run, self._left = self._left, None
             if run is None:
@@ -135,6 +167,8 @@ class SingleConsumerDispatcher:
             if run is None:
                 if self._source.has_more():
                     self._start_read(consumer)
+                else:
+                    self.waits.because(AT_END if self._put_off is None else FILTER)
                 return
             self._send(consumer, run)
 
@@ -145,13 +179,17 @@ class SingleConsumerDispatcher:
             max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
             reading = self._subscription.topic.loop.create_task(self._read(entries, max_bytes))
             self._reading = reading
+            self.waits.because(READING)
             consumer.connection.outgoing.unsent.expect(reading, max_bytes)
+        else:
+            self.waits.because(READ_FAILED)
 
     async def _read(self, entries: int, max_bytes: int) -> None:
         try:
             run = await self._source.read(entries, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
             self._reading = None
+            self.waits.because(READ_FAILED)
             self._subscription.read_failed(error)
             self._retry = self._subscription.topic.wheel.schedule(
                 self._settings.read_retry_seconds, self._try_again

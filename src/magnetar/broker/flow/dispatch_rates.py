@@ -82,6 +82,11 @@ class DispatchLimiter:
         return self._messages is not None or self._bytes is not None
 
     @property
+    def rate(self) -> DispatchRate:
+        """By what it goes."""
+        return self._rate
+
+    @property
     def waiting(self) -> int:
         """How many wait."""
         return len(self._row)
@@ -207,6 +212,8 @@ class Throttle:
         """The same in bytes."""
         self.held_back: dict[tuple[LimitedBy, bool], int] = {}
         """How often, by whose limit, and whether it was that on messages."""
+        self.held_by: DispatchLimiter | None = None
+        """Whose row it waits in, or waited in last."""
 
     def use(self, limiters: Sequence[DispatchLimiter]) -> None:
         """From now on these bound it."""
@@ -234,9 +241,11 @@ class Throttle:
                 if of_messages < 1 or of_bytes < 1:
                     reason = (limiter.kind, of_messages < 1)
                     self.held_back[reason] = self.held_back.get(reason, 0) + 1
+                    self.held_by = limiter
                     limiter.wait(self)
                     return False
                 if not self.in_turn and limiter.waiting:
+                    self.held_by = limiter
                     limiter.wait(self)
                     return False
                 messages, size = min(messages, of_messages), min(size, of_bytes)

@@ -24,6 +24,8 @@ class PublishLimiter:
         self.use(messages, size, now)
         self.exceeded = 0
         """How often somebody was made to wait."""
+        self.held_since = self.held_until = now
+        """From when until when somebody has to wait, or had to last; monotonic seconds."""
 
     def use(self, messages: float, size: float, now: float) -> None:
         """Other bounds count from now on."""
@@ -40,7 +42,16 @@ class PublishLimiter:
                 wait = max(wait, bucket.seconds_until(0, now))
         if wait:
             self.exceeded += 1
+            if self.held_until < now:
+                self.held_since = now
+            self.held_until = max(self.held_until, now + wait)
         return wait
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Messages and bytes a second; 0 for any number."""
+        messages, size = self._messages, self._bytes
+        return (0.0 if messages is None else messages.rate, 0.0 if size is None else size.rate)
 
 
 def publish_limiter(messages: float, size: float, now: float) -> PublishLimiter | None:

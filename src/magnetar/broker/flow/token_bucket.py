@@ -22,6 +22,11 @@ class TokenBucket:
         self._tokens = capacity
         self._filled_at = now
 
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self._rate
+
     def use(self, rate: float, capacity: float, now: float) -> None:
         """From now on they come at another rate; a debt stays."""
         self._fill(now)

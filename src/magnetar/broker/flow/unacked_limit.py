@@ -33,7 +33,7 @@ class UnackedLimit:
 
         :param share: the part of it that a subscription may have outstanding when it is reached, 0 … 1
         """
-        self._most = most
+        self.most = most
         self._per_dispatcher = int(most * share)
         self._counted: dict[CountedDispatcher, int] = {}
         self._held: dict[CountedDispatcher, None] = {}
@@ -47,11 +47,11 @@ class UnackedLimit:
         if now:
             self._counted[dispatcher] = now
         if not self.reached:
-            if self.total >= self._most:
+            if self.total >= self.most:
                 self.reached = True
                 for each, unacked in self._counted.items():
                     self._hold_beyond_share(each, unacked)
-        elif self.total < self._most / 2:
+        elif self.total < self.most / 2:
             self.reached = False
             for each in list(self._held):
                 self._let_go_on(each)

@@ -114,6 +114,11 @@ class LoadManager:
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
 
+    @property
+    def settings(self) -> LoadSettings:
+        """As they are now."""
+        return self._settings()
+
     # Life
 
     def start(self, count_bundles: CountBundles) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, ProducerTopic
 from magnetar.errors import ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.waiting import fail, settle
@@ -41,10 +42,11 @@ class ExclusiveAccess:
         """
         mode = producer.access_mode
         if self._changing:
-            raise ServiceNotReady("Another producer is just taking exclusive access")
+            raise ServiceNotReady(self._told("Another producer is just taking exclusive access"))
         if mode is AccessMode.Shared:
             if self.owner is not None:
-                raise ProducerBusy(f"Topic has an existing exclusive producer: {self.owner.name}")
+                text = f"Topic has an existing exclusive producer: {self.owner.name}"
+                raise ProducerBusy(self._told(text))
             return None
         others = [p for p in self._topic.producers.values() if p is not producer]
         if mode is AccessMode.ExclusiveWithFencing:
@@ -61,7 +63,7 @@ class ExclusiveAccess:
         if mode is AccessMode.Exclusive:
             name = self.owner.name if self.owner is not None else others[0].name
             kind = "exclusive" if self.owner is not None else "shared"
-            raise ProducerFenced(f"Topic has an existing {kind} producer: {name}")
+            raise ProducerFenced(self._told(f"Topic has an existing {kind} producer: {name}"))
         admitted = self._topic.loop.create_future()
         self._waiting.append((producer, admitted))
         return admitted
@@ -72,10 +74,14 @@ class ExclusiveAccess:
         if producer.topic_epoch < self.epoch:
             if self.owner is not None or others:
                 name = self.owner.name if self.owner is not None else others[0].name
-                raise ProducerFenced(f"Topic has an existing exclusive producer: {name}")
-            raise ProducerFenced(
-                f"Producer's epoch {producer.topic_epoch} is behind the topic's, {self.epoch}"
-            )
+                raise ProducerFenced(self._told(f"Topic has an existing exclusive producer: {name}"))
+            text = f"Producer's epoch {producer.topic_epoch} is behind the topic's, {self.epoch}"
+            raise ProducerFenced(self._told(text))
+
+    def _told(self, text: str) -> str:
+        """What a producer is refused with."""
+        self._topic.hindered(Hindrance.EXCLUSIVE_PRODUCER, text)
+        return text
 
     async def _become_owner(self, producer: Producer) -> None:
         """The epoch is durable before the owner is told of it; nobody else enters until then."""

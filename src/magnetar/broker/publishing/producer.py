@@ -13,6 +13,7 @@ from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup
 from magnetar.broker.publishing.admission import Admission
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
 from magnetar.naming.topic_name import TopicName
@@ -40,6 +41,10 @@ class ProducerConnection(Protocol):
     def client_version(self) -> str: ...
     @property
     def supports_partial_producer(self) -> bool: ...
+    @property
+    def held_back(self) -> bool:
+        """Whether it is not read because what it sent is still on its way."""
+        ...
 
     async def is_alive(self) -> bool:
         """Asks the client; False when it does not answer: the connection is closed then."""
@@ -115,6 +120,10 @@ class ProducerTopic(Protocol):
 
         :raises ServiceNotReady: it is closing, or lost to another broker
         """
+        ...
+
+    def hindered(self, kind: Hindrance, text: str) -> None:
+        """A producer, or something that it published, is refused."""
         ...
 
     def admit(self, producer: Producer) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
+from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waiting
 from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
@@ -42,10 +43,13 @@ class BatchAck:
 class AnyDispatcher(Protocol):
     """Who gives entries to the consumers of a subscription."""
 
+    waits: Waiting
+
     @property
     def consumers(self) -> Sequence[AnyConsumer]: ...
     @property
     def active(self) -> AnyConsumer | None: ...
+    def why_not(self) -> Reason: ...
     def add(self, consumer: AnyConsumer) -> None: ...
     def remove(self, consumer: AnyConsumer) -> None: ...
     def flow(self, _consumer: AnyConsumer) -> None: ...
@@ -58,8 +62,10 @@ class BaseSubscription(ABC):
 
     topic: DispatchTopic
 
-    def __init__(self, name: str, properties: dict[str, str]) -> None:
+    def __init__(self, name: str, properties: dict[str, str], loaded_ms: int) -> None:
+        """:param loaded_ms: now, in ms since 1970"""
         self.name = name
+        self.loaded_ms = loaded_ms
         self.kind = kind_of(name)
         self.properties = properties
         self.type: SubscriptionType | None = None
@@ -194,6 +200,18 @@ class BaseSubscription(ABC):
         consumer.permits += permits
         if self.dispatcher is not None:
             self.dispatcher.flow(consumer)
+
+    def why_not(self) -> Reason:
+        """Why its consumers are sent nothing now."""
+        if self.closing:
+            return MOVING
+        return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
+
+    def waits_since_ms(self) -> int:
+        """Since when that is so, and nothing was sent; in ms since 1970."""
+        if self.dispatcher is None:
+            return self.loaded_ms
+        return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)
 
     @abstractmethod
     def read_more(self) -> None:

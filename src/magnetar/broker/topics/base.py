@@ -25,6 +25,7 @@ from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication, DeduplicationSettings
 from magnetar.broker.publishing.entry_marks import EntryMarkSettings
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
+from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
@@ -120,6 +121,8 @@ class BaseTopic(ABC, Generic[S]):
         self.departure: Departure | None = None
         """By which clients are told where the topic goes; None: they look it up."""
         self.fenced = False
+        self.refusals: Refusals | None = None
+        """Of producers and of what they publish; None: there were none."""
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
         self.rate_in = Rate()
@@ -230,6 +233,12 @@ class BaseTopic(ABC, Generic[S]):
 
     # Producers
 
+    def hindered(self, kind: Hindrance, text: str) -> None:
+        """A producer, or something that it published, is refused."""
+        if self.refusals is None:
+            self.refusals = Refusals()
+        self.refusals.note(kind, text, self.clock.wall_ms())
+
     def check_open(self) -> None:
         """:raises ServiceNotReady: it is closing or lost; the client looks it up again"""
         if self.closing or self.fenced:
@@ -244,13 +253,10 @@ class BaseTopic(ABC, Generic[S]):
         """
         self.check_open()
         if self.terminated:
-            raise TopicTerminated("Topic was already terminated")
-        cap = self.policies.max_producers
-        if cap and len(self.producers) >= cap and producer.name not in self.producers:
-            raise ProducerBusy(f"Topic '{self.full_name}' reached max producers limit")
-        cap = self.settings.max_same_address_producers
-        if cap and _of_host(producer.address, self.producers.values()) >= cap:
-            raise ProducerBusy(f"Topic '{self.full_name}' reached max same address producers limit")
+            text = "Topic was already terminated"
+            self.hindered(Hindrance.TERMINATED, text)
+            raise TopicTerminated(text)
+        self._check_caps(producer)
         while (known := self.producers.get(producer.name)) is not None:
             await self._replace(known, producer)
             self.check_open()
@@ -263,6 +269,18 @@ class BaseTopic(ABC, Generic[S]):
             self.admit(producer)
         return admitted
 
+    def _check_caps(self, producer: Producer) -> None:
+        """:raises ProducerBusy: there are as many as may be"""
+        text, cap = "", self.policies.max_producers
+        if cap and len(self.producers) >= cap and producer.name not in self.producers:
+            text = f"Topic '{self.full_name}' reached max producers limit"
+        cap = self.settings.max_same_address_producers
+        if not text and cap and _of_host(producer.address, self.producers.values()) >= cap:
+            text = f"Topic '{self.full_name}' reached max same address producers limit"
+        if text:
+            self.hindered(Hindrance.MAX_PRODUCERS, text)
+            raise ProducerBusy(text)
+
     async def _replace(self, known: Producer, producer: Producer) -> None:
         if producer.replaces(known):
             self._drop_producer(known)
@@ -272,9 +290,9 @@ class BaseTopic(ABC, Generic[S]):
             # It may still be here, of a CLOSE_PRODUCER that waits for the last publishes.
             self.remove_producer(known)
             return
-        raise ProducerBusy(
-            f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
-        )
+        text = f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
+        self.hindered(Hindrance.NAME_TAKEN, text)
+        raise ProducerBusy(text)
 
     def _drop_producer(self, producer: Producer) -> None:
         producer.closed = True

@@ -21,6 +21,7 @@ from magnetar.broker.policies.values import Retention
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.entry_marks import EntryMarks, bytes_in_front, recovered_marks
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -226,7 +227,9 @@ class Topic(BaseTopic[Subscription]):
         try:
             self.managed_ledger.append(buffer, starts, ends, len(starts), stored, publish)
         except ManagedLedgerTerminated as error:
-            raise TopicTerminated("Topic was already terminated") from error
+            text = "Topic was already terminated"
+            self.hindered(Hindrance.TERMINATED, text)
+            raise TopicTerminated(text) from error
         except ManagedLedgerClosed as error:
             raise ServiceNotReady("Topic is temporarily unavailable") from error
         self.rate_in.messages += publish.messages
@@ -295,6 +298,7 @@ class Topic(BaseTopic[Subscription]):
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         reason = PersistenceFailure(f"Cannot store the message: {error}")
+        self.hindered(Hindrance.NOT_STORED, str(reason))
         log.error("entries not stored", extra={"topic": self.full_name, "error": str(error)})
         for operation in appends:
             publish = operation.context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.schemas.data import NO_VERSION, SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -15,6 +16,14 @@ async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: Schema
     :raises IncompatibleSchema: the topic's policies do not allow it
     :raises InvalidSchemaData: it is no schema
     """
+    try:
+        return await _version_of(registry, topic, schema)
+    except IncompatibleSchema as error:
+        topic.hindered(Hindrance.SCHEMA_INCOMPATIBLE, str(error))
+        raise
+
+
+async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
     schema_id = topic.name.schema_path
     policies = topic.policies
     if schema is None:
@@ -39,7 +48,7 @@ async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: Schema
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
     if await registry.get(topic.name.schema_path) is None and _is_idle(topic):
-        await for_producer(registry, topic, schema)
+        await _version_of(registry, topic, schema)
         return
     await registry.check_consumer(topic.name.schema_path, schema, topic.policies.schema_compatibility)
 

@@ -25,6 +25,7 @@ class TopicWriter:
 
     address = "local"
     client_version = "broker"
+    held_back = False
     supports_partial_producer = False
 
     def __init__(self, topic: Topic, name: str) -> None:

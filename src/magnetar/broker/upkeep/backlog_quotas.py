@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from magnetar.broker.flow.rates import Distribution
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -179,10 +180,22 @@ class BacklogQuotas:
         if quota is None:
             return
         policy = self._policy(topic, quota)
+        if policy != EVICTION:
+            topic.hindered(Hindrance.BACKLOG_QUOTA, _REFUSAL)
         if policy == HOLD:
             raise QuotaExceededHold(_REFUSAL)
         if policy == EXCEPTION:
             raise QuotaExceeded(_REFUSAL)
+
+    async def holding(self, topic: Topic) -> Quota | None:
+        """The quota for which producers of a topic are refused now.
+
+        :raises LedgerError: the age of the backlog cannot be read
+        """
+        if not self._served.settings.backlog_quota_check:
+            return None
+        quota = await self.exceeded(topic)
+        return None if quota is None or self._policy(topic, quota) == EVICTION else quota
 
     @staticmethod
     def _policy(topic: Topic, quota: Quota) -> str:
@@ -240,6 +253,7 @@ class BacklogQuotas:
                     "closing producers: a backlog quota is exceeded",
                     extra={"topic": topic.full_name, "quota": quota.value, "policy": policy},
                 )
+                topic.hindered(Hindrance.BACKLOG_QUOTA, _REFUSAL)
                 await topic.close_producers_in_order()
         elif quota is Quota.SIZE:
             self._evict_by_size(topic)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
@@ -48,6 +49,7 @@ class StorageGate:
         """:raises QuotaExceeded: there is no room"""
         if self._reason and isinstance(topic, Topic):
             self.refused += 1
+            topic.hindered(Hindrance.STORAGE_FULL, self._reason)
             raise QuotaExceeded(self._reason)
 
     def stop(self) -> None:
@@ -61,6 +63,7 @@ class StorageGate:
                 return
             if not topic.closing:
                 self.refused += len(topic.producers)
+                topic.hindered(Hindrance.STORAGE_FULL, self._reason)
                 await topic.close_producers_in_order()
             await let_others(self._served.io.loop)
 

@@ -133,6 +133,15 @@ _ROWS: Sequence[Endpoint] = (
         "ledgers and cursors of all partitions",
         T.GET_STATS,
     ),
+    Endpoint(
+        "GET",
+        "/{topic}/explain",
+        topics.explain,
+        "why nothing arrives at a topic or subscription, or nothing can be published; Magnetar's own",
+        T.GET_STATS,
+        parameters=(Parameter("subscription", "text"),),
+        refusals={404: "no such topic, namespace or subscription"},
+    ),
     Endpoint("PUT", "/{topic}/unload", topics.unload, "close a topic; clients come back", T.UNLOAD),
     Endpoint(
         "POST",

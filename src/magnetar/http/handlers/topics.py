@@ -111,6 +111,12 @@ async def internal_stats(application: Application, request: Request) -> Response
     )
 
 
+async def explain(application: Application, request: Request) -> Response:
+    topic = topic_of(request.variables)
+    found = await application.admin.explaining.explain(topic, request.query.get("subscription") or None)
+    return json_response(dict(found))
+
+
 async def unload(application: Application, request: Request) -> Response:
     await application.admin.topics.unload(topic_of(request.variables))
     return nothing()

@@ -6,6 +6,7 @@ from typing import Any
 
 from magnetar.broker.connections import rules
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
 from magnetar.broker.topics.schemas import for_producer
@@ -58,7 +59,9 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     topic = await broker.topic(name, create=True, principal=principal)
     if topic.policies.encryption_required and not request.encrypted:
-        raise EncryptionRequired(f"Encryption is required in {topic.full_name}")
+        text = f"Encryption is required in {topic.full_name}"
+        topic.hindered(Hindrance.ENCRYPTION_REQUIRED, text)
+        raise EncryptionRequired(text)
     broker.storage_gate.check_producer(topic)
     await broker.quotas.check_producer(topic)
     schema = from_wire(request.schema) if request.HasField("schema") else None

@@ -1,0 +1,60 @@
+"""What an explanation is made of."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Mapping[str, Any]
+
+MOST_NAMED = 20
+"""So many consumers, keys or refusals are named in one explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Of one side of a topic: its producers, or one subscription."""
+
+    reason: str
+    """A value of ``Reason`` or ``Hindrance``."""
+    sentence: str
+    since_ms: int | None = None
+    """Since 1970; None: nobody knows."""
+    figures: Json = field(default_factory=dict)
+    attempt: str = ""
+    """The command that puts an end to it; empty: there is none."""
+    look: str = ""
+    """The command that shows more of it; empty: there is none."""
+
+    def json(self, now_ms: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"reason": self.reason, "sentence": self.sentence}
+        if self.since_ms is not None:
+            found["since"] = self.since_ms
+            found["seconds"] = max(0, now_ms - self.since_ms) / 1000
+        found["figures"] = dict(self.figures)
+        if self.attempt:
+            found["try"] = self.attempt
+        if self.look:
+            found["look"] = self.look
+        return found
+
+
+def command(*words: str | int) -> str:
+    """A command as it is typed into a shell."""
+    return shlex.join(str(word) for word in words)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun, like ``1 message`` or ``2 messages``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def waits(number: int) -> str:
+    """Of messages: how many wait."""
+    return (
+        "no message waits"
+        if not number
+        else counted(number, "message") + (" waits" if number == 1 else " wait")
+    )

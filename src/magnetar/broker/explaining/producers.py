@@ -1,0 +1,232 @@
+"""Why nothing can be published to a topic.
+
+What holds now is asked of whoever decides it; else what was refused last says so (``publishing.hindrances``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.explaining.answer import Explanation, command, counted
+from magnetar.broker.explaining.rates import bounds_of, raise_publish_rate, raise_setting
+from magnetar.broker.flow.publish_rates import PublishLimiter
+from magnetar.broker.publishing.hindrances import Hindrance, Refusal
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.backlog_quotas import Quota, backlog_bytes, slowest
+from magnetar.ledger.interface import LedgerError
+
+_LATELY_MS = 60_000
+"""What was refused so long ago may still be the reason; what is older is told beside it."""
+
+
+async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanation:
+    """What keeps producers from publishing now, else what they were refused for lately."""
+    found = await _holding(broker, topic)
+    if found is None:
+        found = _refused_lately(topic)
+    if found is None:
+        producers = counted(len(topic.producers), "producer")
+        verb = "is" if len(topic.producers) == 1 else "are"
+        found = Explanation(
+            Hindrance.NOTHING.value, f"Nothing is in the way: {producers} {verb} connected.", None
+        )
+    return found
+
+
+def refusals_of(topic: AnyTopic) -> list[dict[str, Any]]:
+    """All that was refused since the topic was loaded, the last first."""
+    known = topic.refusals.known.items() if topic.refusals is not None else ()
+    return [
+        {
+            "reason": kind.value,
+            "times": refusal.times,
+            "first": refusal.first_ms,
+            "last": refusal.last_ms,
+            "message": refusal.text,
+        }
+        for kind, refusal in sorted(known, key=lambda each: -each[1].last_ms)
+    ]
+
+
+async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
+    """What holds now, whether anybody was refused for it or not."""
+    if topic.closing or topic.fenced:
+        sentence = (
+            "The topic was lost to another broker; clients find it there."
+            if topic.fenced
+            else "The topic is just being unloaded or deleted; clients look it up again."
+        )
+        look = command("pulsar-admin", "topics", "lookup", topic.full_name)
+        return Explanation(Hindrance.MOVING.value, sentence, None, {}, "", look)
+    if topic.terminated:
+        sentence = "The topic is terminated: nothing can be published to it any more, for ever."
+        return Explanation(Hindrance.TERMINATED.value, sentence, _since(topic, Hindrance.TERMINATED))
+    if isinstance(topic, Topic):
+        if broker.storage_gate.reason:
+            return Explanation(
+                Hindrance.STORAGE_FULL.value,
+                f"{broker.storage_gate.reason}. Producers of all persistent topics are refused until there "
+                "is room again; consumers go on.",
+                _since(topic, Hindrance.STORAGE_FULL),
+                {"refused": broker.storage_gate.refused},
+                "",
+                command("magnetar", "storage", "report"),
+            )
+        quota = await _quota(broker, topic)
+        if quota is not None:
+            return quota
+    return _rate(broker, topic) or _in_flight(broker, topic) or _caps(topic)
+
+
+def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
+    return topic.refusals.known.get(kind) if topic.refusals is not None else None
+
+
+def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
+    """When somebody was refused for it first."""
+    known = _known(topic, kind)
+    return None if known is None else known.first_ms
+
+
+async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
+    try:
+        exceeded = await broker.quotas.holding(topic)
+    except LedgerError:
+        # Then it is not known how old the backlog is, and producers are told so when they come.
+        return None
+    behind = slowest(topic)
+    if exceeded is None or behind is None:
+        return None
+    figures: dict[str, Any] = {"quota": exceeded.value, "slowest": behind.name, "backlog": behind.backlog()}
+    base = str(topic.name.base)
+    words = ("pulsar-admin", "topics", "set-backlog-quota")
+    if exceeded is Quota.SIZE:
+        policy = topic.policies.storage_quota
+        used = backlog_bytes(topic)
+        figures |= {"limitBytes": policy.limit_bytes, "backlogBytes": used, "policy": policy.policy}
+        bound = f"its backlog has {used:,} bytes, and {policy.limit_bytes:,} are allowed"
+        more = max(2 * used, 2 * policy.limit_bytes)
+        attempt = command(*words, "-l", more, "-p", policy.policy, base)
+    else:
+        policy = topic.policies.age_quota
+        figures |= {"limitSeconds": policy.limit_seconds, "policy": policy.policy}
+        bound = f"its oldest message is older than the {policy.limit_seconds:,} s that are allowed"
+        more = 2 * policy.limit_seconds
+        attempt = command(*words, "-lt", f"{more}s", "-t", "message_age", "-p", policy.policy, base)
+    ends = "wait" if policy.policy == "producer_request_hold" else "are refused"
+    sentence = (
+        f"Producers {ends}: subscription {behind.name} is too far behind ({bound}). Its consumers have to "
+        "catch up, or its backlog has to go (pulsar-admin topics clear-backlog), or the quota has to be more."
+    )
+    look = command("magnetar", "explain", topic.full_name, "-s", behind.name)
+    since = _since(topic, Hindrance.BACKLOG_QUOTA)
+    return Explanation(Hindrance.BACKLOG_QUOTA.value, sentence, since, figures, attempt, look)
+
+
+def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
+    """The bound for which connections are not read now."""
+    limits: list[tuple[str, str, PublishLimiter | None]] = [
+        ("Topic", "the topic", topic.publish_limiter),
+        ("ResourceGroup", "its resource group", None if topic.group is None else topic.group.publish),
+        ("Broker", "the broker", broker.publish_limiter),
+    ]
+    now = broker.io.clock.monotonic()
+    for kind, whose, limiter in limits:
+        if limiter is None or limiter.held_until <= now or not topic.producers:
+            continue
+        messages, size = limiter.rates
+        attempt = ""
+        if kind == "Topic":
+            attempt = raise_publish_rate(topic.name, messages, size)
+        elif kind == "Broker":
+            setting = "brokerPublisherThrottlingMax" + ("MessageRate" if messages else "ByteRate")
+            attempt = raise_setting(setting, messages or size)
+        sentence = (
+            f"Publishing is faster than the rate of {whose} ({bounds_of(messages, size)} in a second): "
+            f"connections are not read for {limiter.held_until - now:,.1f} s more."
+        )
+        figures = {"limitOf": kind, "messages": messages, "bytes": size, "heldBack": limiter.exceeded}
+        since = broker.io.clock.wall_ms() - int((now - limiter.held_since) * 1000)
+        return Explanation(Hindrance.PUBLISH_RATE.value, sentence, since, figures, attempt)
+    return None
+
+
+def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
+    held = [each.name for each in topic.producers.values() if each.connection.held_back]
+    if not held:
+        return None
+    sentence = (
+        f"So much is on its way to the disk that the connections of {counted(len(held), 'producer')} are not "
+        "read until some of it is there: the disk is slower than what is published."
+    )
+    figures = {
+        "producers": len(held),
+        "pending": sum(each.pending for each in topic.producers.values()),
+        "bytesOfBroker": broker.publish_buffer.used,
+    }
+    look = command("magnetar", "storage", "report")
+    return Explanation(Hindrance.IN_FLIGHT.value, sentence, None, figures, "", look)
+
+
+def _caps(topic: AnyTopic) -> Explanation | None:
+    """Who is connected keeps others out; only where somebody was kept out."""
+    cap, count = topic.policies.max_producers, len(topic.producers)
+    known = _known(topic, Hindrance.MAX_PRODUCERS)
+    if known is not None and cap and count >= cap:
+        attempt = command("pulsar-admin", "topics", "set-max-producers", "-p", cap * 2, str(topic.name.base))
+        sentence = f"As many producers are connected as may be ({cap:,}); others are refused."
+        named = {"limit": cap, "producers": count, "times": known.times}
+        return Explanation(Hindrance.MAX_PRODUCERS.value, sentence, known.first_ms, named, attempt)
+    known = _known(topic, Hindrance.EXCLUSIVE_PRODUCER)
+    owner = topic.access.owner
+    if owner is not None and (known is not None or topic.access.waiting):
+        sentence = (
+            f"Producer {owner.name} at {owner.address} has exclusive access; others are refused, or wait for "
+            f"it to leave ({topic.access.waiting} wait)."
+        )
+        figures: dict[str, Any] = {
+            "owner": owner.name,
+            "address": owner.address,
+            "waiting": topic.access.waiting,
+        }
+        look = command("pulsar-admin", "topics", "stats", topic.full_name)
+        since = None if known is None else known.first_ms
+        return Explanation(Hindrance.EXCLUSIVE_PRODUCER.value, sentence, since, figures, "", look)
+    return None
+
+
+def _refused_lately(topic: AnyTopic) -> Explanation | None:
+    """The last of what was refused a short while ago, where nothing tells whether it would be again."""
+    known = topic.refusals.known if topic.refusals is not None else {}
+    after = topic.clock.wall_ms() - _LATELY_MS
+    lately = {kind: known[kind] for kind in _TOLD if kind in known and known[kind].last_ms >= after}
+    if not lately:
+        return None
+    kind, refusal = max(lately.items(), key=lambda each: each[1].last_ms)
+    attempt, look = "", ""
+    if kind is Hindrance.SCHEMA_INCOMPATIBLE:
+        look = command("pulsar-admin", "schemas", "get", str(topic.name.base))
+    elif kind is Hindrance.ENCRYPTION_REQUIRED:
+        namespace = str(topic.name.namespace_name)
+        attempt = command("pulsar-admin", "namespaces", "set-encryption-required", "--disable", namespace)
+    elif kind is Hindrance.NAME_TAKEN:
+        look = command("pulsar-admin", "topics", "stats", topic.full_name)
+    elif kind is Hindrance.NOT_STORED:
+        look = command("magnetar", "storage", "report")
+    elif topic.policies.max_message_size:
+        size = topic.policies.max_message_size * 2
+        attempt = command("pulsar-admin", "topics", "set-max-message-size", "-m", size, str(topic.name.base))
+    sentence = f"{_TOLD[kind]}: {refusal.text}"
+    figures = {"times": refusal.times, "last": refusal.last_ms}
+    return Explanation(kind.value, sentence, refusal.first_ms, figures, attempt, look)
+
+
+_TOLD = {
+    Hindrance.SCHEMA_INCOMPATIBLE: "A producer's schema does not fit those that the topic has",
+    Hindrance.ENCRYPTION_REQUIRED: "What is not encrypted is refused",
+    Hindrance.NAME_TAKEN: "A producer was refused for its name",
+    Hindrance.MESSAGE_REFUSED: "Messages were refused",
+    Hindrance.NOT_STORED: "Messages could not be written, and producers were closed",
+}

@@ -1,0 +1,81 @@
+"""Rates that are used up: whose, how much they allow, and what raises them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.explaining.answer import command
+from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.naming.topic_name import TopicName
+
+_MORE = 10
+"""Times what it is: as much as a command suggests."""
+
+_OWNERS = {
+    LimitedBy.SUBSCRIPTION: "this subscription",
+    LimitedBy.TOPIC: "the topic",
+    LimitedBy.GROUP: "its resource group",
+    LimitedBy.BROKER: "the broker",
+}
+
+
+def of_dispatch(
+    subscription: Subscription, limiter: DispatchLimiter | None
+) -> tuple[str, dict[str, Any], str, str]:
+    """Sentence, figures, command that raises it, command that shows it."""
+    if limiter is None:
+        return "What is sent has a rate, and it is used up.", {}, "", ""
+    rate = limiter.rate
+    period = max(1, rate.period_seconds)
+    bounds = bounds_of(rate.messages, rate.size)
+    whose = _OWNERS[limiter.kind]
+    sentence = f"The dispatch rate of {whose} is used up: it allows {bounds} in {period} s."
+    figures = {
+        "limitOf": limiter.kind.value,
+        "messages": rate.messages,
+        "bytes": rate.size,
+        "periodSeconds": period,
+        "waitingForIt": limiter.waiting,
+    }
+    name, topic = subscription.name, subscription.topic
+    raised = ("-md", _raised(rate.messages), "-bd", _raised(rate.size), "-dt", period)
+    attempt = ""
+    if limiter.kind is LimitedBy.SUBSCRIPTION:
+        attempt = command(
+            *("pulsar-admin", "topicPolicies", "set-subscription-dispatch-rate", "-s", name),
+            *raised,
+            str(topic.name.base),
+        )
+    elif limiter.kind is LimitedBy.TOPIC:
+        attempt = command("pulsar-admin", "topics", "set-dispatch-rate", *raised, str(topic.name.base))
+    elif limiter.kind is LimitedBy.BROKER:
+        setting = "dispatchThrottlingRateInMsg" if rate.messages > 0 else "dispatchThrottlingRateInByte"
+        attempt = raise_setting(setting, rate.messages if rate.messages > 0 else rate.size)
+    return sentence, figures, attempt, ""
+
+
+def raise_publish_rate(topic: TopicName, messages: float, size: float) -> str:
+    return command(
+        *("pulsar-admin", "topics", "set-publish-rate"),
+        *("-m", _raised(int(messages)), "-b", _raised(int(size))),
+        str(topic.base),
+    )
+
+
+def raise_setting(name: str, value: float) -> str:
+    """The command for a dynamic setting."""
+    return command(
+        *("pulsar-admin", "brokers", "update-dynamic-config", "--config", name, "--value"), int(value) * _MORE
+    )
+
+
+def _raised(amount: int) -> int:
+    return amount * _MORE if amount > 0 else -1
+
+
+def bounds_of(messages: float, size: float) -> str:
+    """Both bounds in words, of those that there are."""
+    found = [f"{int(messages):,} messages"] if messages > 0 else []
+    found += [f"{int(size):,} bytes"] if size > 0 else []
+    return " and ".join(found)

@@ -1,0 +1,36 @@
+"""The explanation of a topic that is served here: both sides of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.broker.explaining.producers import explain_producers, refusals_of
+from magnetar.broker.explaining.subscriptions import explain_subscription
+from magnetar.broker.service import BrokerService
+from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.errors import SubscriptionNotFound
+
+
+async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: str | None) -> dict[str, Any]:
+    """:param subscription: only this one; None: all of them
+
+    :raises SubscriptionNotFound: there is none of that name
+    """
+    chosen = dict(topic.subscriptions)
+    if subscription is not None:
+        if subscription not in chosen:
+            raise SubscriptionNotFound(f"Subscription {subscription} does not exist")
+        chosen = {subscription: chosen[subscription]}
+    producers = await explain_producers(broker, topic)
+    now = broker.io.clock.wall_ms()
+    return {
+        "topic": topic.full_name,
+        "servedBy": broker.settings.service_url,
+        "producers": {**producers.json(now), "refused": refusals_of(topic)},
+        "subscriptions": {
+            name: explain_subscription(each).json(now)
+            for name, each in chosen.items()
+            if each.kind is SUBSCRIPTION
+        },
+    }

@@ -1,0 +1,126 @@
+"""``magnetar explain TOPIC``: why nothing arrives, or nothing can be published."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_WELL = ("nothing", "at_end")
+"""Reasons that are none."""
+_BOLD, _GREEN, _YELLOW, _CYAN = "1", "32", "33", "36"
+Paint = Callable[[str, str], str]
+
+
+def add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    explain = commands.add_parser(
+        "explain",
+        help="why nothing arrives at a topic",
+        description="Asks the broker that serves a topic why its subscriptions are sent nothing, and why "
+        "producers are refused or wait: in words, with the figures and the command that would help.",
+    )
+    explain.add_argument("topic", metavar="TOPIC", help="[persistent://]TENANT/NAMESPACE/NAME, or NAME alone")
+    explain.add_argument("-s", "--subscription", metavar="NAME", help="only this one")
+    explain.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="the form of the answer (%(default)s)",
+    )
+    explain.add_argument("--admin-url", metavar="URL", help="of any broker (http://localhost:8080)")
+    explain.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
+    explain.add_argument("--auth-params", metavar="TEXT", help="what proves it")
+    explain.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
+    )
+
+
+def run_explain(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 well, 1 there is no explanation."""
+    from magnetar.admin_client import AdminClient, AdminError
+    from magnetar.cli.cluster_access import AccessRefused, cluster_access
+    from magnetar.naming.errors import InvalidName
+
+    where = "the broker"
+    try:
+        access = cluster_access(
+            {
+                "webServiceUrl": parsed.admin_url,
+                "authPlugin": parsed.auth_plugin,
+                "authParams": parsed.auth_params,
+                "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
+            }
+        )
+        where = access.admin_url
+        admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
+        found = admin.explain(parsed.topic, parsed.subscription)
+    except (AccessRefused, AdminError, InvalidName, OSError) as error:
+        sys.stderr.write(f"magnetar: no explanation from {where}: {error}\n")
+        return 1
+    if parsed.output == "json":
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        sys.stdout.write(text(found, _coloured if colours else _plain))
+    return 0
+
+
+def _plain(words: str, _colour: str) -> str:
+    return words
+
+
+def _coloured(words: str, colour: str) -> str:
+    return f"\033[{colour}m{words}\033[0m"
+
+
+def text(found: dict[str, Any], paint: Paint = _plain) -> str:
+    """For a terminal."""
+    if "partitions" in found:
+        head = paint(found["topic"], _BOLD) + f": {len(found['partitions'])} partitions"
+        return "\n\n".join([head, *(_topic(each, paint) for each in found["partitions"].values())]) + "\n"
+    return _topic(found, paint) + "\n"
+
+
+def _topic(found: dict[str, Any], paint: Paint) -> str:
+    lines = [f"{paint(found['topic'], _BOLD)}, served by {found['servedBy']}"]
+    lines += ["", *_side("producers", found["producers"], paint)]
+    for name, each in found["subscriptions"].items():
+        lines += ["", *_side(f"subscription {name}", each, paint)]
+    if not found["subscriptions"]:
+        lines += ["", "There is no subscription: nothing is kept for anybody."]
+    return "\n".join(lines)
+
+
+def _side(title: str, side: dict[str, Any], paint: Paint) -> list[str]:
+    """Title and reason, the sentence, figures, commands."""
+    reason = side["reason"]
+    since = f" for {duration(side['seconds'])}" if "seconds" in side and reason not in _WELL else ""
+    lines = [f"{title}: {paint(reason, _GREEN if reason in _WELL else _YELLOW)}{since}"]
+    lines.append(f"  {side['sentence']}")
+    plain = {name: value for name, value in side["figures"].items() if isinstance(value, (str, int, float))}
+    if plain:
+        lines.append("  " + ", ".join(f"{name} {_figure(value)}" for name, value in plain.items()))
+    lines += [f"  {word}: {paint(side[word], _CYAN)}" for word in ("try", "look") if word in side]
+    for each in side.get("refused", ()):
+        if each["reason"] != reason:
+            lines.append(f"  refused before: {each['reason']}, {each['times']} times: {each['message']}")
+    return lines
+
+
+def _figure(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Like ``4.2 s``, ``3 min``, ``5 h`` or ``2 days``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min"
+    if seconds < 2 * 86_400:
+        return f"{seconds // 3600:.0f} h"
+    return f"{seconds // 86_400:.0f} days"

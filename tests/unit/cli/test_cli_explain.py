@@ -1,0 +1,76 @@
+"""``magnetar explain`` as text: for a terminal with colours, for everything else without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from magnetar.cli.explain import _coloured, duration, text
+
+FOUND: dict[str, Any] = {
+    "topic": "persistent://public/default/t",
+    "servedBy": "pulsar://localhost:6650",
+    "producers": {
+        "reason": "nothing",
+        "sentence": "Nothing is in the way: 1 producer is connected.",
+        "figures": {},
+        "refused": [{"reason": "name_taken", "times": 2, "first": 1, "last": 2, "message": "taken"}],
+    },
+    "subscriptions": {
+        "s": {
+            "reason": "no_consumer",
+            "sentence": "No consumer is connected; 3 messages wait.",
+            "since": 1,
+            "seconds": 4.25,
+            "figures": {"type": None, "consumers": 0, "backlog": 3, "named": [1]},
+            "try": "this",
+            "look": "that",
+        }
+    },
+}
+
+TEXT = """persistent://public/default/t, served by pulsar://localhost:6650
+
+producers: nothing
+  Nothing is in the way: 1 producer is connected.
+  refused before: name_taken, 2 times: taken
+
+subscription s: no_consumer for 4.2 s
+  No consumer is connected; 3 messages wait.
+  consumers 0, backlog 3
+  try: this
+  look: that
+"""
+
+
+def test_words_figures_and_commands() -> None:
+    assert text(FOUND) == TEXT
+
+
+def test_colours_change_nothing_else() -> None:
+    found = text(FOUND, _coloured)
+    assert "subscription s: \033[33mno_consumer\033[0m for 4.2 s" in found
+    assert "producers: \033[32mnothing\033[0m\n" in found
+    for code in ("1", "32", "33", "36", "0"):
+        found = found.replace(f"\033[{code}m", "")
+    assert found == TEXT
+
+
+def test_partitions_come_one_below_the_other() -> None:
+    found = {"topic": "persistent://public/default/t", "partitions": {"a": FOUND, "b": FOUND}}
+    assert text(found) == f"persistent://public/default/t: 2 partitions\n\n{TEXT}\n{TEXT}"
+
+
+def test_a_topic_without_subscriptions() -> None:
+    assert text({**FOUND, "subscriptions": {}}).endswith(
+        "\n\nThere is no subscription: nothing is kept for anybody.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0.0 s"), (59.94, "59.9 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (200_000, "2 days")],
+)
+def test_how_long(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
