@@ -18,8 +18,10 @@ from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import Broker, asked, http_of
 
-PERSISTENT_ONLY: dict[str, int | str] = {"enableNonPersistentTopics": "false"}
-NON_PERSISTENT_ONLY: dict[str, int | str] = {"enablePersistentTopics": "false"}
+_PLAIN: dict[str, int | str] = {"topicLevelPoliciesEnabled": "false"}
+"""Policies of topics are in a persistent topic of each namespace: its bundle would go to brokers for such."""
+PERSISTENT_ONLY = {**_PLAIN, "enableNonPersistentTopics": "false"}
+NON_PERSISTENT_ONLY = {**_PLAIN, "enablePersistentTopics": "false"}
 _TOPICS = 10
 _PATIENCE = 60.0
 _numbers = count()
