@@ -18,11 +18,13 @@ NAMESPACE = "public/grows"
 MOST_TOPICS = 5
 TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(20)]
 PATIENCE = 60.0
+ENABLED = "loadBalancerAutoBundleSplitEnabled"
 SETTINGS: dict[str, int | str] = {
     "statsUpdateFrequencyInSecs": 1,
     "loadBalancerReportUpdateMinIntervalMillis": 500,
     "loadBalancerNamespaceBundleMaxTopics": MOST_TOPICS,
     "loadBalancerSheddingEnabled": "false",
+    ENABLED: "false",
 }
 
 
@@ -59,6 +61,9 @@ def test_bundles_with_too_many_topics_are_divided_until_none_has(brokers: list[B
     load = ManyTopics(f"pulsar://{hosts}", TOPICS)
     try:
         load.start()
+        load.more(1)
+        assert list(bundles(first).values()) == [len(TOPICS)]
+        ask(first, "POST", f"/admin/v2/brokers/configuration/{ENABLED}/true")
         deadline = time.monotonic() + PATIENCE
         while max(bundles(first).values()) > MOST_TOPICS:
             assert time.monotonic() < deadline, bundles(first)
@@ -68,5 +73,6 @@ def test_bundles_with_too_many_topics_are_divided_until_none_has(brokers: list[B
         load.finish()
     finally:
         load.close()
+        ask(first, "DELETE", f"/admin/v2/brokers/configuration/{ENABLED}")
     owners = {str(ask(first, "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")) for topic in TOPICS}
     assert len(owners) == 2, "parts go to whoever has less to do"
