@@ -23,6 +23,8 @@ from magnetar.security.proof_counts import Proofs
 
 SAMPLE = re.compile(r'([a-zA-Z_]\w*)\{((?:[a-zA-Z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-zA-Z_]+)="((?:[^"\\]|\\.)*)"')
+OWN = ("magnetar_subscription_waiting_seconds", "magnetar_topic_refused")
+"""Pulsar has nothing like them."""
 OPTIONS = MetricsOptions(version="9", consumer_level=True, producer_level=True)
 
 
@@ -103,7 +105,9 @@ def test_names_labels_and_types_are_those_of_pulsar(topic_level: bool) -> None:
     assert strange == set()
     kinds = {name: kind for (name, _), kind in known.items()}
     for name, kind in re.findall(r"# TYPE (\S+) (\S+)", text):
-        if kind == "gauge":
+        if name in OWN:
+            assert name not in kinds
+        elif kind == "gauge":
             assert kinds[name] == "gauge"
         else:
             assert any(kinds.get(name + end) == kind for end in ("", "_total", "_count"))
@@ -190,6 +194,22 @@ def test_figures_of_a_topic() -> None:
     assert found["pulsar_broker_lookup_answers_total", cluster] == "23.0"
     assert found["pulsar_broker_lookup", (*cluster, ("quantile", "0.5"))] == "0.115"
     assert found["pulsar_broker_in_bytes_total", (*cluster, ("system_topic", "false"))] == "1000"
+
+
+def test_why_subscriptions_wait_and_what_was_refused() -> None:
+    found = topic()
+    of_topic = f'cluster="standalone",namespace="public/default",topic="{found.name}"'
+    waits = replace(found.subscriptions[0], waits_for="no_permits", waits_seconds=1.5)
+    text = "".join(
+        render(snapshot(replace(found, subscriptions=[waits], refused={"max_producers": 3})), OPTIONS)
+    )
+    name = "magnetar_subscription_waiting_seconds"
+    assert f'# TYPE {name} gauge\n{name}{{{of_topic},subscription="s",reason="no_permits"}} 1.5\n' in text
+    assert f'magnetar_topic_refused{{{of_topic},reason="max_producers"}} 3\n' in text
+    text = "".join(render(snapshot(found), OPTIONS))
+    assert f"{name}{{" not in text, "all was delivered"
+    options = replace(OPTIONS, topic_level=False)
+    assert "magnetar_" not in "".join(render(snapshot(replace(found, subscriptions=[waits])), options))
 
 
 def test_figures_of_a_namespace() -> None:

@@ -103,7 +103,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         found = super().why_not()
         if found is not KEYS_WAIT:
             return found
-        if self.replay.blocked():
+        if self.replay.holds_back():
             return KEY_HELD
         waited_for = [each for each in self.consumers if self.replay.waits_for(each)]
         return lack_of_all(waited_for) if waited_for else KEY_UNASSIGNED

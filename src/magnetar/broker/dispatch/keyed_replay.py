@@ -78,6 +78,14 @@ class KeyedReplay:
             found.append((position, self._slots.pop(position)))
         return found
 
+    def holds_back(self) -> bool:
+        """Whether any position waits for a slot to drain."""
+        return any(
+            self._slots.get(position) == slot
+            for slot, positions in self._blocked.items()
+            for position in positions
+        )
+
     def blocked(self) -> dict[int, int]:
         """How many positions wait for slots to drain; by slot."""
         found = {}

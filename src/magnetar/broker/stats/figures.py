@@ -83,6 +83,9 @@ class SubscriptionMetrics:
     total_expired: int = 0
     drop_rate: float = 0.0
     """Messages of a non-persistent topic that no consumer took."""
+    waits_for: str = ""
+    """Why it is sent nothing, by the name of the reason; empty: all was delivered."""
+    waits_seconds: float = 0.0
     consumer_count: int = 0
     consumers: Sequence[ConsumerMetrics] = ()
     """Empty unless ``exposeConsumerLevelMetricsInPrometheus``."""
@@ -115,6 +118,8 @@ class TopicMetrics:
     """Full name."""
     namespace: str
     subscriptions: Sequence[SubscriptionMetrics] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """How often producers, or messages of theirs, were refused, by the name of the reason."""
     producer_count: int = 0
     consumer_count: int = 0
     rate_in: float = 0.0

@@ -7,6 +7,7 @@ from typing import Any
 from magnetar.broker.compaction.figures import CompactionFigures
 from magnetar.broker.dispatch.contract import AnyConsumer
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
+from magnetar.broker.dispatch.waiting import AT_END
 from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import (
@@ -18,6 +19,7 @@ from magnetar.broker.stats.figures import (
     TopicMetrics,
 )
 from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.base import BaseTopic
@@ -51,9 +53,15 @@ def of_producer(producer: Producer) -> ProducerMetrics:
     )
 
 
+def _seconds_since(subscription: BaseSubscription) -> float:
+    return max(0, subscription.topic.clock.wall_ms() - subscription.waits_since_ms()) / 1000
+
+
 def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
     """What both kinds of subscriptions have."""
     consumers = [of_consumer(c) for c in subscription.consumers]
+    reason = subscription.why_not()
+    waits = reason is not AT_END and subscription.kind is SUBSCRIPTION
     return SubscriptionMetrics(
         name=subscription.name,
         ack_rate=subscription.acks.per_second,
@@ -64,6 +72,8 @@ def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
         last_acked_ms=subscription.last_acked_ms,
         last_consumed_flow_ms=subscription.last_consumed_flow_ms,
         last_consumed_ms=subscription.last_consumed_ms,
+        waits_for=reason.value if waits else "",
+        waits_seconds=_seconds_since(subscription) if waits else 0.0,
         consumer_count=len(consumers),
         consumers=consumers,
     )
@@ -120,6 +130,9 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
         messages_in=topic.rate_in.messages,
         publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
         producers=[of_producer(p) for p in topic.producers.values()],
+        refused={kind.value: each.times for kind, each in topic.refusals.known.items()}
+        if topic.refusals is not None
+        else {},
     )
 
 

@@ -62,8 +62,10 @@ class BaseSubscription(ABC):
 
     topic: DispatchTopic
 
-    def __init__(self, name: str, properties: dict[str, str]) -> None:
+    def __init__(self, name: str, properties: dict[str, str], loaded_ms: int) -> None:
+        """:param loaded_ms: now, in ms since 1970"""
         self.name = name
+        self.loaded_ms = loaded_ms
         self.kind = kind_of(name)
         self.properties = properties
         self.type: SubscriptionType | None = None
@@ -205,10 +207,10 @@ class BaseSubscription(ABC):
             return MOVING
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 
-    def waits_since_ms(self) -> int | None:
-        """Since when that is so, and nothing was sent; None: since it was loaded."""
+    def waits_since_ms(self) -> int:
+        """Since when that is so, and nothing was sent; in ms since 1970."""
         if self.dispatcher is None:
-            return None
+            return self.loaded_ms
         return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)
 
     @abstractmethod

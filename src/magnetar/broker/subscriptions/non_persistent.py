@@ -41,7 +41,7 @@ class NonPersistentSubscription(BaseSubscription):
     dispatcher: NonPersistentDispatcher[Any] | None
 
     def __init__(self, topic: DispatchTopic, name: str, properties: dict[str, str], *, durable: bool) -> None:
-        super().__init__(name, properties)
+        super().__init__(name, properties, topic.clock.wall_ms())
         self.topic = topic
         self._durable = durable
         self.drops = Rate()

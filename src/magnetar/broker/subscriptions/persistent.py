@@ -68,14 +68,14 @@ class Subscription(BaseSubscription):
         start: Position | None = None,
     ) -> None:
         """:param start: the first position to deliver, as it was asked for; None when nobody knows"""
-        super().__init__(name, properties)
+        super().__init__(name, properties, topic.clock.wall_ms())
         self.topic = topic
         self.cursor = cursor
         self._starts_at(start)
         self.filters: EntryFilters | None = None
         self._use_filters()
         self.last_mark_delete_ms = 0
-        self.last_active_ms = topic.clock.wall_ms()
+        self.last_active_ms = self.loaded_ms
         """When a consumer came or left, or consumed something, last; at first, when it was loaded."""
         self.expired = Rate()
         """Entries that nobody consumed in time."""

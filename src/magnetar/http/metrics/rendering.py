@@ -22,7 +22,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TopicMetrics,
 )
-from magnetar.http.metrics import exposition, metadata_stores, quotas
+from magnetar.http.metrics import exposition, metadata_stores, quotas, waiting
 from magnetar.http.metrics.exposition import Number, family, labels_text
 from magnetar.http.metrics.totals import broker_totals, namespace_totals
 
@@ -397,6 +397,7 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     yield from _compactions(rows)
     yield from quotas.evictions(rows)
     yield from _subscriptions(rows, options)
+    yield from waiting.of_topics(rows)
     if options.producer_level:
         yield from _producers(rows)
 

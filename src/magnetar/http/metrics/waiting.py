@@ -1,0 +1,32 @@
+"""Metrics of why nothing arrives: Magnetar's own, beside Pulsar's names.
+
+A subscription has one sample, and none when all was delivered, so that there are as many as subscriptions
+that wait. What was refused of a topic has a sample for each reason that there was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from magnetar.broker.stats.figures import TopicMetrics
+from magnetar.http.metrics.exposition import Number, family, labels_text
+
+_WAITING = "magnetar_subscription_waiting_seconds"
+_REFUSED = "magnetar_topic_refused"
+_TOPICS_A_PIECE = 100
+
+
+def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
+    """:param rows: label texts and topics; of the empty pieces one comes for each so many topics"""
+    waiting: list[tuple[str, Number]] = []
+    refused: list[tuple[str, Number]] = []
+    for number, (labels, topic) in enumerate(rows):
+        if not number % _TOPICS_A_PIECE:
+            yield ""
+        for sub in topic.subscriptions:
+            if sub.waits_for:
+                own = labels_text({"subscription": sub.name, "reason": sub.waits_for})
+                waiting.append((f"{labels},{own}", sub.waits_seconds))
+        refused += [(f'{labels},reason="{reason}"', times) for reason, times in topic.refused.items()]
+    yield from family(_WAITING, "gauge", waiting)
+    yield from family(_REFUSED, "gauge", refused)
