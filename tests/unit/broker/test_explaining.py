@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.waiting import KEYS_WAIT, NOBODY_READY, Reason
 from magnetar.broker.explaining.subscriptions import _STORED
 from magnetar.broker.policies.values import BacklogQuota, DispatchRate, PublishRate
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import SubscriptionNotFound, TopicNotFound
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -36,6 +39,13 @@ def publishing(brokers: Brokers) -> dict[str, Any]:
 
 def test_every_reason_has_its_words() -> None:
     assert set(_STORED) == set(Reason) - {NOBODY_READY, KEYS_WAIT}
+
+
+def test_every_reason_is_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "explain.md").read_text("utf-8")
+    told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    reasons = [each.value for each in Reason if each not in (NOBODY_READY, KEYS_WAIT)]
+    assert sorted(told) == sorted([*reasons, *(each.value for each in Hindrance)])
 
 
 def test_who_serves_it_and_since_when_nobody_is_connected() -> None:
