@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.cluster_servers import ClusterBroker, ClusterMagnetar, ClusterPulsar
+from bench.cluster_servers import KINDS, ClusterBroker
 from bench.generators import Void, perf
 from bench.servers import fetch_jars
 from magnetar.admin_client import AdminClient
@@ -114,9 +114,8 @@ def main() -> int:
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
         "load": round(os.getloadavg()[0], 1),
     }
-    kinds = {"magnetar": (ClusterMagnetar, "Magnetar"), "pulsar": (ClusterPulsar, "Apache Pulsar")}
     for name in options.servers.split(","):
-        kind, title = kinds[name]
+        kind, title = KINDS[name]
         with tempfile.TemporaryDirectory(prefix="cluster-bench-") as folder:
             server = kind(name, title, name, Path(folder) / "broker", jars=jars)
             try:

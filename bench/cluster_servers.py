@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.process import end, free_port
 from bench.servers import Server, ServerFailed, java_command
 from magnetar.cli.perf.measure import cpu_seconds, resident_megabytes
+from magnetar.io.real import real_io
+from magnetar.metadata.zookeeper.address import ensemble_address
+from magnetar.metadata.zookeeper.session import Outside, SessionSettings
+from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
 
 CLUSTER = "bench"
 _BOOKIES = 3
 _READY_SECONDS = 90.0
+_SESSION_MS = 20_000
 _BOOKIE_MEMORY = ["-Xms96m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC"]
 
 
@@ -102,6 +109,15 @@ class BookKeeper:
                 raise ServerFailed(f"{name} does not start: see {folder}")
             time.sleep(0.05)
 
+    async def session(self) -> ZooKeeperMetadataStore:
+        """A session of one's own with ZooKeeper, on the loop that runs."""
+        io = real_io(asyncio.get_running_loop(), Path("/"))
+        return await ZooKeeperMetadataStore.open_store(
+            Outside(io.loop, io.clock, io.randomness, io.network),
+            ensemble_address(f"127.0.0.1:{self.zookeeper_port}"),
+            SessionSettings(_SESSION_MS),
+        )
+
     def cpu_seconds(self) -> float:
         """Of the bookies."""
         return cpu_seconds([each.pid for name, each in self.processes.items() if name != "zookeeper"])
@@ -129,6 +145,8 @@ class ClusterBroker(Server):
 
     jars: Path = Path()
     bookkeeper: BookKeeper | None = None
+    further: dict[str, str] = field(default_factory=dict)
+    """Settings that count before all others."""
 
     def settings(self) -> dict[str, str]:
         assert self.bookkeeper is not None
@@ -144,6 +162,7 @@ class ClusterBroker(Server):
             "managedLedgerDefaultWriteQuorum": "3",
             "managedLedgerDefaultAckQuorum": "2",
             "brokerDeleteInactiveTopicsEnabled": "false",
+            **self.further,
         }
 
     def config(self, settings: Mapping[str, str]) -> str:
@@ -193,3 +212,56 @@ class ClusterPulsar(ClusterBroker):
         collector = ["-XX:+UseZGC", "-XX:+PerfDisableSharedMem", "-XX:+AlwaysPreTouch"]
         command = java_command(self.jars, self.folder, [*memory, *collector], "warn")
         return [*command, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", self.config(settings)]
+
+
+KINDS: dict[str, tuple[type[ClusterBroker], str]] = {
+    "magnetar": (ClusterMagnetar, "Magnetar"),
+    "pulsar": (ClusterPulsar, "Apache Pulsar"),
+}
+
+
+@contextmanager
+def several(
+    name: str,
+    folder: Path,
+    jars: Path,
+    count: int,
+    settings: Mapping[str, str],
+    started: int | None = None,
+) -> Iterator[list[ClusterBroker]]:
+    """So many brokers of a kind, on one ZooKeeper and three bookies; killed in the end.
+
+    :param started: how many of them are started; None: all
+
+    :raises ServerFailed: one of them does not start
+    """
+    kind, title = KINDS[name]
+    bookkeeper = BookKeeper(folder / "bookkeeper", jars)
+    brokers = [
+        kind(
+            name,
+            title,
+            name,
+            folder / f"broker{number}",
+            jars=jars,
+            bookkeeper=bookkeeper,
+            further=dict(settings),
+        )
+        for number in range(count)
+    ]
+    try:
+        bookkeeper.start()
+        for broker in brokers[:started]:
+            broker.start()
+        yield brokers
+    finally:
+        for broker in brokers:
+            if broker.process is not None:
+                broker.process.kill()
+                broker.process.wait()
+        bookkeeper.stop()
+
+
+def url_of(brokers: list[ClusterBroker]) -> str:
+    """Of all of them."""
+    return "pulsar://" + ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)

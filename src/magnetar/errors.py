@@ -93,16 +93,19 @@ class ServedElsewhere(ServiceNotReady):
         http_url_tls: str | None = None,
         *,
         authoritative: bool = True,
+        without: frozenset[str] = frozenset(),
     ) -> None:
         """:param http_url: of that broker; None: it has no address for HTTP
 
         :param http_url_tls: the same for HTTPS
         :param authoritative: it is to do it itself, and not to ask who should
+        :param without: what a request asks for that has been done here, by the names in its query
         """
         super().__init__(reason)
         self.http_url = http_url
         self.http_url_tls = http_url_tls
         self.authoritative = authoritative
+        self.without = without
 
 
 class QuotaExceededHold(BrokerError):

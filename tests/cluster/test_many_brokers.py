@@ -217,6 +217,42 @@ def test_a_bundle_is_unloaded_to_where_it_is_wanted(
     assert brokers[0].ask("PUT", refused)[0] == 405
 
 
+def lookups(brokers: list[BrokerProcess]) -> int:
+    """How often anybody has looked a topic up, at any of them."""
+    found = 0
+    for broker in brokers:
+        status, text = broker.ask("GET", "/metrics/")
+        assert status == 200
+        lines = text.decode().splitlines()
+        found += sum(
+            int(float(line.split()[1])) for line in lines if line.startswith("pulsar_broker_lookup_count{")
+        )
+    return found
+
+
+def test_clients_of_a_bundle_that_goes_to_a_known_broker_follow_it_without_a_lookup(
+    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+) -> None:
+    topic = f"persistent://{namespace}/t"
+    producer = client.create_producer(topic)
+    consumer = client.subscribe(topic, "s")
+    producer.send(b"0")
+    owner = owner_of(brokers, topic)
+    bundle = bundle_of(owner, topic)
+    sent = [b"0"]
+    for number in range(1, 4):
+        target = next(broker for broker in brokers if broker is not owner)
+        # Whoever takes it is asked by a lookup of its own, and nobody else is.
+        before = lookups(brokers)
+        unload(owner, f"/admin/v2/namespaces/{namespace}/{bundle}/unload?destinationBroker={http_id(target)}")
+        sent.append(b"%d" % number)
+        producer.send(sent[-1])
+        assert received(consumer, number + 1 if number == 1 else 1)[-1] == sent[-1]
+        assert lookups(brokers) == before + 1
+        owner = target
+        assert owner_of(brokers, topic) is owner
+
+
 def unload(broker: BrokerProcess, path: str) -> None:
     """Goes where it is sent."""
     redirects = 0

@@ -6,18 +6,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
 from itertools import count
 from random import Random
-from urllib.parse import urlsplit
 
+import pulsar
 import pytest
 from apache_broker import ApacheBroker
 from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
+from cluster_requests import Broker, asked, http_of
 from many_topics import ManyTopics
 
-Broker = BrokerProcess | ApacheBroker
 NAMESPACE = "public/mixed"
 PATIENCE = 90.0
 _ROUNDS = 12
@@ -33,33 +32,6 @@ def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
-
-
-def http_of(broker: Broker) -> str:
-    if isinstance(broker, ApacheBroker):
-        return f"http://127.0.0.1:{broker.http_port}"
-    return broker.http_url
-
-
-def asked(method: str, url: str, body: object = None) -> tuple[int, bytes, int]:
-    """Goes where it is sent: status, body, and how often it was sent on."""
-    redirects = 0
-    while True:
-        parts = urlsplit(url)
-        connection = HTTPConnection(parts.netloc, timeout=PATIENCE)
-        try:
-            text = None if body is None else json.dumps(body)
-            headers = {"Content-Type": "application/json"} if text is not None else {}
-            connection.request(method, f"{parts.path}?{parts.query}", text, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        finally:
-            connection.close()
-        if response.status != 307:
-            return response.status, answer, redirects
-        redirects += 1
-        assert redirects <= 5, url
-        url = response.headers["Location"]
 
 
 class Mixed:
@@ -105,12 +77,20 @@ class Mixed:
             assert time.monotonic() < deadline, (status, answer)
             time.sleep(0.1)
 
-    def unload_somewhere(self, topic: str) -> None:
-        through = self.random.choice(self.all)
+    def bundle(self, through: Broker, topic: str) -> str:
         path = topic.replace("://", "/")
         status, answer, _ = asked("GET", f"{http_of(through)}/lookup/v2/topic/{path}/bundle")
         assert status == 200, answer
-        self.ask(through, "PUT", f"namespaces/{NAMESPACE}/{answer.decode()}/unload")
+        return answer.decode()
+
+    def unload_somewhere(self, topic: str) -> None:
+        through = self.random.choice(self.all)
+        self.ask(through, "PUT", f"namespaces/{NAMESPACE}/{self.bundle(through, topic)}/unload")
+
+    def unload_to(self, through: Broker, topic: str, target: Broker) -> None:
+        namespace = topic.partition("://")[2].rpartition("/")[0]
+        path = f"namespaces/{namespace}/{self.bundle(through, topic)}/unload"
+        self.ask(through, "PUT", f"{path}?destinationBroker={http_of(target).removeprefix('http://')}")
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +155,63 @@ def kill_the_leader(mixed: Mixed) -> type:
     leading.start()
     until(lambda: all(len(mixed.live(each)) == len(mixed.all) for each in others), "it is back")
     return type(leading)
+
+
+@pytest.fixture
+def led_by_ours(cluster: BookKeeperServers, mixed: Mixed) -> Mixed:
+    for broker in mixed.all:
+        until(lambda broker=broker: len(mixed.live(broker)) == len(mixed.all), "all know each other")  # type: ignore[misc]
+    if mixed.leader(mixed.ours[0]) not in mixed.ours:
+        assert kill_the_leader(mixed) is ApacheBroker
+    until(lambda: all(mixed.leader(each) in mixed.ours for each in mixed.all), "one of ours leads")
+    return mixed
+
+
+def test_a_bundle_goes_to_a_named_broker_of_either_kind_whoever_is_asked(led_by_ours: Mixed) -> None:
+    mixed, namespace = led_by_ours, "public/named"
+    mixed.ask(mixed.ours[0], "PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 1}})
+    topic = f"persistent://{namespace}/t"
+    mixed.owner(mixed.ours[0], topic)
+    for through in mixed.all:
+        for target in (mixed.theirs[0], mixed.ours[0], mixed.theirs[0], mixed.ours[1]):
+            mixed.unload_to(through, topic, target)
+            assert mixed.owner(through, topic) is target
+
+
+@pytest.mark.parametrize("apache_keeps", [True, False], ids=["apache-keeps", "ours-keeps"])
+def test_policies_of_topics_count_where_the_other_kind_keeps_them(
+    led_by_ours: Mixed, *, apache_keeps: bool
+) -> None:
+    mixed, ours = led_by_ours, led_by_ours.ours[0]
+    apache = mixed.theirs[0]
+    keeping, serving = (apache, ours) if apache_keeps else (ours, apache)
+    namespace = f"public/policies-{apache_keeps}"
+    mixed.ask(ours, "PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 16}})
+    events = f"persistent://{namespace}/__change_events"
+    names = (f"persistent://{namespace}/t{index}" for index in range(100))
+    topic = next(name for name in names if mixed.bundle(ours, name) != mixed.bundle(ours, events))
+    path = f"persistent/{topic.removeprefix('persistent://')}/maxConsumers"
+    for name, owner in ((events, keeping), (topic, serving)):
+        mixed.owner(ours, name)
+        mixed.unload_to(ours, name, owner)
+        assert mixed.owner(ours, name) is owner
+    client = pulsar.Client(serving.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        first = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+        mixed.ask(serving, "POST", path, 1)
+        until(lambda: mixed.ask(serving, "GET", path) == 1, "it is read back")
+        refused_another(client, topic)
+        assert mixed.owner(ours, events) is keeping
+        # And once the topic is served by the other kind.
+        first.close()
+        mixed.unload_to(ours, topic, keeping)
+        assert mixed.owner(ours, topic) is keeping
+        first = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+        refused_another(client, topic)
+    finally:
+        client.close()
+
+
+def refused_another(client: pulsar.Client, topic: str) -> None:
+    with pytest.raises(pulsar.ConsumerBusy):
+        client.subscribe(topic, "s", pulsar.ConsumerType.Shared)

@@ -27,17 +27,22 @@ _SHORT = (
 
 
 @pytest.fixture(scope="module")
-def made(started_cluster: BookKeeperServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
-    made = Rounds(started_cluster, tmp_path_factory.mktemp("rounds"), Random(_SEED))
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
+    """On servers of their own: AutoRecovery copies all ledgers of a lost bookie, one by one."""
+    servers = BookKeeperServers(tmp_path_factory.mktemp("cluster"), bookies=3)
+    made = Rounds(servers, tmp_path_factory.mktemp("rounds"), Random(_SEED))
     try:
+        servers.start()
         made.start()
         yield made
     finally:
         made.close()
+        servers.close()
 
 
 @pytest.fixture
-def rounds(cluster: BookKeeperServers, made: Rounds) -> Rounds:
+def rounds(made: Rounds) -> Rounds:
+    made.scene.repair()
     made.scene.revive()
     return made
 

@@ -21,7 +21,7 @@ LOST_SESSION = 74
 """With this code a broker ends whose session with ZooKeeper is lost."""
 _PATIENCE = 90.0
 _REPLICATION_PATIENCE = 300.0
-"""AutoRecovery takes one ledger after the other, also those that earlier tests have left on these bookies."""
+"""AutoRecovery takes one ledger after the other, all of those that were on the lost bookie."""
 
 
 class Scene:

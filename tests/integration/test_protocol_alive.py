@@ -10,8 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conversation import RawConnection
+import raw_client
 from raw_client import SECONDS, Client, Refused, command
+from raw_connection import RawConnection
 from server import Server
 
 from magnetar.errors import ServerErrorCode
@@ -164,7 +165,7 @@ def test_a_stopped_process_loses_its_exclusive_subscription(patient: Server, top
         "client = Client(int(sys.argv[1])); client.subscribe(sys.argv[2], 's', permits=1)\n"
         "print('subscribed', flush=True); time.sleep(60)"
     )
-    here = os.path.dirname(__file__)
+    here = os.path.dirname(raw_client.__file__)
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(patient.port), topic, here], stdout=subprocess.PIPE, text=True
     )

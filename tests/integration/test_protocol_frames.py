@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from conversation import RawConnection
 from raw_client import Client, Refused, command, entry_of
+from raw_connection import RawConnection
 from server import Server
 
 from magnetar.errors import ServerErrorCode

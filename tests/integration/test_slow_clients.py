@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conversation import RawConnection
 from raw_client import Client, command, entry_of
+from raw_connection import RawConnection
 from server import MINIATURE, VARIANTS, Server
 
 from magnetar.protocol.frames import encode_command

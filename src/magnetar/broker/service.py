@@ -22,6 +22,7 @@ from magnetar.broker.policies.dynamic import Apply, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.producer_names import ProducerNames
+from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
@@ -93,6 +94,8 @@ class BrokerService(ServedTopics):
         """None, too, where there are no other brokers."""
         self.beside = beside
         """None: there are no other brokers."""
+        if beside is not None:
+            self.unloads.handing_over = HandingOver(io.loop, beside, lambda: self.settings)
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()
         grants = StoredGrants(metadata, self.policies.tenants, self.policies.namespaces)
         self.policies.listen(grants.namespace_changed)

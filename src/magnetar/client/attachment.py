@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from magnetar.client.backoff import Backoff
+from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -16,8 +16,9 @@ from magnetar.client.exceptions import (
     is_fatal,
     is_retryable,
 )
-from magnetar.client.lookup import Lookup
+from magnetar.client.lookup import Lookup, Owner
 from magnetar.client.pool import ConnectionPool
+from magnetar.client.wire import Assigned
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.waiting import sleep
 
@@ -32,9 +33,17 @@ QUIET_SECONDS = 1.0
 class Services:
     """What a client gives to its producers and consumers."""
 
-    __slots__ = ("_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
+    __slots__ = ("_delays", "_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
 
-    def __init__(self, io: ClientIo, pool: ConnectionPool, lookup: Lookup, operation_timeout: float) -> None:
+    def __init__(
+        self,
+        io: ClientIo,
+        pool: ConnectionPool,
+        lookup: Lookup,
+        operation_timeout: float,
+        delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
+    ) -> None:
+        """:param delays: the first and the longest between two attempts, in seconds"""
         self.io = io
         self.pool = pool
         self.lookup = lookup
@@ -42,7 +51,12 @@ class Services:
         """Seconds."""
         self.attachments: dict[int, Attachment] = {}
         """Producers and consumers that are open."""
+        self._delays = delays
         self._next_id = 0
+
+    def backoff(self) -> Backoff:
+        """For one row of attempts."""
+        return Backoff(self.io.randomness, *self._delays)
 
     def new_id(self) -> int:
         """An id for a producer or a consumer; none is used twice."""
@@ -57,7 +71,7 @@ class Services:
         loop = self.io.loop
         end = loop.time() + self.operation_timeout
         said = loop.time() + QUIET_SECONDS
-        backoff = Backoff(self.io.randomness)
+        backoff = self.backoff()
         while True:
             try:
                 return await attempt()
@@ -83,8 +97,12 @@ class Attachment:
         self._id = services.new_id()
         self._closed = False
         self._failure: PulsarException | None = None
-        self._backoff = Backoff(services.io.randomness)
+        self._backoff = services.backoff()
         self._reattaching: Any = None
+        self._assigned: Assigned | None = None
+        """Where the broker that closed it says that its topic is."""
+        self._last: Owner | None = None
+        """Where it was attached last."""
 
     def topic(self) -> str:
         return self._topic
@@ -117,12 +135,19 @@ class Attachment:
         raise NotImplementedError
 
     async def _attach(self) -> None:
-        owner = await self._services.lookup.owner(self._topic)
+        owner = await self._owner()
         connection = await self._services.pool.next(owner.broker, owner.through)
         await self._announce(connection)
         self._connection = connection
         self._backoff.reset()
         self._attached(connection)
+
+    async def _owner(self) -> Owner:
+        """What the last broker said of the next one counts once: who fails there looks up."""
+        assigned, self._assigned = self._assigned, None
+        owner = self._services.lookup.assigned(assigned, self._last) if assigned is not None else None
+        self._last = owner or await self._services.lookup.owner(self._topic)
+        return self._last
 
     def check_open(self) -> None:
         """:raises PulsarException: it is closed, or has failed for good"""
@@ -134,7 +159,9 @@ class Attachment:
     def connection_lost(self, error: PulsarException) -> None:
         self._detached()
 
-    def closed_by_broker(self) -> None:
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
+        """:param assigned: where the topic is now; None: it has to be looked up"""
+        self._assigned = assigned
         self._detached()
 
     def _detached(self) -> None:
@@ -148,7 +175,8 @@ class Attachment:
     async def _reattach(self) -> None:
         try:
             while not self._closed and self._connection is None:
-                await sleep(self._loop, self._backoff.next())
+                if self._assigned is None:
+                    await sleep(self._loop, self._backoff.next())
                 await self._before_reattach()
                 if self._closed:
                     return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from magnetar.client.attachment import Services
+from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
@@ -44,6 +45,8 @@ class Client:
         connections_per_broker: int = 1,
         keep_alive_interval_seconds: float = KEEP_ALIVE_SECONDS,
         listener_name: str | None = None,
+        initial_backoff_interval_ms: float = INITIAL_SECONDS * 1000,
+        max_backoff_interval_ms: float = MAX_SECONDS * 1000,
         authentication: Authentication | None = None,
         tls_trust_certs_file_path: str | None = None,
         tls_certificate_file_path: str | None = None,
@@ -55,6 +58,8 @@ class Client:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, asked in turn; with TLS
             ``pulsar+ssl://``
 
+        :param initial_backoff_interval_ms: before what failed is tried again; doubles from attempt to attempt
+        :param max_backoff_interval_ms: the longest of these
         :param authentication: how this client proves who it is
         :param tls_trust_certs_file_path: PEM, who may have issued brokers' certificates; None: whom the
             system trusts
@@ -70,6 +75,8 @@ class Client:
         """
         if connections_per_broker < 1:
             raise InvalidConfiguration("connections_per_broker must be above 0")
+        if not 0 < initial_backoff_interval_ms <= max_backoff_interval_ms:
+            raise InvalidConfiguration("back-off intervals must be above 0, the longest not below the first")
         services = parse_service_url(service_url)
         named = (tls_certificate_file_path, tls_private_key_file_path, tls_trust_certs_file_path)
         tls = TlsOptions(
@@ -93,7 +100,8 @@ class Client:
             listener_name=listener_name or "",
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
-        self.services = Services(io, pool, lookup, operation_timeout_seconds)
+        delays = (initial_backoff_interval_ms / 1000, max_backoff_interval_ms / 1000)
+        self.services = Services(io, pool, lookup, operation_timeout_seconds, delays)
         self._closed = False
 
     async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import (
     ConnectError,
+    InvalidUrl,
     LookupError,
     PulsarException,
     Timeout,
@@ -14,6 +15,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.service_url import Address, parse_service_url
+from magnetar.client.wire import Assigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,
@@ -77,6 +79,21 @@ class Lookup:
             authoritative = answer.authoritative
             connection, asked = await self._pool.get(broker, through), through
         raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
+
+    def assigned(self, told: Assigned, last: Owner | None) -> Owner | None:
+        """The broker that another one named; None: that is no address of the wanted kind.
+
+        :param last: the topic's broker until now: whoever came to it through a proxy goes on so
+        """
+        url = told.url_tls if self._secured else told.url
+        if not url:
+            return None
+        try:
+            broker = parse_service_url(url)[0]
+        except InvalidUrl:
+            return None
+        proxied = last is not None and last.through != last.broker
+        return Owner(broker, last.through if last is not None and proxied else broker)
 
     def _broker(self, answer: CommandLookupTopicResponse) -> Address:
         url = answer.brokerServiceUrlTls if self._secured else answer.brokerServiceUrl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from magnetar.client.exceptions import PulsarException, server_exception
 from magnetar.protocol.errors import FrameError
@@ -15,7 +15,14 @@ from magnetar.protocol.frames import (
 )
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun, read_messages, read_receipts
 from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnected, CommandMessage, FeatureFlags
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandCloseConsumer,
+    CommandCloseProducer,
+    CommandConnected,
+    CommandMessage,
+    FeatureFlags,
+)
 from magnetar.protocol.wire_ids import signed
 
 CLIENT_VERSION = "Magnetar-Python"
@@ -27,6 +34,18 @@ Answer = Callable[[BaseCommand | None, PulsarException | None], object]
 """Told once: the command that answers a request, or why there is none."""
 
 
+class Assigned(NamedTuple):
+    """Where a broker that closes something says that its topic is now; empty: not in that way."""
+
+    url: str
+    url_tls: str
+
+
+def _assigned(closed: CommandCloseProducer | CommandCloseConsumer) -> Assigned | None:
+    told = Assigned(closed.assignedBrokerServiceUrl, closed.assignedBrokerServiceUrlTls)
+    return told if any(told) else None
+
+
 class ProducerEnd(Protocol):
     """What a connection tells a producer, which is made of connections.
 
@@ -35,7 +54,7 @@ class ProducerEnd(Protocol):
 
     def receipts(self, run: ReceiptRun) -> None: ...
     def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
-    def closed_by_broker(self) -> None: ...
+    def closed_by_broker(self, assigned: Assigned | None) -> None: ...
     def connection_lost(self, error: PulsarException) -> None: ...
 
 
@@ -52,7 +71,7 @@ class ConsumerEnd(Protocol):
 
     def active_changed(self, active: bool) -> None: ...
     def end_of_topic(self) -> None: ...
-    def closed_by_broker(self) -> None: ...
+    def closed_by_broker(self, assigned: Assigned | None) -> None: ...
     def connection_lost(self, error: PulsarException) -> None: ...
 
 
@@ -295,12 +314,12 @@ class Wire:
     def _close_producer(self, command: BaseCommand) -> None:
         producer = self.producers.pop(command.close_producer.producer_id, None)
         if producer is not None:
-            producer.closed_by_broker()
+            producer.closed_by_broker(_assigned(command.close_producer))
 
     def _close_consumer(self, command: BaseCommand) -> None:
         consumer = self.consumers.pop(command.close_consumer.consumer_id, None)
         if consumer is not None:
-            consumer.closed_by_broker()
+            consumer.closed_by_broker(_assigned(command.close_consumer))
 
     def _active_change(self, command: BaseCommand) -> None:
         change = command.active_consumer_change

@@ -23,8 +23,11 @@ class Process:
 
     ready: Callable[[], bool]
     """True from the moment clients are served until stopping begins."""
-    check_health: Callable[[], Awaitable[None]]
-    """Publishes to and reads from a topic of the broker's own; raises BrokerError if that does not work."""
+    check_health: Callable[[bool], Awaitable[None]]
+    """Publishes to and reads from a topic of the broker's own; raises BrokerError if that does not work.
+
+    True: one whose name is of the newer form.
+    """
     settings: Mapping[str, str]
     """Every setting in effect, by Pulsar's name, as text."""
     storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]

@@ -236,7 +236,8 @@ def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
     if url is None:
         return refusal(elsewhere)
     authoritative = "true" if elsewhere.authoritative else "false"
-    query = urlencode({**request.query, "authoritative": authoritative})
+    kept = {name: value for name, value in request.query.items() if name not in elsewhere.without}
+    query = urlencode({**kept, "authoritative": authoritative})
     location = f"{url}{request.path}?{query}"
     return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
 

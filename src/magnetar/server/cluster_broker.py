@@ -211,10 +211,11 @@ class ClusterBroker(ServingBroker):
 
     async def _hand_over(self, membership: Membership) -> None:
         """Others are given what this broker has while it still tells clients where to go."""
+        towards = await membership.destinations()
         await membership.retire()
         if self._broker is not None:
             seconds = _HANDING_OVER * self._place.settings.broker_shutdown_timeout_ms / 1000
-            await self._broker.unloads.unload_all(seconds)
+            await self._broker.unloads.unload_all(seconds, towards)
         membership.stop()
 
 

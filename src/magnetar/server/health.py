@@ -1,64 +1,85 @@
-"""The health check: an entry goes all the way to the disk and is read back."""
+"""The health check: a message goes all the way to the disk and is read back, by way of a topic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from magnetar.broker.service import BrokerService
+from magnetar.broker.topics.any_topic import persistent
+from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import MetadataFailure, PersistenceFailure, ServiceNotReady
 from magnetar.io.mutex import Mutex
+from magnetar.io.waiting import finished, nobody_waits
+from magnetar.ledger.entry_run import EntryRun
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.single_appends import SingleAppends
 from magnetar.metadata.interface import MetadataError
+from magnetar.naming.heartbeats import heartbeat_namespaces
+from magnetar.naming.topic_name import Domain, TopicName
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
-_ALONE = "pulsar/{cluster}/persistent/healthcheck"
-_AMONG_OTHERS = "pulsar/{cluster}/{broker_id}/persistent/healthcheck"
-"""In a namespace that no other broker may own."""
+_TOPIC = "healthcheck"
+_SECONDS = 58.0
+"""A little less than administration's clients wait: they hear what took so long."""
 
 
 class HealthCheck:
-    """Has a managed ledger of its own; nobody subscribes to it, so that it is trimmed as it rolls."""
+    """Has topics of its own, in namespaces of this broker; nobody subscribes: they are trimmed."""
 
     def __init__(self, broker: BrokerService, check: Callable[[], None] | None = None) -> None:
         """:param check: raises BrokerError when a store is known not to answer"""
         self._broker = broker
         self._check = check
-        self._entries: SingleAppends | None = None
         self._mutex = Mutex(broker.io.loop)
 
-    async def run(self) -> None:
-        """:raises PersistenceFailure: an entry cannot be stored, or is read as something else
+    async def run(self, newer_name: bool = False) -> None:
+        """:param newer_name: by way of the topic whose name is of the newer form
 
+        :raises PersistenceFailure: a message cannot be stored, or is not read back, or not in time
         :raises MetadataFailure: the metadata does not work
-        :raises ServiceNotReady: the broker is stopping
+        :raises BrokerError: the topic cannot be loaded
         """
         if not self._broker.ready:
             raise ServiceNotReady("The broker is stopping")
         if self._check is not None:
             self._check()
+        loop = self._broker.io.loop
+        going: Any = loop.create_task(self._exchange(newer_name))
+        going.add_done_callback(nobody_waits)
         try:
-            await self._store_and_read()
+            if not await finished(loop, going, lambda end: loop.call_later(_SECONDS, end)):
+                raise PersistenceFailure(f"nothing came back within {_SECONDS:.0f} s")
+        finally:
+            going.cancel()
+        try:
+            going.result()
         except (LedgerError, ManagedLedgerError) as error:
-            raise PersistenceFailure(f"Health check failed: {error}") from error
+            raise PersistenceFailure(str(error)) from error
         except MetadataError as error:
-            raise MetadataFailure(f"Health check failed: {error}") from error
+            raise MetadataFailure(str(error)) from error
 
-    async def _store_and_read(self) -> None:
+    async def _exchange(self, newer_name: bool) -> None:
+        own = self._broker.settings
+        namespace = heartbeat_namespaces(own.cluster, own.broker_id)[newer_name]
+        name = TopicName(Domain.PERSISTENT, namespace, _TOPIC)
         async with self._mutex:
-            if self._entries is None:
-                own = self._broker.settings
-                name = (_ALONE if own.alone else _AMONG_OTHERS).format(
-                    cluster=own.cluster, broker_id=own.broker_id
-                )
-                ledger = await self._broker.managed_ledgers.open(name, create=True)
-                self._entries = SingleAppends(self._broker.io.loop, ledger, self._lost)
-            entries = self._entries
-            token = self._broker.io.randomness.token(16)
-            position = await entries.append_durably(token)
-            run = await entries.ledger.reader.read(position, position, 1, 1)
-            if run.entry(0) != token:
-                raise PersistenceFailure("Health check read something else than it wrote")
+            topic = persistent(await self._broker.topic(name, create=True, awaited=True))
+            token = self._broker.io.randomness.token(16).hex()
+            metadata = MessageMetadata(
+                producer_name=f"healthcheck-{token}",
+                sequence_id=0,
+                publish_time=self._broker.io.clock.wall_ms(),
+            )
+            entry = build_entry(metadata, token.encode())
+            before = topic.max_read_position
+            await TopicWriter(topic, metadata.producer_name).append(entry, 0)
+            found: list[bytes] = []
 
-    def _lost(self) -> None:
-        self._entries = None
+            def take(run: EntryRun) -> None:
+                found.extend(bytes(run.entry(number)) for number in range(run.count))
+
+            await read_on(topic, before, take)
+            if not any(each.endswith(token.encode()) for each in found):
+                raise PersistenceFailure("something else was read than was written")

@@ -15,7 +15,7 @@ from magnetar.broker.load.quotas import Quotas
 from magnetar.broker.load.reporter import Reporter
 from magnetar.broker.load.reports import BundleStats, Identity
 from magnetar.broker.load.rules_kept import KeptRules
-from magnetar.broker.ownership.brokers import LiveBrokers, listeners_json
+from magnetar.broker.ownership.brokers import VERSION_PREFIX, LiveBrokers, listeners_json
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.service import BrokerService
@@ -113,7 +113,7 @@ class LoadBalancing:
             {key: url for key, url in urls.items() if url},
             broker.persistent_topics,
             broker.non_persistent_topics,
-            f"magnetar-{__version__}",
+            f"{VERSION_PREFIX}{__version__}",
             listeners=listeners_json(broker.listeners),
             started_ms=self._started_ms,
         )

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _PACKAGE = MODULAR.rpartition(".")[0]
 _MIB = 1 << 20
 _BOTH = "AvgShedder"
-_OTHERS = ("failureDomainsEnabled", "preferLaterVersions")
+_OTHERS = ("flowOrQpsDifferenceThresholdPercentage", "failureDomainsEnabled", "preferLaterVersions")
 
 
 def load_settings(settings: ClusterSettings) -> LoadSettings:
@@ -116,6 +116,7 @@ def _split(settings: ClusterSettings) -> SplitSettings:
         max_rate=settings.load_balancer_namespace_bundle_max_msg_rate,
         max_throughput=settings.load_balancer_namespace_bundle_max_bandwidth_mbytes * _MIB,
         max_bundles=settings.load_balancer_namespace_maximum_bundles,
+        tolerance=settings.flow_or_qps_difference_threshold_percentage / 100,
     )
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.cluster import ClusterOwnership
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
 from magnetar.broker.ownership.leader import Leadership
+from magnetar.broker.ownership.nodes import broker_of
 from magnetar.broker.ownership.peers import Beside, PeerAdmin
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.client.client import Client
+from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.bundles import FULL_LOWER, FULL_UPPER, BundleRange
+from magnetar.naming.heartbeats import heartbeat_namespaces
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.server.registration import EXTENSIBLE, Registration
 
@@ -36,9 +39,12 @@ class Membership:
         patience_seconds: float,
         admin: PeerAdmin,
         client: Callable[[Addresses], Client],
-        placement: MakePlacement = lambda brokers, _leadership: FewestBundles(brokers),
+        placement: MakePlacement | None = None,
     ) -> None:
-        """:param patience_seconds: how long the session of an earlier life may take to end"""
+        """:param patience_seconds: how long the session of an earlier life may take to end
+
+        :param placement: None: a bundle goes to the broker that has the fewest
+        """
         self._io = io
         self._metadata = metadata
         self._registration = registration
@@ -46,6 +52,7 @@ class Membership:
         self.brokers = LiveBrokers(io, metadata)
         self.brokers.listen(self._check_load_managers)
         self._make_placement = placement
+        self._placement: Placement | None = None
         self.leadership: Leadership | None = None
         self.ownership: ClusterOwnership | None = None
         self._admin = admin
@@ -58,7 +65,12 @@ class Membership:
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
         )
 
-        placement = self._make_placement(self.brokers, leadership)
+        make_placement = self._make_placement
+        placement = self._placement = (
+            FewestBundles(self._io.clock, self.brokers)
+            if make_placement is None
+            else make_placement(self.brokers, leadership)
+        )
 
         def make(own: Callable[[int], Owner]) -> Ownership:
             self.ownership = ClusterOwnership(
@@ -66,7 +78,7 @@ class Membership:
             )
             return self.ownership
 
-        return make, Beside(self.brokers, leadership, self._admin, self._client)
+        return make, Beside(self.brokers, leadership, placement, self._admin, self._client)
 
     async def join(self, known: BrokerSettings) -> None:
         """Registers the broker; from then on it may lead, and is given bundles.
@@ -79,8 +91,27 @@ class Membership:
         if self.leadership is not None:
             await self.leadership.start()
         if self.ownership is not None:
-            for namespace in own_namespaces(known):
+            for namespace in heartbeat_namespaces(known.cluster, known.broker_id):
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
+
+    async def destinations(self) -> Mapping[Bundle, str]:
+        """To whom this broker's bundles are to go when it stops: known where it leads, to :meth:`retire`."""
+        found: dict[Bundle, str] = {}
+        leadership, ownership, placement = self.leadership, self.ownership, self._placement
+        if leadership is None or ownership is None or placement is None or not leadership.is_leader:
+            return found
+        own = leadership.own_id
+        for bundle in ownership.held():
+            if broker_of(bundle.namespace) is not None:
+                continue
+            try:
+                chosen = await placement.choose(bundle, frozenset({own}))
+            except (BrokerError, MetadataError) as error:
+                log.warning("whoever leads next says where bundles go", extra={"error": str(error)})
+                break
+            if chosen is not None and chosen != own:
+                found[bundle] = chosen
+        return found
 
     async def retire(self) -> None:
         """Nothing more comes to this broker; what it has it keeps."""
@@ -103,14 +134,6 @@ class Membership:
                     "a broker has come that owns bundles in another way: the same topics may be served twice",
                     extra={"broker": name, "load_manager": record.load_manager},
                 )
-
-
-def own_namespaces(known: BrokerSettings) -> tuple[NamespaceName, NamespaceName]:
-    """Of the broker's own health check, by the older and the newer form of names."""
-    return (
-        NamespaceName("pulsar", known.cluster, known.broker_id),
-        NamespaceName("pulsar", None, known.broker_id),
-    )
 
 
 def whole(namespace: NamespaceName) -> Bundle:

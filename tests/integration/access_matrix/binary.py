@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from conversation import RawConnection
 from raw_client import EARLIEST, FROM_BROKER, Client, Refused, command
+from raw_connection import RawConnection
 
 from access_matrix.calls import fresh_address
 from access_matrix.columns import SUPERUSER, Column

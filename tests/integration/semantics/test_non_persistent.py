@@ -9,8 +9,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from conversation import RawConnection
 from raw_client import Client, Refused, command, entry_of, id_of, position
+from raw_connection import RawConnection
 from server import Server
 
 from magnetar.protocol.metadata import build_entry

@@ -146,11 +146,12 @@ def test_bundles_are_spread_and_brokers_excluded() -> None:
     world = SeveralSessions()
     store = world.session()
     live = world.live_brokers(store)
-    placement = FewestBundles(live)
+    placement = FewestBundles(world.io.clock, live)
     bundle = Bundle(NamespaceName.parse("public/default"), BundleRange(0, 1))
     assert world.run(placement.choose(bundle)) is None
     for name in ("a:1", "b:1", "c:1"):
         world.register(store, name)
-    assert [world.run(placement.choose(bundle)) for _ in range(4)] == ["a:1", "b:1", "c:1", "a:1"]
+    others = [Bundle(NamespaceName.parse("public/default"), BundleRange(n, n + 1)) for n in range(1, 5)]
+    assert [world.run(placement.choose(each)) for each in others] == ["a:1", "b:1", "c:1", "a:1"]
     assert world.run(placement.choose(bundle, frozenset({"b:1"}))) == "c:1"
     assert world.run(placement.choose(bundle, frozenset({"a:1", "b:1", "c:1"}))) is not None

@@ -33,6 +33,7 @@ class Broker:
         inside = {"inside": Addresses(f"pulsar://{host}.inside:6650")}
         world.register(self.store, name)
         live = world.live_brokers(self.store)
+        self.placement = FewestBundles(world.io.clock, live)
         self.leadership = Leadership(world.io, self.store, live, name, f"http://{name}")
         self.ownership = ClusterOwnership(
             world.io,
@@ -40,7 +41,7 @@ class Broker:
             lambda generation: Owner(name, addresses, True, generation, inside),
             live,
             self.leadership,
-            FewestBundles(live),
+            self.placement,
         )
         self.ownership.listen(self.lost.append)
 
@@ -143,16 +144,6 @@ def test_what_is_given_up_is_taken_by_another_and_never_by_an_old_right() -> Non
     assert not two.lost
 
 
-class Never:
-    """Nobody may serve anything."""
-
-    def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Of no interest."""
-
-    async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
-        return None
-
-
 def test_what_is_given_up_towards_a_broker_goes_there_once() -> None:
     world = SeveralSessions()
     one, _two, _three = brokers(world, "one:80", "two:80", "three:80")
@@ -161,27 +152,52 @@ def test_what_is_given_up_towards_a_broker_goes_there_once() -> None:
         one.gives_up(towards="three:80")
         # Clients of several of its topics come at once.
         assert [one.asked().broker_id for _ in range(3)] == ["three:80"] * 3
-    one.ownership.prefer(BUNDLE, "gone:80")
+    one.placement.prefer(BUNDLE, "gone:80")
     assert one.asked().broker_id != "gone:80"
 
 
 def test_where_a_bundle_is_to_go_counts_until_somebody_has_it() -> None:
     world = SeveralSessions()
     one, two, three = brokers(world, "one:80", "two:80", "three:80")
-    one.ownership.prefer(BUNDLE, "three:80")
+    one.placement.prefer(BUNDLE, "three:80")
     assert two.asked(asked=Asked.TAKE).here
     world.loop.run_for(0.5)
     two.gives_up()
     world.loop.run_for(0.5)
-    one.ownership.placement = Never()
-    with pytest.raises(ServiceNotReady):
-        one.asked()
-    one.ownership.prefer(BUNDLE, "three:80")
-    assert one.asked().broker_id == "three:80"
+    assert one.asked().here
+    one.gives_up()
+    one.placement.prefer(BUNDLE, "two:80")
+    assert one.asked().broker_id == "two:80"
     world.loop.run_for(60)
-    with pytest.raises(ServiceNotReady):
-        one.asked()
+    assert one.asked().broker_id == "three:80"
     assert not three.lost
+
+
+def test_the_latest_word_counts_and_what_was_said_of_a_broker_that_went_is_forgotten() -> None:
+    world = SeveralSessions()
+    one, two, three = brokers(world, "one:80", "two:80", "three:80")
+    one.placement.prefer(BUNDLE, "two:80")
+    one.placement.prefer(BUNDLE, "three:80")
+    assert one.asked().broker_id == "three:80"
+    world.run(three.store.delete("/loadbalance/brokers/three:80"))
+    world.loop.run_for(0.1)
+    one.placement.prefer(SECOND, "three:80")
+    told = one.asked()
+    assert told.here
+    assert one.asked(SECOND).broker_id == "two:80"
+    world.register(three.store, "three:80")
+    one.gives_up()
+    # It is chosen for having nothing, not for what was said before it went.
+    one.placement.prefer(BUNDLE, "two:80")
+    assert one.asked().broker_id == "two:80"
+    assert not two.lost
+
+
+def test_who_was_sent_to_a_broker_and_who_comes_right_after_hear_the_same() -> None:
+    world = SeveralSessions()
+    one, _two = brokers(world, "one:80", "two:80")
+    assert one.asked().here
+    assert [one.asked(SECOND).broker_id for _ in range(3)] == ["two:80"] * 3
 
 
 def test_a_bundle_that_another_one_takes_away_is_lost() -> None:

@@ -43,9 +43,6 @@ class Two:
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         """Either serves both kinds."""
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        raise AssertionError("nobody asks for that here")
-
     async def retire_bundle(self, bundle: Bundle) -> None:
         raise AssertionError("nothing is divided here")
 

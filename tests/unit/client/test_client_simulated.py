@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -11,7 +12,14 @@ from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.exceptions import AlreadyClosed, ConnectError, NotConnected, PulsarException, Timeout
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    ConnectError,
+    InvalidConfiguration,
+    NotConnected,
+    PulsarException,
+    Timeout,
+)
 from magnetar.client.message_id import MessageId
 from magnetar.client.producer import Producer, ProducerOptions
 from magnetar.io.interfaces import ClientIo, Clock
@@ -84,12 +92,15 @@ class SilentNetwork:
         self.answers = answers
         self.open = 0
         self.written = 0
+        self.asked: list[float] = []
+        """When somebody looked for who is not there."""
 
     async def listen(self, host: str, port: int, factory: Any) -> Any:
         raise OSError("nobody listens here")
 
     async def connect(self, host: str, port: int, factory: Any) -> Any:
         if host == "nobody":
+            self.asked.append(self.loop.time())
             raise OSError("nobody answers")
         protocol = factory()
         self.open += 1
@@ -98,12 +109,14 @@ class SilentNetwork:
         return transport, protocol
 
 
-def world(*, answers: bool, host: str = "broker") -> tuple[SimulatedLoop, SilentNetwork, Client]:
+def world(
+    *, answers: bool, host: str = "broker", **options: Any
+) -> tuple[SimulatedLoop, SilentNetwork, Client]:
     loop = SimulatedLoop()
     network = SilentNetwork(loop, answers=answers)
     clock: Clock = LoopClock(loop)
     io = ClientIo(loop=loop, clock=clock, randomness=Chance(), network=network)
-    return loop, network, Client(f"pulsar://{host}", io=io, operation_timeout_seconds=5)
+    return loop, network, Client(f"pulsar://{host}", io=io, operation_timeout_seconds=5, **options)
 
 
 def test_a_broker_that_does_not_answer_connect() -> None:
@@ -137,6 +150,22 @@ def test_nobody_there_is_said_at_the_end_of_the_operation_time() -> None:
         loop.run_until(client.create_producer("t"))
     assert 2 < loop.time() <= 5
     loop.run_until(client.close())
+
+
+def test_delays_between_attempts_are_as_long_as_wanted() -> None:
+    loop, network, client = world(
+        answers=True, host="nobody", initial_backoff_interval_ms=200, max_backoff_interval_ms=800
+    )
+    with pytest.raises(ConnectError):
+        loop.run_until(client.create_producer("t"))
+    delays = [after - before for before, after in pairwise(network.asked)]
+    assert all(
+        0.8 * wanted <= delay <= wanted
+        for delay, wanted in zip(delays, [0.2, 0.4, *[0.8] * (len(delays) - 2)], strict=True)
+    )
+    assert len(delays) >= 6
+    with pytest.raises(InvalidConfiguration):
+        world(answers=True, initial_backoff_interval_ms=200, max_backoff_interval_ms=100)
 
 
 def test_closing_ends_what_is_being_opened() -> None:

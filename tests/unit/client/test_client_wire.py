@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.client.exceptions import ConnectError, PulsarException, ServiceUnitNotReady
-from magnetar.client.wire import Runs, Wire
+from magnetar.client.wire import Assigned, Runs, Wire
 from magnetar.protocol.frames import FrameError, decode_command, encode_command, encode_with_payload
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun
 from magnetar.protocol.metadata import build_entry
@@ -66,8 +66,8 @@ class Ends:
     def end_of_topic(self) -> None:
         self.told.append("end")
 
-    def closed_by_broker(self) -> None:
-        self.told.append("closed")
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
+        self.told.append("closed" if assigned is None else assigned.url)
 
     def connection_lost(self, error: PulsarException) -> None:
         self.told.append("lost")
@@ -134,8 +134,16 @@ CONVERSATION = [
         ["closed"],
     ),
     (
-        encode_command(command(BaseCommand.CLOSE_CONSUMER, "close_consumer", consumer_id=1, request_id=0)),
-        ["closed"],
+        encode_command(
+            command(
+                BaseCommand.CLOSE_CONSUMER,
+                "close_consumer",
+                consumer_id=1,
+                request_id=0,
+                assignedBrokerServiceUrl="pulsar://there:6650",
+            )
+        ),
+        ["pulsar://there:6650"],
     ),
 ]
 

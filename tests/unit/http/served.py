@@ -51,6 +51,8 @@ class Served:
         self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
         self.ready = True
         self.health_error: Exception | None = None
+        self.checked: list[bool] = []
+        """How its health was asked for."""
         self.bookies: list[str] = []
         process = Process(
             lambda: self.ready, self._check, known.runtime, self._storage, self._figures, self._bookies
@@ -75,7 +77,8 @@ class Served:
     async def _bookies(self) -> list[str]:
         return self.bookies
 
-    async def _check(self) -> None:
+    async def _check(self, newer_name: bool) -> None:
+        self.checked.append(newer_name)
         if self.health_error is not None:
             raise self.health_error
 

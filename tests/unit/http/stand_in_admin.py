@@ -37,7 +37,7 @@ class StandInAdmin:
         return Application(cast(Admin, self), process, MetricsOptions("0"), "1")
 
 
-async def _nothing() -> None:
+async def _nothing(_newer_name: bool) -> None:
     """All is well."""
 
 

@@ -244,6 +244,14 @@ def test_health_tells_what_failed() -> None:
     assert served.ask("GET", "/admin/v2/brokers/ready").status == 500
 
 
+def test_health_is_checked_by_the_name_of_either_form() -> None:
+    served = Served()
+    for query in ({}, {"topicVersion": "V1"}, {"topicVersion": "V2"}):
+        assert served.ask("GET", "/admin/v2/brokers/health", query=query).status == 200
+    assert served.checked == [False, False, True]
+    assert served.ask("GET", "/admin/v2/brokers/health", query={"topicVersion": "V3"}).status == 404
+
+
 def test_a_defect_is_not_shown_to_clients(caplog: pytest.LogCaptureFixture) -> None:
     served = Served()
     served.health_error = ZeroDivisionError("secret detail")

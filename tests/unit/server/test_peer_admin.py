@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 
 from magnetar.broker.ownership.brokers import BrokerRecord, parse_record
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
+from magnetar.config.settings import SettingsContradict, load
 from magnetar.errors import ServiceNotReady
 from magnetar.io.real import real_io
 from magnetar.security.proofs.proof import NoProof
 from magnetar.server import peer_admin
+from magnetar.server.broker_client import peer_admin as made_admin
 from magnetar.server.peer_admin import HttpPeerAdmin
 
 
@@ -133,3 +137,73 @@ def test_nobody_there_and_no_address(tmp_path: Path) -> None:
         asyncio.run(scenario("http://127.0.0.1:1"))
     with pytest.raises(ServiceNotReady, match="has no address"):
         asyncio.run(scenario(""))
+
+
+def secured_call(
+    tmp_path: Path, authority: Authority, record: Callable[[int], bytes], **lines: object
+) -> str:
+    """How it ends when a broker is asked that has TLS, and wants to know who comes."""
+    pair, own = authority.server("peer", hosts=("127.0.0.1",)), authority.client("broker")
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.trust)
+    server_side.load_cert_chain(pair.certificate, pair.key)
+    server_side.verify_mode = ssl.CERT_REQUIRED
+    conf = tmp_path / "broker.conf"
+    used = {
+        "Enabled": "true",
+        "TrustCertsFilePath": authority.trust,
+        "CertificateFilePath": own.certificate,
+        "KeyFilePath": own.key,
+        **lines,
+    }
+    names = {
+        "Enabled": "brokerClientTlsEnabled",
+        "TrustCertsFilePath": "brokerClientTrustCertsFilePath",
+        "CertificateFilePath": "brokerClientCertificateFilePath",
+        "KeyFilePath": "brokerClientKeyFilePath",
+    }
+    conf.write_text("".join(f"{names[name]}={value}\n" for name, value in used.items()))
+    settings = load(conf, cluster=True).cluster
+    assert settings is not None
+    peer = Peer(answer(b"200 OK", b'{"a": 1}'))
+
+    async def scenario() -> str:
+        server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, ssl=server_side)
+        port = server.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        admin = made_admin(real_io(loop, tmp_path), loop, settings)
+        try:
+            told = await admin.call(parse_record("peer:80", record(port)), "GET", "/admin/v2/x")
+            return told.body.decode()
+        except ServiceNotReady as error:
+            return str(error)
+        finally:
+            server.close()
+
+    return asyncio.run(scenario())
+
+
+def of_tls(port: int) -> bytes:
+    return b'{"webServiceUrl":"http://127.0.0.1:1","webServiceUrlTls":"https://127.0.0.1:%d"}' % port
+
+
+def test_with_tls_it_asks_by_the_address_for_tls_and_says_who_it_is(tmp_path: Path) -> None:
+    assert secured_call(tmp_path, Authority(tmp_path), of_tls) == '{"a": 1}'
+
+
+def test_with_tls_a_broker_of_another_authority_is_not_believed(tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    trust = Authority(others, "others").trust
+    assert "cannot be asked" in secured_call(tmp_path, Authority(tmp_path), of_tls, TrustCertsFilePath=trust)
+
+
+def test_with_tls_a_broker_without_such_an_address_is_not_asked_in_plain_text(tmp_path: Path) -> None:
+    told = secured_call(
+        tmp_path, Authority(tmp_path), lambda port: b'{"webServiceUrl":"http://127.0.0.1:%d"}' % port
+    )
+    assert "no address for such requests" in told
+
+
+def test_with_tls_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsContradict, match="brokerClientTlsEnabled"):
+        secured_call(tmp_path, Authority(tmp_path), of_tls, TrustCertsFilePath=tmp_path / "nothing.pem")

@@ -18,6 +18,7 @@ from magnetar.broker.admin.resource_groups import ResourceGroupAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin
 from magnetar.broker.admin.tenants import TenantAdmin
+from magnetar.broker.admin.topic_lists import TopicListAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
@@ -42,6 +43,7 @@ class Admin:
         self.resource_groups = ResourceGroupAdmin(broker)
         self.bundles = BundleAdmin(broker)
         self.namespaces = NamespaceAdmin(broker, self.bundles)
+        self.topic_lists = TopicListAdmin(broker, self.bundles)
         self.load = LoadAdmin(broker)
         self.isolation = IsolationAdmin(broker, self.namespaces, self.bundles)
         self.tenants = TenantAdmin(broker, self.namespaces)

@@ -25,10 +25,15 @@ class LookupAnswer:
     """Whether that one is to take the topic's bundle."""
 
 
-def elsewhere(reason: str, owner: Owner) -> ServedElsewhere:
-    """What is raised of that which another broker has to do."""
+def elsewhere(reason: str, owner: Owner, without: frozenset[str] = frozenset()) -> ServedElsewhere:
+    """What is raised of that which another broker has to do.
+
+    :param without: what has been done here, by the names in the query of the request
+    """
     told = owner.addresses
-    return ServedElsewhere(reason, told.http, told.http_tls, authoritative=owner.authoritative)
+    return ServedElsewhere(
+        reason, told.http, told.http_tls, authoritative=owner.authoritative, without=without
+    )
 
 
 class BrokerAdmin:

@@ -8,11 +8,13 @@ from typing import Any
 
 from magnetar.broker.admin.at_owners import REDIRECTED, ask_owner
 from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.load.settings import SplitSettings
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerRefused
-from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT, ToDivide, positions_within
+from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT, Carried, ToDivide, positions_within
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
+from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import (
     ConcurrentModification,
     MetadataFailure,
@@ -29,6 +31,7 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
 LARGEST, HOT = "LARGEST", "HOT"
+DESTINATION = frozenset({"destinationBroker"})
 _AT_ONCE = 16
 
 
@@ -149,15 +152,26 @@ class BundleAdmin:
         await self._broker.namespaces.check(name)
         bundle = await self.named(name, text)
         if towards:
-            await self._prefer(bundle, towards.removeprefix("https://").removeprefix("http://"))
+            towards = towards.removeprefix("https://").removeprefix("http://")
+            await self._prefer(bundle, towards)
         owner = await self._owner(bundle, place=False)
         if owner is not None and not owner.here:
-            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
-        await self._unload(bundle)
+            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner, self._said_here(owner))
+        await self._unload(bundle, towards)
 
-    async def _unload(self, bundle: Bundle) -> None:
+    def _said_here(self, owner: Owner) -> frozenset[str]:
+        """An owner of Apache's would send whoever names a destination back to the broker that leads.
+
+        One of this kind asks that one itself, and tells clients where to go.
+        """
+        beside = self._broker.beside
+        record = beside.brokers.get(owner.broker_id) if beside is not None else None
+        leads = beside is not None and beside.leadership.is_leader
+        return DESTINATION if leads and not (record is not None and record.is_magnetar) else frozenset()
+
+    async def _unload(self, bundle: Bundle, towards: str | None = None) -> None:
         try:
-            await self._broker.unloads.unload(bundle)
+            await self._broker.unloads.unload(bundle, towards)
         except MetadataError as error:
             raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
 
@@ -166,7 +180,7 @@ class BundleAdmin:
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
-        self._broker.ownership.prefer(bundle, towards)
+        beside.placement.prefer(bundle, towards)
         leader = beside.leadership.leader()
         if leader is None or beside.leadership.is_leader:
             return
@@ -218,13 +232,20 @@ class BundleAdmin:
         await self._broker.namespaces.check(name)
         bundle = await self._heaviest(name, text) if text in (LARGEST, HOT) else await self.named(name, text)
         await self.check_here(bundle, authoritative=authoritative)
-        at = positions_within(ToDivide(bundle.range, await self._carried(bundle), positions), algorithm)
+        at = positions_within(await self._to_divide(bundle, positions), algorithm)
         if not at:
             return
         parts = await self._divided(bundle, at)
         if unload:
             for part in parts:
                 await self._unload(part)
+
+    async def _to_divide(self, bundle: Bundle, positions: Sequence[int]) -> ToDivide:
+        desk = self._broker.load
+        bounds = SplitSettings() if desk is None else desk.manager.settings.split
+        most = Carried(bounds.max_rate, bounds.max_throughput)
+        carried = await self._carried(bundle)
+        return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
         """The parts are owned before anybody is told of them, and the whole can be taken by nobody after."""
@@ -259,21 +280,20 @@ class BundleAdmin:
         for each in await self._broker.bundles.of_namespace(name):
             bundle = Bundle(name, each)
             carried = await self._carried(bundle)
-            weight = len(carried) if text == LARGEST else sum(carried.values())
+            weight = len(carried) if text == LARGEST else sum(each.rate for each in carried.values())
             if weight and (best is None or weight > best[0]):
                 best = (weight, bundle)
         if best is None:
             raise NotFound(f"Bundle range {text} not found")
         return best[1]
 
-    async def _carried(self, bundle: Bundle) -> Mapping[int, float]:
-        """The topics of a bundle by their hashes, and the messages a second of each that is loaded here."""
-        live = self._broker.topics
-        found: dict[int, float] = {}
+    async def _carried(self, bundle: Bundle) -> Mapping[int, Carried]:
+        """The topics of a bundle by their hashes, and what goes through each that is loaded here."""
+        found: dict[int, Carried] = {}
         for name in await self._topics(bundle):
-            topic = live.get(str(name))
-            rate = topic.rate_in.per_second + topic.rate_out.per_second if topic is not None else 0.0
-            found[name.bundle_hash] = found.get(name.bundle_hash, 0.0) + rate
+            topic = self._broker.topics.get(str(name))
+            carried = found.get(name.bundle_hash, Carried())
+            found[name.bundle_hash] = carried if topic is None else carried.plus(_through(topic))
         return found
 
     async def _topics(self, bundle: Bundle) -> Sequence[TopicName]:
@@ -298,3 +318,8 @@ class BundleAdmin:
             if not wanted or str(each) in topics or str(each.base) in wanted
         }
         return {"namespace": str(name), "bundle": text, "hashPositions": found}
+
+
+def _through(topic: AnyTopic) -> Carried:
+    came, went = topic.rate_in, topic.rate_out
+    return Carried(came.per_second + went.per_second, came.bytes_per_second + went.bytes_per_second)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from magnetar import __version__
+from magnetar.broker.flow.departure import Assigned
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
+    CommandCloseConsumer,
+    CommandCloseProducer,
     CommandGetOrCreateSchemaResponse,
     CommandGetSchemaResponse,
     CommandLookupTopicResponse,
@@ -96,19 +99,31 @@ def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: 
     return command
 
 
-def close_producer(producer_id: int) -> BaseCommand:
-    """A producer is closed here; its client looks the topic up and comes back."""
+def close_producer(producer_id: int, assigned: Assigned | None = None) -> BaseCommand:
+    """A producer is closed here; its client comes back.
+
+    :param assigned: where it finds the topic, which clients from 3.2 on heed; None: it looks it up
+    """
     command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
     command.close_producer.producer_id = unsigned(producer_id)
     command.close_producer.request_id = SERVER_REQUEST_ID
+    _assign(command.close_producer, assigned)
     return command
 
 
-def close_consumer(consumer_id: int) -> BaseCommand:
-    """A consumer is closed here; it comes back."""
+def _assign(closed: CommandCloseProducer | CommandCloseConsumer, assigned: Assigned | None) -> None:
+    if assigned is not None and assigned.url:
+        closed.assignedBrokerServiceUrl = assigned.url
+    if assigned is not None and assigned.url_tls:
+        closed.assignedBrokerServiceUrlTls = assigned.url_tls
+
+
+def close_consumer(consumer_id: int, assigned: Assigned | None = None) -> BaseCommand:
+    """A consumer is closed here; it comes back. See :func:`close_producer`."""
     command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
     command.close_consumer.consumer_id = unsigned(consumer_id)
     command.close_consumer.request_id = SERVER_REQUEST_ID
+    _assign(command.close_consumer, assigned)
     return command
 
 

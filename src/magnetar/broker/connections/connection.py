@@ -18,6 +18,7 @@ from magnetar.broker.connections.requests import Requests
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.connections.standing import ask_again
 from magnetar.broker.consumers.consumer import Consumer
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.keep_alive import KeepAlive
 from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
@@ -339,17 +340,29 @@ class Connection:
         """Takes no more of it; receipts of what it has sent still go out."""
         self.session.stop_producer(producer)
 
-    def close_producer(self, producer: Producer) -> None:
-        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+    def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
+        """Tells the client that its producer is closed here; it comes back.
+
+        :param assigned: where it finds the topic; None: it looks it up
+        """
         self.session.stop_producer(producer)
         if producer.producer_id not in self.session.producers:
             # Else the client has opened another one with that id, and knows.
-            self.send(answers.close_producer(producer.producer_id))
+            self.send(answers.close_producer(producer.producer_id, assigned))
 
-    def close_consumer(self, consumer: Consumer[Any]) -> None:
-        """Tells the client that its consumer is closed here; it comes back."""
+    def stop_consumer(self, consumer: Consumer[Any]) -> None:
+        """Takes no more of it."""
         self.session.forget_consumer(consumer)
-        self.send(answers.close_consumer(consumer.consumer_id))
+
+    def close_consumer(self, consumer: Consumer[Any], assigned: Assigned | None = None) -> None:
+        """Tells the client that its consumer is closed here; it comes back.
+
+        :param assigned: where it finds the topic; None: it looks it up
+        """
+        self.session.forget_consumer(consumer)
+        if consumer.consumer_id not in self.session.consumers:
+            # Else the client has opened another one with that id, and knows.
+            self.send(answers.close_consumer(consumer.consumer_id, assigned))
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None:
         self.send(answers.end_of_topic(consumer.consumer_id))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must
@@ -36,8 +37,15 @@ class ConsumerConnection(Protocol):
         """Sends frames together with everything else of this turn of the loop."""
         ...
 
-    def close_consumer(self, consumer: Consumer[Any]) -> None:
-        """Tells the client that its consumer is closed here; it comes back."""
+    def stop_consumer(self, consumer: Consumer[Any]) -> None:
+        """Takes no more of it."""
+        ...
+
+    def close_consumer(self, consumer: Consumer[Any], assigned: Assigned | None = None) -> None:
+        """Tells the client that its consumer is closed here; it comes back.
+
+        :param assigned: where it finds the topic; None: it looks it up
+        """
         ...
 
     def send_end_of_topic(self, consumer: Consumer[Any]) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,7 @@ from magnetar.broker.load.shedding import (
 from magnetar.broker.load.splitting import Split, too_large, within_bounds
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.contract import Bundle
+from magnetar.broker.ownership.destinations import Destinations
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.errors import BrokerError
@@ -56,12 +57,9 @@ SHEDDERS: Mapping[str, Callable[[], Shedder]] = {
     "AvgShedder": AvgShedder,
 }
 
-_CHOSEN_SECONDS = 10.0
-"""For so long who asks for a bundle again hears the same: it is being loaded there."""
-_PREFERRED_SECONDS = 60.0
 _HALVES_SECONDS = 60.0
 """For so long its broker may still tell of a bundle that was split."""
-_MOST_CHOSEN = 100_000
+_MOST_KINDS = 100_000
 
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
@@ -106,8 +104,7 @@ class LoadManager:
         self._count_bundles: CountBundles | None = None
         self._placements = {name: make() for name, make in PLACEMENTS.items()}
         self._shedders = {name: make() for name, make in SHEDDERS.items()}
-        self._chosen: dict[str, tuple[str, float]] = {}
-        """Who was chosen for a bundle, and until when that is the answer."""
+        self._destinations = Destinations(io.clock, brokers)
         self._kinds: dict[str, Kinds] = {}
         self._halves: dict[str, float] = {}
         """Bundles that were split, and until when nobody is surprised to hear of them."""
@@ -116,6 +113,11 @@ class LoadManager:
         self._raws: dict[str, Mapping[str, Any]] = {}
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
+
+    @property
+    def settings(self) -> LoadSettings:
+        """As they are now."""
+        return self._settings()
 
     # Life
 
@@ -165,7 +167,7 @@ class LoadManager:
         else:
             self.load = ClusterLoad()
             self._raws.clear()
-            self._chosen.clear()
+            self._destinations.forget_all()
 
     def _brokers_changed(self) -> None:
         if self._leadership.is_leader:
@@ -228,46 +230,37 @@ class LoadManager:
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         """Somebody looks for a topic of that kind in a bundle."""
-        if len(self._kinds) >= _MOST_CHOSEN:
+        if len(self._kinds) >= _MOST_KINDS:
             self._kinds.clear()
         self._kinds[str(bundle)] = Kinds(persistent, not persistent)
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """Who asks next who is to serve a bundle is told that one, if it may."""
-        self._remember(str(bundle), broker_id, _PREFERRED_SECONDS)
+        self._destinations.prefer(bundle, broker_id)
 
-    def _remember(self, bundle: str, broker_id: str, seconds: float) -> None:
-        if len(self._chosen) >= _MOST_CHOSEN:
-            self._chosen.clear()
-        self._chosen[bundle] = broker_id, self._io.clock.monotonic() + seconds
+    def arrived(self, bundle: Bundle) -> None:
+        self._destinations.forget(bundle)
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        known = self._destinations.of(bundle, exclude)
         if not self._settings().enabled:
-            return self._own_id
+            return known or self._own_id
         name = str(bundle)
         await self.take_reports()
         if name not in self.load.bundles:
             self.load.bundles.update(await self._histories.of([name]))
         placer = await self.placer(name)
         kinds = self.kinds_of(name)
-        before = self._chosen_before(name, exclude)
-        if before in allowed(name, kinds, self.load, placer.rules, placer.settings).brokers:
-            self.load.give(before, name)
-            return before
+        if known in allowed(name, kinds, self.load, placer.rules, placer.settings).brokers:
+            self.load.give(known, name)
+            return known
         choice, found = placer.place(name, kinds, exclude)
         if choice is None:
             log.warning("no broker may serve a bundle", extra={"bundle": name, "against": found.against})
             return None
         self.load.give(choice.broker_id, name)
-        self._remember(name, choice.broker_id, _CHOSEN_SECONDS)
+        self._destinations.chosen(bundle, choice.broker_id)
         log.info("a broker was chosen", extra={"bundle": name, "broker": choice.broker_id, "why": choice.why})
         return choice.broker_id
-
-    def _chosen_before(self, bundle: str, exclude: Collection[str]) -> str:
-        """Empty: nobody."""
-        broker_id, until = self._chosen.get(bundle, ("", 0.0))
-        usable = self._io.clock.monotonic() < until and broker_id in self._brokers.all
-        return broker_id if usable and broker_id not in exclude else ""
 
     # Moving
 
@@ -311,12 +304,15 @@ class LoadManager:
             "a bundle moves",
             extra={"bundle": move.bundle, "from": move.source, "to": move.target, "why": move.why},
         )
-        self._remember(move.bundle, move.target, _PREFERRED_SECONDS)
+        # It tells clients where to go. Apache's brokers would send the request back to the one that leads.
+        query = {"destinationBroker": move.target} if source.is_magnetar else None
+        bundle = Bundle.parse(move.bundle)
+        self.prefer(bundle, move.target)
         try:
-            await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload")
+            await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload", query)
         except BrokerError as error:
             log.warning("a bundle was not moved", extra={"bundle": move.bundle, "error": str(error)})
-            self._chosen.pop(move.bundle, None)
+            self._destinations.forget(bundle)
             return False
         self.load.moved[move.bundle] = self._io.clock.monotonic()
         self.done.moved_bundles += 1

@@ -57,6 +57,8 @@ class SplitSettings:
     """Bytes a second, in and out."""
     max_bundles: int = 128
     """Of a namespace (loadBalancerNamespaceMaximumBundles)."""
+    tolerance: float = 0.1
+    """What is above the two rates by less is not divided by them (flowOrQpsDifferenceThresholdPercentage)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from magnetar.managed_ledger.records import ROOT as MANAGED_LEDGERS
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MUST_NOT_EXIST, BadVersion, MetadataStore, NodeMissing
 from magnetar.naming.errors import InvalidName
+from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 
@@ -34,6 +35,8 @@ class Namespaces:
 
     async def check(self, namespace: NamespaceName) -> None:
         """:raises NamespaceNotFound: there is no such namespace"""
+        if heartbeat_of(namespace) is not None:
+            return
         await self._existing.get(f"{_POLICIES}/{namespace.path}")
 
     async def _check(self, path: str) -> bool:

@@ -22,6 +22,8 @@ from magnetar.metadata.interface import (
 log = logging.getLogger(__name__)
 
 BROKERS = "/loadbalance/brokers"
+VERSION_PREFIX = "magnetar-"
+"""Of what this kind of broker writes as its version."""
 _RETRY_SECONDS = 1.0
 
 
@@ -41,6 +43,11 @@ class BrokerRecord:
     started_ms: int
     raw: Mapping[str, Any]
     """Everything, with fields that nobody here knows."""
+
+    @property
+    def is_magnetar(self) -> bool:
+        """Whether it is of the same kind as this one, and not Apache Pulsar's."""
+        return self.version.startswith(VERSION_PREFIX)
 
 
 def parse_record(broker_id: str, value: bytes) -> BrokerRecord:

@@ -35,10 +35,6 @@ log = logging.getLogger(__name__)
 
 _MAX_KNOWN = 100_000
 _RETRY_SECONDS = 1.0
-_PREFERRED_SECONDS = 30.0
-"""As long as it may take to unload a bundle, and the first of its clients to come back."""
-_ASKED_TOGETHER_SECONDS = 3.0
-"""After the first one."""
 
 
 @dataclass(slots=True)
@@ -86,8 +82,6 @@ class ClusterOwnership:
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
         self._taking: dict[Bundle, Any] = {}
-        self._preferred: dict[Bundle, tuple[str, float]] = {}
-        """Where bundles are to go, and until when that counts."""
         self._verifying: dict[Bundle, Any] = {}
         self._listeners: list[Lost] = []
         self._known: MetadataCache[OwnerNode | _Nobody] = MetadataCache(
@@ -139,22 +133,6 @@ class ClusterOwnership:
         """Takes nothing more; what it has it keeps."""
         self._retired = True
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """The next ones who ask for the bundle here, while nobody has it, are sent to that broker.
-
-        Clients of several of its topics come at once: all of them, until somebody has it.
-        """
-        self._preferred[bundle] = broker_id, self._io.clock.monotonic() + _PREFERRED_SECONDS
-
-    def _preference(self, bundle: Bundle) -> BrokerRecord | None:
-        now = self._io.clock.monotonic()
-        broker_id, until = self._preferred.pop(bundle, ("", 0.0))
-        if now >= until:
-            return None
-        # Who asks much later is answered by what is known then.
-        self._preferred[bundle] = broker_id, min(until, now + _ASKED_TOGETHER_SECONDS)
-        return self._brokers.get(broker_id)
-
     def _here(self, bundle: Bundle, held: _Held) -> Owner:
         if held.releasing:
             raise ServiceNotReady(f"{bundle} is being unloaded; please redo the lookup")
@@ -194,8 +172,7 @@ class ClusterOwnership:
         if leader is not None and not self._leadership.is_leader and leader.broker_id != own_id:
             return _next(leader, authoritative=False)
         self.placement.wants(bundle, persistent)
-        preferred = self._preference(bundle)
-        chosen = preferred.broker_id if preferred is not None else await self.placement.choose(bundle)
+        chosen = await self.placement.choose(bundle)
         if chosen == own_id:
             return None
         record = self._brokers.get(chosen) if chosen is not None else None
@@ -266,7 +243,7 @@ class ClusterOwnership:
             held.releasing = False
             raise
         if towards is not None and self._leadership.is_leader:
-            self.prefer(bundle, towards)
+            self.placement.prefer(bundle, towards)
         self._known.forget(path_of(bundle))
         if self._held.get(bundle) is held:
             del self._held[bundle]
@@ -301,7 +278,7 @@ class ClusterOwnership:
     def _changed(self, change: Change) -> None:
         bundle = bundle_at(change.path)
         if bundle is not None and change.kind is ChangeKind.CREATED:
-            self._preferred.pop(bundle, None)
+            self.placement.arrived(bundle)
         if bundle is not None and bundle in self._held:
             self._verify(bundle)
 

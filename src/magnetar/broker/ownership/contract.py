@@ -20,6 +20,15 @@ class Bundle:
     namespace: NamespaceName
     range: BundleRange
 
+    @classmethod
+    def parse(cls, text: str) -> Bundle:
+        """Reads ``tenant/namespace/0xSTART_0xEND``.
+
+        :raises InvalidName: it has another shape
+        """
+        namespace, _, bounds = text.rpartition("/")
+        return cls(NamespaceName.parse(namespace), BundleRange.parse(bounds))
+
     def __contains__(self, name: TopicName) -> bool:
         return name.namespace_name == self.namespace and name.bundle_hash in self.range
 
@@ -120,10 +129,6 @@ class Ownership(Protocol):
         """
         ...
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """The next one who asks for the bundle here, while nobody has it, is sent to that broker."""
-        ...
-
     async def retire_bundle(self, bundle: Bundle) -> None:
         """A bundle of this broker was divided: nobody takes it again, whoever has not heard of that yet.
 
@@ -141,10 +146,24 @@ class Ownership(Protocol):
 
 
 class Placement(Protocol):
-    """Who is to serve what nobody serves: asked at the broker that leads."""
+    """Who is to serve what nobody serves: asked at the broker that leads.
+
+    Here alone is remembered where a bundle is to go; the latest word counts.
+    """
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         """The topics that count in the next choice for a bundle."""
+        ...
+
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        """All who ask while nobody has the bundle are sent to that broker, if it lives and may have it.
+
+        Clients of several of its topics come at once: all of them, until somebody has it.
+        """
+        ...
+
+    def arrived(self, bundle: Bundle) -> None:
+        """Somebody has the bundle: what was said of where it is to go counts no more."""
         ...
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:

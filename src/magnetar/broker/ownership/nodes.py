@@ -10,16 +10,12 @@ from typing import Any
 
 from magnetar.broker.ownership.brokers import listeners_json, listeners_of
 from magnetar.broker.ownership.contract import Addresses, Bundle
-from magnetar.naming.bundles import BundleRange
 from magnetar.naming.errors import InvalidName
+from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 
 OWNERS = "/namespace"
-_OF_ONE_BROKER = (
-    re.compile(r"pulsar/[^/]+/(?P<broker>[^/]+:[0-9]+)"),
-    re.compile(r"pulsar/(?P<broker>[^/]+:[0-9]+)"),
-    re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)"),
-)
+_MONITORED = re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +37,8 @@ def path_of(bundle: Bundle) -> str:
 
 def bundle_at(path: str) -> Bundle | None:
     """None: it is not the path of a bundle."""
-    namespace, _, text = path.removeprefix(f"{OWNERS}/").rpartition("/")
     try:
-        return Bundle(NamespaceName.parse(namespace), BundleRange.parse(text))
+        return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
     except InvalidName:
         return None
 
@@ -73,9 +68,6 @@ def decoded(value: bytes, version: int, *, own: bool) -> OwnerNode:
 
 
 def broker_of(namespace: NamespaceName) -> str | None:
-    """The id of the broker whose own namespace it is, for its health check; None: it is anybody's."""
-    for pattern in _OF_ONE_BROKER:
-        found = pattern.fullmatch(str(namespace))
-        if found is not None:
-            return found["broker"]
-    return None
+    """The id of the broker whose own namespace it is, to try that broker; None: it is anybody's."""
+    found = _MONITORED.fullmatch(str(namespace))
+    return found["broker"] if found is not None else heartbeat_of(namespace)

@@ -41,9 +41,6 @@ class OnlyBroker:
         self.check_serving()
         return self._own(self._generation)
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """There is nobody else to be sent to."""
-
     async def retire_bundle(self, bundle: Bundle) -> None:
         """It owns whatever there is."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.broker.ownership.brokers import BrokerRecord, LiveBrokers
-from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.ownership.contract import Addresses, Placement
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.errors import BrokerError
 
@@ -73,6 +73,7 @@ class Beside:
 
     brokers: LiveBrokers
     leadership: Leadership
+    placement: Placement
     admin: PeerAdmin
     client: Callable[[Addresses], Client]
     """Makes one that comes by a broker's own address, in its own name."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.contract import Bundle
+from magnetar.broker.ownership.destinations import Destinations
+from magnetar.io.interfaces import Clock
 
 
 class FewestBundles:
@@ -13,19 +15,30 @@ class FewestBundles:
     anything: who leads anew begins evenly.
     """
 
-    def __init__(self, brokers: LiveBrokers) -> None:
+    def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
         self._brokers = brokers
         self._given: dict[str, int] = {}
+        self._destinations = Destinations(clock, brokers)
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         return
 
+    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+        self._destinations.prefer(bundle, broker_id)
+
+    def arrived(self, bundle: Bundle) -> None:
+        self._destinations.forget(bundle)
+
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
         live = self._brokers.all
+        known = self._destinations.of(bundle, exclude)
+        if known is not None:
+            return known
         self._given = {name: self._given.get(name, 0) for name in live}
         candidates = [name for name in live if name not in exclude] or list(live)
         if not candidates:
             return None
         chosen = min(candidates, key=lambda name: (self._given[name], name))
         self._given[chosen] += 1
+        self._destinations.chosen(bundle, chosen)
         return chosen

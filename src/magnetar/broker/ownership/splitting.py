@@ -4,9 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
+from typing import NamedTuple
 
 from magnetar.naming.bundles import BundleRange
+
+
+class Carried(NamedTuple):
+    """What goes through topics, in and out."""
+
+    rate: float = 0.0
+    """Messages a second."""
+    throughput: float = 0.0
+    """Bytes a second."""
+
+    def plus(self, other: Carried) -> Carried:
+        return Carried(self.rate + other.rate, self.throughput + other.throughput)
+
+    def exceeds(self, bound: Carried) -> bool:
+        """Whether it is above a bound in one of both."""
+        return self.rate > bound.rate or self.throughput > bound.throughput
+
+    def reaches(self, bound: Carried, factor: float) -> bool:
+        """Whether it is at least ``factor`` times a bound in one of both."""
+        return self.rate >= bound.rate * factor or self.throughput >= bound.throughput * factor
+
+
+MOST = Carried(30_000, 100 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +39,14 @@ class ToDivide:
     """What is known of a bundle."""
 
     range: BundleRange
-    topics: Mapping[int, float]
-    """The hashes of its topics, and how much each carries, in any unit."""
+    topics: Mapping[int, Carried]
+    """The hashes of its topics, and what each carries."""
     positions: Sequence[int] = ()
     """Where whoever asks wants it divided."""
+    most: Carried = MOST
+    """What a bundle is to carry at most."""
+    tolerance: float = 0.1
+    """As a share of that: what is above by less is not divided by what it carries."""
 
 
 def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
@@ -40,17 +69,25 @@ def specified_positions_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def flow_or_qps_equally_divide(bundle: ToDivide) -> Sequence[int]:
-    """So that about half of what is carried lies on each side."""
-    hashes = sorted(bundle.topics)
-    total, before = sum(bundle.topics.values()), 0.0
-    if total <= 0:
+    """Into as many parts as it takes, so that each carries no more than a bundle is to; one topic always may.
+
+    Nowhere as long as the whole does not carry clearly more than that.
+    """
+    busy = {
+        at: carried for at, carried in bundle.topics.items() if carried.rate > 0 or carried.throughput > 0
+    }
+    whole = reduce(Carried.plus, busy.values(), Carried())
+    if len(busy) < 2 or not whole.reaches(bundle.most, 1 + bundle.tolerance):
         return []
-    best: tuple[float, int] | None = None
-    for this, following in pairwise(hashes):
-        before += bundle.topics[this]
-        found = (abs(total - 2 * before), this + (following - this) // 2)
-        best = found if best is None else min(best, found)
-    return [best[1]] if best is not None else []
+    found = []
+    hashes = sorted(busy)
+    part = busy[hashes[0]]
+    for before, this in pairwise(hashes):
+        part = part.plus(busy[this])
+        if part.exceeds(bundle.most):
+            found.append(before + (this - before) // 2)
+            part = busy[this]
+    return found
 
 
 ALGORITHMS: Mapping[str, Callable[[ToDivide], Sequence[int]]] = {

@@ -260,6 +260,17 @@ def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
     return replace(policies, **found)
 
 
+def of_heartbeats(policies: EffectivePolicies) -> EffectivePolicies:
+    """Of topics by which a broker checks its health: nothing keeps it from publishing, little is kept.
+
+    :param policies: what the broker's settings say
+    """
+    return EffectivePolicies(
+        persistence=policies.persistence,
+        bookie_groups=policies.bookie_groups,
+    )
+
+
 def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
     """The system's own topics keep everything and take whatever the system writes."""
     return replace(

@@ -10,6 +10,7 @@ from magnetar.broker.policies.clusters import Clusters
 from magnetar.broker.policies.effective import (
     EffectivePolicies,
     in_this_cluster,
+    of_heartbeats,
     of_namespace,
     of_system_topic,
     of_topic,
@@ -24,6 +25,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.errors import InvalidName
+from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 
@@ -114,6 +116,8 @@ class PolicyStore:
         return await self._known.get(f"{_POLICIES}/{name.path}")
 
     async def _read(self, path: str) -> EffectivePolicies:
+        if heartbeat_of(_namespace(path)) is not None:
+            return of_heartbeats(self.defaults)
         record = await self.namespaces.get(_namespace(path))
         if record.get("deleted"):
             raise missing()
@@ -129,6 +133,8 @@ class PolicyStore:
         found = await self.of_namespace(name.namespace_name)
         if name.reserved:
             return of_system_topic(found)
+        if heartbeat_of(name.namespace_name) is not None:
+            return found
         if self.topics is not None:
             own = await self.topics.of(name.base)
             if own:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup
@@ -53,8 +54,11 @@ class ProducerConnection(Protocol):
         """Takes no more of it; receipts of what it has sent still go out."""
         ...
 
-    def close_producer(self, producer: Producer) -> None:
-        """Tells the client that its producer is closed here; it looks the topic up and comes back."""
+    def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
+        """Tells the client that its producer is closed here; it comes back.
+
+        :param assigned: where it finds the topic; None: it looks it up
+        """
         ...
 
     def on_durable(

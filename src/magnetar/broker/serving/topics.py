@@ -24,6 +24,7 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.serving.recoveries import Recoveries
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
@@ -46,6 +47,7 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.heartbeats import heartbeat_of
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.principal import BROKER, Principal
@@ -127,6 +129,7 @@ class ServedTopics:
         )
         self.publish_latency = Timings()
         self.topic_loads = Timings()
+        self.recoveries = Recoveries(io.loop)
         self.stopping = False
         """Nothing is loaded any more."""
         self._loading: dict[str, Any] = {}
@@ -164,20 +167,31 @@ class ServedTopics:
         return len(self._loading)
 
     def check_served(self, name: TopicName) -> None:
-        """:raises NotAllowed: topics of that kind are not served here"""
+        """:raises NotAllowed: topics of that kind are not served here
+
+        :raises NamespaceNotFound: it is where another broker checks its health
+        """
+        if heartbeat_of(name.namespace_name) not in (None, self.settings.broker_id):
+            raise NamespaceNotFound("Namespace not found")
         if name.persistent and not self.settings.persistent_topics and name.local != CHANGE_EVENTS:
             raise NotAllowed("Broker is unable to load persistent topic")
         if not name.persistent and not self.settings.non_persistent_topics:
             raise NotAllowed("Broker is unable to load non-persistent topic")
 
-    async def topic(self, name: TopicName, *, create: bool, principal: Principal = BROKER) -> AnyTopic:
+    async def topic(
+        self, name: TopicName, *, create: bool, principal: Principal = BROKER, awaited: bool = False
+    ) -> AnyTopic:
         """The topic, loaded if need be; made if missing, wanted, and allowed.
 
-        :param principal: who asks; others who want it at the same time share the load, not the permission
+        :param principal: who asks; others who want it at the same time share the load, not the permission.
+            What clients ask for is recovered before what only this broker itself wants
+        :param awaited: a client waits for it, though it is the broker that asks
         :raises TopicNotFound: it is missing
         :raises ServiceNotReady: it is just being closed, or the broker is stopping
         """
-        return await self._loaded(name, create=create, unasked=True)
+        return await self._loaded(
+            name, create=create, unasked=True, awaited=awaited or principal is not BROKER
+        )
 
     async def create_topic(self, name: TopicName) -> AnyTopic:
         """Makes a topic, whatever the settings say of making them on use.
@@ -195,7 +209,9 @@ class ServedTopics:
         """
         return persistent(await self.topic(name, create=False))
 
-    async def _loaded(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
+    async def _loaded(
+        self, name: TopicName, *, create: bool, unasked: bool, awaited: bool = False
+    ) -> AnyTopic:
         full_name = str(name)
         while True:
             found = self.topics.get(full_name)
@@ -210,14 +226,17 @@ class ServedTopics:
             if full_name in self._unloading:
                 raise ServiceNotReady("Topic is temporarily unavailable")
             loading = self._loading.get(full_name)
+            began = loading is None
             if loading is None:
                 loading = self._start_loading(name, full_name, create=create, unasked=unasked)
-                return await self._await_loading(loading)
+            if awaited or name.local == CHANGE_EVENTS:
+                # No topic of a namespace opens before the policies of its topics are known.
+                self.recoveries.hurry(full_name)
             try:
                 return await self._await_loading(loading)
             except TopicNotFound:
                 # Whoever began that load did not want the topic made.
-                if not create:
+                if began or not create:
                     raise
 
     async def _await_loading(self, loading: Any) -> AnyTopic:
@@ -233,8 +252,12 @@ class ServedTopics:
         loading = self.io.loop.create_task(self._load(name, create=create, unasked=unasked))
         self._loading[full_name] = loading
         loading.add_done_callback(nobody_waits)
-        loading.add_done_callback(lambda _done: self._loading.pop(full_name, None))
+        loading.add_done_callback(lambda _done: self._load_ended(full_name))
         return loading
+
+    def _load_ended(self, full_name: str) -> None:
+        self._loading.pop(full_name, None)
+        self.recoveries.over(full_name)
 
     async def _load(self, name: TopicName, *, create: bool, unasked: bool) -> AnyTopic:
         started = self.io.clock.monotonic()
@@ -253,7 +276,8 @@ class ServedTopics:
             if unasked:
                 create = await self.creation.may_create(name, policies)
         if name.persistent:
-            topic: AnyTopic = await self._open_stored(name, policies, create=create)
+            async with self.recoveries.turn(str(name)):
+                topic: AnyTopic = await self._open_stored(name, policies, create=create)
         elif create or await self.creation.is_partition(name):
             topic = self._make_non_persistent(name, policies)
             await topic.prepare()

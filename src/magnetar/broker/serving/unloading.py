@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from magnetar.broker.flow.departure import Departure
 from magnetar.broker.ownership.contract import Bundle, Ownership
+from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.waiting import finished, outcome, sleep
@@ -37,6 +39,8 @@ class Unloads:
         self._clock = clock
         self._topics = topics
         self._going: dict[Bundle, Any] = {}
+        self.handing_over: HandingOver | None = None
+        """None: there is nobody to give anything to."""
         self.most_per_second = 0
         """Bundles that are given up when the broker stops; 0: as fast as it goes."""
 
@@ -61,12 +65,28 @@ class Unloads:
         began = ownership.begin_release(bundle)
         for loading in self._topics.loads_within(bundle.__contains__):
             await finished(self._loop, loading)
-        await self._topics.unload_topics(self._topics.loaded_within(bundle))
-        if began:
-            await ownership.release(bundle, towards)
+        topics = self._topics.loaded_within(bundle)
+        target = self.handing_over.target(towards) if self.handing_over is not None and began else None
+        departure = Departure() if target is not None else None
+        for topic in topics:
+            topic.departure = departure
+        names = [topic.name for topic in topics]
+        assigned = None
+        try:
+            await self._topics.unload_topics(topics)
+            if began:
+                await ownership.release(bundle, towards)
+            if target is not None and departure is not None and departure.waiting and self.handing_over:
+                assigned = await self.handing_over.take(target, names[0])
+        finally:
+            if departure is not None:
+                departure.tell(assigned)
 
-    async def unload_all(self, seconds: float) -> None:
-        """Gives up everything, as far as that can be done in time."""
+    async def unload_all(self, seconds: float, towards: Mapping[Bundle, str] | None = None) -> None:
+        """Gives up everything, as far as that can be done in time.
+
+        :param towards: the ids of brokers that are to have bundles next, as far as that is known
+        """
         deadline = self._clock.monotonic() + seconds
         bundles = list(self._topics.ownership.held())
         going = []
@@ -74,15 +94,15 @@ class Unloads:
             if self._clock.monotonic() >= deadline:
                 log.warning("bundles are left to the end of the session", extra={"bundles": len(bundles)})
                 break
-            going.append(self._loop.create_task(self._quietly(bundle)))
+            going.append(self._loop.create_task(self._quietly(bundle, (towards or {}).get(bundle))))
             if self.most_per_second:
                 await sleep(self._loop, 1 / self.most_per_second)
         for each in going:
             left = max(deadline - self._clock.monotonic(), 0.0)
             await finished(self._loop, each, partial(self._loop.call_later, left))
 
-    async def _quietly(self, bundle: Bundle) -> None:
+    async def _quietly(self, bundle: Bundle, towards: str | None) -> None:
         try:
-            await self.unload(bundle)
+            await self.unload(bundle, towards)
         except MetadataError as error:
             log.warning("bundle stays", extra={"bundle": str(bundle), "error": str(error)})

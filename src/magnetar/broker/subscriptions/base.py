@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Protocol
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchSettings, DispatchTopic
 from magnetar.broker.dispatch.waiting import MOVING, NO_CONSUMER, Reason, Waiting
+from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import kind_of
@@ -159,11 +161,18 @@ class BaseSubscription(ABC):
         for consumer in self.consumers:
             consumer.permits = 0
 
-    def disconnect_all(self) -> None:
-        """Closes all consumers; their clients come back."""
+    def disconnect_all(self, departure: Departure | None = None) -> None:
+        """Closes all consumers; their clients come back.
+
+        :param departure: by which they are told where to; None: at once, that they have to look up
+        """
         self.stop_sending()
         for consumer in list(self.consumers):
-            consumer.connection.close_consumer(consumer)
+            if departure is None:
+                consumer.connection.close_consumer(consumer)
+            else:
+                consumer.connection.stop_consumer(consumer)
+                departure.add(partial(consumer.connection.close_consumer, consumer))
             self.remove(consumer)
 
     def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:

@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from magnetar import errors
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter, no_filters
+from magnetar.broker.flow.departure import Departure
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.publish_rates import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
@@ -116,6 +118,8 @@ class BaseTopic(ABC, Generic[S]):
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
         self.closing = False
+        self.departure: Departure | None = None
+        """By which clients are told where the topic goes; None: they look it up."""
         self.fenced = False
         self.refusals: Refusals | None = None
         """Of producers and of what they publish; None: there were none."""
@@ -324,8 +328,15 @@ class BaseTopic(ABC, Generic[S]):
         """Closes all producers; their clients come back."""
         for producer in list(self.producers.values()):
             self.remove_producer(producer)
-            producer.connection.close_producer(producer)
+            self._dismiss_producer(producer)
         self.access.disconnect_waiting()
+
+    def _dismiss_producer(self, producer: Producer) -> None:
+        if self.departure is None:
+            producer.connection.close_producer(producer)
+            return
+        producer.connection.stop_producer(producer)
+        self.departure.add(partial(producer.connection.close_producer, producer))
 
     async def close_producers_in_order(self) -> None:
         """Closes all producers, each when it has its receipts: else it would send again what is stored."""
@@ -474,5 +485,5 @@ class BaseTopic(ABC, Generic[S]):
     def _disconnect(self) -> None:
         self.disconnect_producers()
         for subscription in list(self.subscriptions.values()):
-            subscription.disconnect_all()
+            subscription.disconnect_all(self.departure)
             subscription.close()

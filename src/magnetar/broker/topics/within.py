@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
+from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError
@@ -93,7 +94,7 @@ class TopicWriter:
     def stop_producer(self, producer: Producer) -> None:
         """Nothing is sent that nobody waits for."""
 
-    def close_producer(self, producer: Producer) -> None:
+    def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
         """Who appends next hears that the topic is closing."""
 
 

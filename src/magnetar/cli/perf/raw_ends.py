@@ -16,6 +16,7 @@ from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType, InitialPosition
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message_id import MessageId
+from magnetar.client.wire import Assigned
 from magnetar.protocol.hot_client_decode import MessageRun, ReceiptRun
 from magnetar.protocol.hot_client_encode import encode_acks
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandMessage, MessageMetadata
@@ -106,7 +107,7 @@ class RawProducer:
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
         self._shared.failed(f"{self._topic}: {error!r}")
 
-    def closed_by_broker(self) -> None:
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
         self._shared.failed(f"{self._topic}: the broker closed a producer")
 
     def connection_lost(self, error: PulsarException) -> None:
@@ -242,7 +243,7 @@ class RawConsumer:
     def end_of_topic(self) -> None:
         self._shared.failed(f"{self._topic}: the topic was terminated")
 
-    def closed_by_broker(self) -> None:
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
         self._shared.failed(f"{self._topic}: the broker closed a consumer")
 
     def connection_lost(self, error: PulsarException) -> None:

@@ -110,7 +110,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         "publish and read one message",
         B.HEALTH_CHECK,
         ("/admin/brokers/health",),
-        (Parameter("brokerId", "text"),),
+        (Parameter("brokerId", "text"), Parameter("topicVersion", "text")),
     ),
     Endpoint(
         "GET",

@@ -382,11 +382,22 @@ _NOT_THERE_YET = {"/{topic}/offload": T.OFFLOAD}
 """Operations of what has no row of its own for persistent topics."""
 
 
+_BUNDLE = Endpoint(
+    "GET",
+    "/{bundle}",
+    topics.list_bundle,
+    "list the topics of a bundle, where it is served",
+    N.GET_BUNDLE,
+    refusals={412: "there is no such bundle"},
+)
+"""Of topics that are nowhere but in the memory of whoever serves them."""
+
+
 def _rows(domain: str) -> Sequence[Endpoint]:
     if domain == "persistent":
         return _ROWS
     refused = {(method, rest): (error, reason) for method, rest, error, reason in NOT_STORED}
-    known = {(row.method, row.path): row for row in _ROWS}
+    known = {(row.method, row.path): row for row in (*_ROWS, _BUNDLE)}
     rows = [row for at, row in known.items() if at not in refused]
     for at, (error, reason) in refused.items():
         row = known.get(at) or Endpoint(*at, topics.refused(error, reason), "", _NOT_THERE_YET[at[1]])
@@ -405,8 +416,10 @@ def _endpoints() -> Sequence[Endpoint]:
             f"/admin/v2/{domain}/{{tenant}}/{{cluster}}/{{namespace}}",
         )
         for row in _rows(domain):
-            # What follows a topic would be a legacy topic of its own: there the old prefix alone has it.
-            aliases = tuple(path + row.path for path in (legacy[:1] if row.path == "/{topic}" else legacy))
+            # What follows a topic would be a legacy topic of its own, and a legacy namespace's last part a
+            # bundle: there the old prefix alone has it.
+            bare = row.path in ("/{topic}", "/{bundle}") or (domain == "non-persistent" and not row.path)
+            aliases = tuple(path + row.path for path in (legacy[:1] if bare else legacy))
             found.append(replace(row, path=new + row.path, aliases=aliases, constants={"domain": domain}))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from magnetar.errors import BrokerError, InvalidRequest, ServedElsewhere
+from magnetar.errors import BrokerError, InvalidRequest, NotFound, ServedElsewhere
 from magnetar.http.engine.message import Request, Response, error_response, json_response, text_response
 from magnetar.http.metrics import exposition
 from magnetar.http.metrics.rendering import render
@@ -85,10 +85,13 @@ async def health(application: Application, request: Request) -> Response:
     broker_id = request.query.get("brokerId")
     if broker_id:
         application.admin.brokers.check_broker(broker_id)
+    topic_version = request.query.get("topicVersion", "V1")
+    if topic_version not in ("V1", "V2"):
+        raise NotFound(f"There is no topic version {topic_version}")
     if not application.process.ready():
         return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not serve yet, or no more")
     try:
-        await application.process.check_health()
+        await application.process.check_health(topic_version == "V2")
     except BrokerError as error:
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"Health check failed: {error}")
     return text_response("ok")

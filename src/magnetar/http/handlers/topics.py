@@ -26,13 +26,19 @@ def refused(error: type[BrokerError], reason: str) -> Handler:
 
 
 async def list_topics(application: Application, request: Request) -> Response:
-    non_persistent = request.variables.get("domain") == "non-persistent"
-    names = await application.admin.namespaces.topics(
-        namespace_of(request.variables),
-        mode="NON_PERSISTENT" if non_persistent else "PERSISTENT",
-        system=request.flag("includeSystemTopic"),
-    )
+    namespace, system = namespace_of(request.variables), request.flag("includeSystemTopic")
+    if request.variables.get("domain") == "non-persistent":
+        names = await application.admin.topic_lists.non_persistent(namespace, system=system)
+    else:
+        names = await application.admin.namespaces.topics(namespace, mode="PERSISTENT", system=system)
     return json_response(list(names))
+
+
+async def list_bundle(application: Application, request: Request) -> Response:
+    names = await application.admin.topic_lists.of_bundle(
+        namespace_of(request.variables), request.variables["bundle"]
+    )
+    return nothing() if names is None else json_response(list(names))
 
 
 async def list_partitioned_topics(application: Application, request: Request) -> Response:

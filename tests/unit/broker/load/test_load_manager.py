@@ -148,6 +148,31 @@ def test_a_wish_is_heard_unless_policies_forbid_it() -> None:
     assert cluster.choose(8) == ONE
 
 
+def test_a_wish_counts_more_than_what_was_chosen_before_and_until_somebody_has_the_bundle() -> None:
+    cluster = Cluster(ONE, TWO)
+    first = cluster.choose(9)
+    other = TWO if first == ONE else ONE
+    assert other != first
+    cluster.manager.prefer(named(9), other)
+    assert cluster.choose(9) == other
+    cluster.tell(**{other.partition(":")[0]: report(busy(4, 50, first=20), percent=50)})
+    assert cluster.choose(9) == other
+    cluster.manager.arrived(named(9))
+    assert cluster.choose(9) == first
+
+
+def test_where_a_bundle_is_to_go_is_forgotten_with_the_broker() -> None:
+    cluster = Cluster(ONE, TWO)
+    cluster.tell(two=report(busy(4, 50, first=20), percent=50))
+    cluster.manager.prefer(named(9), TWO)
+    cluster.several.run(cluster.store.delete(f"/loadbalance/brokers/{TWO}"))
+    cluster.pause()
+    assert cluster.choose(9) == ONE
+    cluster.manager.arrived(named(9))
+    cluster.tell(two=report(busy(4, 50, first=20), percent=50))
+    assert cluster.choose(9) == ONE
+
+
 def test_kinds_of_topics_are_heeded() -> None:
     cluster = Cluster(ONE, TWO)
     cluster.tell(
@@ -201,6 +226,18 @@ def test_a_leader_moves_bundles_from_the_busy_to_the_idle_and_answers_where_they
     cluster.several.run(cluster.manager.shed())
     again = {path for _, _, path, _ in cluster.peers.asked}
     assert not again & set(moved), "what was moved of late stays"
+
+
+@pytest.mark.parametrize("version", ["4.0.8", "magnetar-1.0"])
+def test_brokers_that_tell_their_clients_where_bundles_go_hear_of_it(version: str) -> None:
+    cluster = Cluster(ONE, TWO, THREE)
+    moving = report(busy(10, 20), percent=90, identity=Identity(version=version))
+    cluster.tell(two=moving, one=report(busy(2, 5, 20), percent=10))
+    cluster.several.run(cluster.manager.shed())
+    ((_, _, path, query), *_) = cluster.peers.asked
+    assert path.endswith("0x00000000_0x00001000/unload")
+    expected = {"destinationBroker": cluster.choose(0)} if version.startswith("magnetar") else {}
+    assert query == expected
 
 
 def test_a_bundle_whose_broker_refuses_is_free_again() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from conversation import RawConnection, sub_message
 from google.protobuf.message import Message
+from raw_connection import RawConnection, sub_message
 
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import (

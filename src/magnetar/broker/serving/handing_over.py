@@ -1,0 +1,71 @@
+"""Giving a bundle to a broker that is known beforehand: it has it before clients are told to go there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from magnetar.broker.flow.departure import Assigned
+from magnetar.broker.ownership.brokers import BrokerRecord
+from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.settings import BrokerSettings
+from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import finished
+from magnetar.naming.topic_name import TopicName
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 3.0
+"""What takes longer is for clients to find out: they wait meanwhile."""
+
+
+class HandingOver:
+    def __init__(self, loop: Loop, beside: Beside, own: Callable[[], BrokerSettings]) -> None:
+        self._loop = loop
+        self._beside = beside
+        self._own = own
+
+    def target(self, broker_id: str | None) -> BrokerRecord | None:
+        """The broker to which clients can be sent; None: they have to look up.
+
+        Which of several listeners a client came by is known to lookups alone.
+        """
+        own = self._own()
+        if broker_id is None or broker_id == own.broker_id or len(own.listeners) > 1:
+            return None
+        return self._beside.brokers.get(broker_id)
+
+    async def take(self, target: BrokerRecord, topic: TopicName) -> Assigned | None:
+        """Has it take the bundle of a topic, as if a lookup had come there from the broker that leads.
+
+        :returns: where whoever has the bundle now is; None: it is not known
+        """
+        asked = self._loop.create_task(self._take(target, topic))
+        if not await finished(self._loop, asked, lambda end: self._loop.call_later(_SECONDS, end)):
+            asked.cancel()
+            return None
+        found: Assigned | None = asked.result()
+        return found
+
+    async def _take(self, target: BrokerRecord, topic: TopicName) -> Assigned | None:
+        kind = "destination" if topic.namespace_name.legacy else "topic"
+        path = f"/lookup/v2/{kind}/{topic.domain.value}/{topic.namespace_name}/{quote(topic.local, '')}"
+        try:
+            answer = (await self._beside.admin.call(target, "GET", path, {"authoritative": "true"})).json()
+        except (BrokerError, ValueError) as error:
+            log.info(
+                "clients have to look up", extra={"broker": target.broker_id, "why": str(error) or "no JSON"}
+            )
+            return None
+        return _assigned(answer)
+
+
+def _assigned(answer: Any) -> Assigned | None:
+    if not isinstance(answer, dict):
+        return None
+    url, url_tls = (answer.get(name) or "" for name in ("brokerUrl", "brokerUrlTls"))
+    told = isinstance(url, str) and isinstance(url_tls, str) and bool(url or url_tls)
+    return Assigned(url, url_tls) if told else None

@@ -1,0 +1,83 @@
+"""How many managed ledgers are recovered at the same time, and which of those that wait come first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import settle
+
+AT_ONCE = 50
+"""Each recovery asks the metadata store and several bookies, one after the other: of more at once none ends
+sooner, and those for which somebody waits end later."""
+
+
+class Recoveries:
+    """Topics for which a client waits come before the others; among equals, first come, first served.
+
+    What a client's topic waits for is waited for as well: who loads it says so.
+    """
+
+    def __init__(self, loop: Loop, most: int = AT_ONCE) -> None:
+        self._loop = loop
+        self._most = most
+        self._running = 0
+        self._hurried: set[str] = set()
+        """Those for which a client waits, from when it comes until :meth:`over`."""
+        self._first: dict[str, Any] = {}
+        self._others: dict[str, Any] = {}
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        return len(self._first) + len(self._others)
+
+    def hurry(self, name: str) -> None:
+        """A client waits for that one; it may wait for its turn already, or not yet."""
+        self._hurried.add(name)
+        waiter = self._others.pop(name, None)
+        if waiter is not None:
+            self._first[name] = waiter
+
+    def over(self, name: str) -> None:
+        """Nobody waits for that one any more."""
+        self._hurried.discard(name)
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Waits until it may be recovered.
+
+        :param name: unlike those of all others that wait
+        """
+        if self._running >= self._most:
+            await self._wait(name)
+        else:
+            self._running += 1
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, name: str) -> None:
+        waiter = self._loop.create_future()
+        (self._first if name in self._hurried else self._others)[name] = waiter
+        try:
+            await waiter
+        except BaseException:
+            if self._first.pop(name, None) is None and self._others.pop(name, None) is None:
+                # Cancelled with the turn already handed over: the next one gets it.
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """The turn goes to the next one, which then counts in place of this one."""
+        waiting = self._first or self._others
+        if not waiting:
+            self._running -= 1
+            return
+        settle(waiting.pop(next(iter(waiting))))

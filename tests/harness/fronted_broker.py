@@ -1,0 +1,50 @@
+"""``magnetar broker`` behind wires to everybody: ZooKeeper, each bookie, and its clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bookkeeper_servers import BookKeeperServers
+from java_servers import free_port
+from proxied_broker import ProxiedBroker
+from tcp_proxy import TcpProxy
+
+
+class FrontedBroker(ProxiedBroker):
+    """Clients are told the near end of its wire. ``port`` is the far end, for those who pass it by."""
+
+    def __init__(self, folder: Path, servers: BookKeeperServers, **settings: int | str) -> None:
+        port = free_port()
+        self.front = TcpProxy(port)
+        listener = {
+            "advertisedListeners": f"front:{self.told_url}",
+            "internalListenerName": "front",
+            "bindAddress": "127.0.0.1",
+        }
+        super().__init__(folder, servers, **listener, **settings)
+        self.take_ports(port, free_port())
+
+    @property
+    def told_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.front.port}"
+
+    def close(self) -> None:
+        super().close()
+        self.front.close()
+
+
+def url_of(brokers: Sequence[FrontedBroker]) -> str:
+    """Of all of them, for clients."""
+    return "pulsar://" + ",".join(broker.told_url.removeprefix("pulsar://") for broker in brokers)
+
+
+def owner_of(brokers: Sequence[FrontedBroker], topic: str) -> FrontedBroker | None:
+    """Who has a topic, as those that run tell by HTTP; None: nobody, or that takes another question."""
+    for broker in brokers:
+        status, answer = broker.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
+        if status == 200:
+            url = json.loads(answer)["brokerUrl"]
+            return next(each for each in brokers if each.told_url == url)
+    return None
