@@ -395,6 +395,13 @@ def test_a_partitioned_topic_is_administered_at_all_owners(
     assert stats["msgInCounter"] == 40
     assert len(stats["partitions"]) == 8
     assert all("s" in each["subscriptions"] for each in stats["partitions"].values())
+    why = ask(brokers[1], "GET", f"{path}/explain?subscription=s")
+    assert isinstance(why, dict)
+    served = {part: each["servedBy"] for part, each in why["partitions"].items()}
+    assert served == {
+        f"{topic}-partition-{n}": owner_of(brokers, f"{topic}-partition-{n}").url for n in range(8)
+    }
+    assert {each["subscriptions"]["s"]["reason"] for each in why["partitions"].values()} == {"no_consumer"}
     status, answer = brokers[2].ask("DELETE", f"/admin/v2/{path}/partitions")
     assert status == 412, answer
     producer.close()
