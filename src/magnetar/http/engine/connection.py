@@ -248,14 +248,15 @@ class HttpConnection:
         self._write(self._http.send(h11.EndOfMessage()))
         await self._drain()
 
-    async def _send_pieces(self, pieces: Iterator[str]) -> None:
+    async def _send_pieces(self, pieces: Iterator[str] | Iterator[bytes]) -> None:
         """Sends what ``pieces`` gives, at most a millisecond of work at a time."""
         running = Slice(self._owner.io, "http")
         for piece in pieces:
             if self._transport is None:
                 return
             if piece:
-                self._write(self._http.send(h11.Data(data=piece.encode())))
+                data = piece.encode() if isinstance(piece, str) else piece
+                self._write(self._http.send(h11.Data(data=data)))
             if running.is_over():
                 running.end()
                 await self._drain()
