@@ -7,8 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from textwrap import wrap
 from typing import Any
 
+_WIDTH = 100
+"""Of sentences, in characters; commands stay on one line."""
 _WELL = ("nothing", "at_end")
 """Reasons that are none."""
 _BOLD, _GREEN, _YELLOW, _CYAN = "1", "32", "33", "36"
@@ -100,15 +103,20 @@ def _side(title: str, side: dict[str, Any], paint: Paint) -> list[str]:
     reason = side["reason"]
     since = f" for {duration(side['seconds'])}" if "seconds" in side and reason not in _WELL else ""
     lines = [f"{title}: {paint(reason, _GREEN if reason in _WELL else _YELLOW)}{since}"]
-    lines.append(f"  {side['sentence']}")
+    lines += _wrapped(side["sentence"])
     plain = {name: value for name, value in side["figures"].items() if isinstance(value, (str, int, float))}
     if plain:
-        lines.append("  " + ", ".join(f"{name} {_figure(value)}" for name, value in plain.items()))
+        figures = ", ".join(f"{name} {_figure(value)}" for name, value in plain.items())
+        lines += _wrapped(figures)
     lines += [f"  {word}: {paint(side[word], _CYAN)}" for word in ("try", "look") if word in side]
     for each in side.get("refused", ()):
         if each["reason"] != reason:
             lines.append(f"  refused before: {each['reason']}, {each['times']} times: {each['message']}")
     return lines
+
+
+def _wrapped(words: str) -> list[str]:
+    return wrap(words, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _figure(value: str | float) -> str:

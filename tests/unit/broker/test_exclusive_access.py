@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY, ExclusiveAccess
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode
 from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.io.simulated import SimulatedDisk, simulated_io
@@ -50,6 +51,10 @@ class GuardedTopic:
         self.closing = False
         self.access = ExclusiveAccess(self)  # type: ignore[arg-type]
         self.errors: dict[str, BrokerError] = {}
+        self.told: list[tuple[Hindrance, str]] = []
+
+    def hindered(self, kind: Hindrance, text: str) -> None:
+        self.told.append((kind, text))
 
     def stored_epoch(self) -> int | None:
         text = self.managed_ledger.properties.get(EPOCH_PROPERTY)
@@ -204,6 +209,7 @@ def test_an_owner_comes_back_with_its_epoch_unless_another_was_there(topic: Guar
     topic.remove_producer(other)
     topic.enter("owner", AccessMode.Exclusive, owner.topic_epoch)
     assert isinstance(topic.errors["owner"], ProducerFenced)
+    assert topic.told == [(Hindrance.EXCLUSIVE_PRODUCER, str(topic.errors["owner"]))]
     assert not topic.producers
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from delaying import HOUR, Delays
 from peers import TOPIC, Brokers, Peer, send_frame
 from test_dispatch_rates import EXCLUSIVE, KEY_SHARED, SHARED, UNBOUNDED, sent, store, take, topic_of
+from test_lost_entries import with_a_lost_ledger
 from test_pause_on_ack_state import acknowledge
+from test_pause_on_ack_state import brokers as pausing
 from test_waiting_reasons import Later, joined, keyed
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.waiting import KEYS_WAIT, NOBODY_READY, Reason
-from magnetar.broker.explaining.subscriptions import _STORED
-from magnetar.broker.policies.values import BacklogQuota, DispatchRate, PublishRate
+from magnetar.broker.explaining.subscriptions import _STORED, explain_subscription
+from magnetar.broker.explaining.topic import explain_topic
+from magnetar.broker.policies.values import BacklogQuota, DispatchRate, GroupRates, PublishRate
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import SubscriptionNotFound, TopicNotFound
+from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 
@@ -36,6 +43,13 @@ def publishing(brokers: Brokers) -> dict[str, Any]:
 
 def test_every_reason_has_its_words() -> None:
     assert set(_STORED) == set(Reason) - {NOBODY_READY, KEYS_WAIT}
+
+
+def test_every_reason_is_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "explain.md").read_text("utf-8")
+    told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    reasons = [each.value for each in Reason if each not in (NOBODY_READY, KEYS_WAIT)]
+    assert sorted(told) == sorted([*reasons, *(each.value for each in Hindrance)])
 
 
 def test_who_serves_it_and_since_when_nobody_is_connected() -> None:
@@ -337,8 +351,6 @@ def test_a_topic_that_was_lost() -> None:
     brokers.publisher()
     topic = topic_of(brokers)
     topic.fenced = True
-    from magnetar.broker.explaining.topic import explain_topic
-
     found = brokers.world.run(explain_topic(brokers.broker, topic, None))["producers"]
     assert found["reason"] == "moving"
 
@@ -354,3 +366,132 @@ def test_partitions_are_explained_one_by_one() -> None:
     assert list(explained(brokers, "s")["partitions"]) == [f"{TOPIC}-partition-1"]
     with pytest.raises(SubscriptionNotFound):
         explained(brokers, "another")
+
+
+# What lasts too short, or needs too much, to be brought about by a client
+
+
+def test_what_cannot_be_read_and_what_lets_consumers_go_on_behind_it() -> None:
+    found = of(with_a_lost_ledger(SHARED, skip=False))
+    assert found["reason"] == "read_failed"
+    assert found["figures"]["failures"] > 1
+    assert found["try"] == (
+        "pulsar-admin brokers update-dynamic-config --config autoSkipNonRecoverableData --value true"
+    )
+
+
+def test_acknowledgements_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CursorStorage, "_keeps_all_holes", False)
+    brokers = pausing(pause=True)
+    peer = brokers.subscribed("s", SHARED)
+    store(brokers, 40)
+    take(peer, permits=20)
+    brokers.until(lambda: sent(brokers) == 20)
+    acknowledge(peer, [1, 3, 5, 7, 9, 11])
+    take(peer, permits=20)
+    brokers.world.wait(1.0)
+    found = of(brokers)
+    assert (found["reason"], found["figures"]["ranges"]) == ("ack_state", 6)
+    words = "pulsar-admin topicPolicies remove-dispatcher-pause-on-ack-state-persistent"
+    assert found["try"] == f"{words} {TOPIC}"
+
+
+def now(brokers: Brokers, name: str = "s") -> str:
+    """The reason at this moment, without a turn of the loop in between; its words are put together, too."""
+    return explain_subscription(topic_of(brokers).subscriptions[name]).reason
+
+
+def test_a_read_on_its_way_and_others_that_come_first() -> None:
+    brokers = Brokers(policies=UNBOUNDED)
+    peer = brokers.subscribed("s", SHARED)
+    store(brokers, 10)
+    ledger = topic_of(brokers).managed_ledger
+    ledger.reader.forget(ledger.current_ledger.ledger_id)
+    take(peer, permits=5)
+    brokers.until(lambda: now(brokers) == "reading", most=5)
+    brokers.until(lambda: sent(brokers) == 5)
+    brokers.broker.budget.admits(topic_of(brokers).subscriptions["s"])
+    brokers.broker.budget.spend(1 << 30)
+    take(peer, permits=5)
+    assert now(brokers) == "turn"
+    brokers.until(lambda: sent(brokers) == 10)
+
+
+@pytest.mark.parametrize(
+    ("rate", "setting"),
+    [
+        (DispatchRate(messages=5), "dispatchThrottlingRateInMsg"),
+        (DispatchRate(size=50), "dispatchThrottlingRateInByte"),
+    ],
+)
+def test_the_broker_s_rate_of_dispatch(rate: DispatchRate, setting: str) -> None:
+    brokers = Brokers(policies=UNBOUNDED)
+    brokers.broker.shared_limits.dispatch.use(rate)
+    peer = brokers.subscribed("s", SHARED)
+    store(brokers, 100)
+    take(peer)
+    brokers.world.wait(0.1)
+    found = of(brokers)
+    assert (found["reason"], found["figures"]["limitOf"]) == ("rate_limit", "Broker")
+    words = f"pulsar-admin brokers update-dynamic-config --config {setting} --value"
+    assert found["try"].startswith(words)
+
+
+def test_rates_of_a_resource_group() -> None:
+    brokers = Brokers(policies=replace(UNBOUNDED, resource_group="g"))
+    rates = GroupRates(publish_messages=5, dispatch_messages=5)
+    brokers.broker.shared_limits.groups.define({"g": rates})
+    peer = brokers.subscribed("s", SHARED)
+    store(brokers, 100)
+    take(peer)
+    publisher = brokers.publisher()
+    publisher.connection.data_received(b"".join(send_frame(n, b"x") for n in range(20)))
+    brokers.until(lambda: publisher.count(BaseCommand.SEND_RECEIPT) == 20)
+    found = of(brokers)
+    assert (found["reason"], found["figures"]["limitOf"]) == ("rate_limit", "ResourceGroup")
+    found = publishing(brokers)
+    assert (found["reason"], found["figures"]["limitOf"]) == ("publish_rate", "ResourceGroup")
+
+
+def test_a_backlog_that_is_too_old() -> None:
+    quota = BacklogQuota(limit_seconds=10, policy="producer_exception")
+    brokers = Brokers(policies=replace(UNBOUNDED, age_quota=quota), precise_age_quota=True)
+    brokers.subscribed("slow", SHARED)
+    store(brokers, 1)
+    refused(brokers)
+    found = publishing(brokers)
+    assert (found["reason"], found["figures"]["quota"]) == ("backlog_quota", "time")
+    words = "pulsar-admin topics set-backlog-quota -lt 20s -t message_age -p producer_exception"
+    assert found["try"] == f"{words} {TOPIC}"
+
+
+def test_more_on_its_way_to_the_disk_than_may_be() -> None:
+    brokers = Brokers(policies=UNBOUNDED, max_publish_buffer=1000)
+    peer = brokers.publisher()
+    peer.connection.data_received(send_frame(0, bytes(5000)))
+    found = brokers.world.run(explain_topic(brokers.broker, topic_of(brokers), None))["producers"]
+    assert found["reason"] == "in_flight"
+    assert found["figures"]["bytesOfBroker"] > 5000
+    brokers.until(lambda: peer.count(BaseCommand.SEND_RECEIPT) == 1)
+    assert publishing(brokers)["reason"] == "nothing"
+
+
+def test_what_could_not_be_written() -> None:
+    brokers = Brokers(policies=UNBOUNDED)
+    brokers.publisher()
+    topic_of(brokers).on_failed([], OSError("the disk failed"))
+    found = publishing(brokers)
+    assert found["reason"] == "not_stored"
+    assert found["sentence"].endswith("Cannot store the message: the disk failed")
+
+
+def test_nobody_listens_where_nothing_is_stored() -> None:
+    name = TOPIC.replace("persistent://", "non-persistent://", 1)
+    brokers = Brokers(policies=UNBOUNDED)
+    peer = brokers.subscribed("s", KEY_SHARED, topic=name)
+    assert explained(brokers, topic=name)["subscriptions"]["s"]["reason"] == "at_end"
+    peer.send(BaseCommand.CLOSE_CONSUMER, "close_consumer", consumer_id=1, request_id=9)
+    brokers.world.wait(0.1)
+    found = explained(brokers, topic=name)["subscriptions"]["s"]
+    assert found["reason"] == "no_consumer"
+    assert found["sentence"] == "No consumer is connected: whatever is published is dropped."

@@ -17,7 +17,8 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
 
     :raises SubscriptionNotFound: there is none of that name
     """
-    chosen = dict(topic.subscriptions)
+    # The others are the broker's own, and have no consumers.
+    chosen = {name: each for name, each in topic.subscriptions.items() if each.kind is SUBSCRIPTION}
     if subscription is not None:
         if subscription not in chosen:
             raise SubscriptionNotFound(f"Subscription {subscription} does not exist")
@@ -28,9 +29,5 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
         "topic": topic.full_name,
         "servedBy": broker.settings.service_url,
         "producers": {**producers.json(now), "refused": refusals_of(topic)},
-        "subscriptions": {
-            name: explain_subscription(each).json(now)
-            for name, each in chosen.items()
-            if each.kind is SUBSCRIPTION
-        },
+        "subscriptions": {name: explain_subscription(each).json(now) for name, each in chosen.items()},
     }

@@ -96,9 +96,6 @@ class ClusterOwnership:
         if not self._lasts:
             raise ServiceNotReady("The broker has lost its session with the metadata store")
 
-    def wants(self, bundle: Bundle, persistent: bool) -> None:
-        self.placement.wants(bundle, persistent)
-
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         held = self._held.get(bundle)
@@ -120,7 +117,7 @@ class ClusterOwnership:
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         held = self._held.get(bundle)
-        current = held is not None and not held.releasing and held.generation == owner.generation
+        current = held is not None and held.generation == owner.generation
         return self._lasts and owner.here and current
 
     def listen(self, lost: Lost) -> None:
