@@ -433,8 +433,25 @@ def test_the_broker_s_rate_of_dispatch(rate: DispatchRate, setting: str) -> None
     brokers.world.wait(0.1)
     found = of(brokers)
     assert (found["reason"], found["figures"]["limitOf"]) == ("rate_limit", "Broker")
-    words = f"pulsar-admin brokers update-dynamic-config --config {setting} --value"
-    assert found["try"].startswith(words)
+    assert found["sentence"].endswith(f" It is {setting} in the broker's configuration.")
+    assert "try" not in found
+
+
+@pytest.mark.parametrize(
+    ("rates", "setting"),
+    [
+        ({"max_publish_messages": 5}, "brokerPublisherThrottlingMaxMessageRate"),
+        ({"max_publish_bytes": 50}, "brokerPublisherThrottlingMaxByteRate"),
+    ],
+)
+def test_the_broker_s_rate_of_publishing(rates: dict[str, int], setting: str) -> None:
+    brokers = Brokers(policies=UNBOUNDED, **rates)
+    peer = brokers.publisher()
+    peer.connection.data_received(b"".join(send_frame(n, b"x") for n in range(20)))
+    brokers.until(lambda: peer.count(BaseCommand.SEND_RECEIPT) == 20)
+    found = publishing(brokers)
+    assert (found["reason"], found["figures"]["limitOf"]) == ("publish_rate", "Broker")
+    assert found["sentence"].endswith(f" It is {setting} in the broker's configuration.")
 
 
 def test_rates_of_a_resource_group() -> None:
