@@ -147,6 +147,7 @@ async def _befall(brokers: list[FrontedBroker], broker: FrontedBroker, trouble: 
         if trouble.at_once:
             old.ask_for_more()
         for topic in (*topics, fleeting):
+            await asyncio.to_thread(_until_served, others, topic)
             producer = await new.create_producer(topic, send_timeout_millis=0)
             await producer.send(_NEW)
         if not trouble.at_once:
@@ -172,6 +173,14 @@ def _topics_of(brokers: list[FrontedBroker], broker: FrontedBroker, prefix: str,
         if owner_of(brokers, topic) is broker:
             found.append(topic)
     raise AssertionError
+
+
+def _until_served(brokers: list[FrontedBroker], topic: str) -> None:
+    """Returns when one of these has a topic."""
+    deadline = time.monotonic() + PATIENCE
+    while owner_of(brokers, topic) is None:
+        assert time.monotonic() < deadline, topic
+        time.sleep(0.05)
 
 
 async def _check_successor(

@@ -19,12 +19,15 @@ def http_of(broker: Broker) -> str:
     return broker.http_url
 
 
-def asked(method: str, url: str, body: object = None) -> tuple[int, bytes, int]:
-    """Goes where it is sent: status, body, and how often it was sent on."""
+def asked(method: str, url: str, body: object = None, seconds: float = _PATIENCE) -> tuple[int, bytes, int]:
+    """Goes where it is sent: status, body, and how often it was sent on.
+
+    :param seconds: how long one broker may take
+    """
     redirects = 0
     while True:
         parts = urlsplit(url)
-        connection = HTTPConnection(parts.netloc, timeout=_PATIENCE)
+        connection = HTTPConnection(parts.netloc, timeout=seconds)
         try:
             text = None if body is None else json.dumps(body)
             headers = {"Content-Type": "application/json"} if text is not None else {}

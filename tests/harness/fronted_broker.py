@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 
 from bookkeeper_servers import BookKeeperServers
+from cluster_requests import asked
 from java_servers import free_port
 from proxied_broker import ProxiedBroker
 from tcp_proxy import TcpProxy
+
+_ANSWER_SECONDS = 2.0
+"""To a lookup, of a broker that is well."""
 
 
 class FrontedBroker(ProxiedBroker):
@@ -41,10 +46,13 @@ def url_of(brokers: Sequence[FrontedBroker]) -> str:
 
 
 def owner_of(brokers: Sequence[FrontedBroker], topic: str) -> FrontedBroker | None:
-    """Who has a topic, as those that run tell by HTTP; None: nobody, or that takes another question."""
-    for broker in brokers:
-        status, answer = broker.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
-        if status == 200:
-            url = json.loads(answer)["brokerUrl"]
-            return next(each for each in brokers if each.told_url == url)
-    return None
+    """Who of them has a topic, as the first one tells, or who it sends to; None: somebody else, nobody now,
+    or somebody does not answer.
+    """
+    url = f"{brokers[0].http_url}/lookup/v2/topic/{topic.replace('://', '/')}"
+    try:
+        status, answer, _ = asked("GET", url, seconds=_ANSWER_SECONDS)
+    except (OSError, HTTPException):
+        return None
+    told = json.loads(answer)["brokerUrl"] if status == 200 else ""
+    return next((each for each in brokers if each.told_url == told), None)

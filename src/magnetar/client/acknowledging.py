@@ -10,6 +10,7 @@ from typing import Any
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
 from magnetar.client.message_id import MessageId
+from magnetar.client.taken import Taken
 from magnetar.io.interfaces import Cancellable, Loop
 from magnetar.io.waiting import fail, settle
 from magnetar.protocol.hot_client_encode import encode_acks
@@ -34,12 +35,14 @@ class Acknowledgements:
         batch_index: bool,
         receipts: bool,
         timeout: float,
+        taken: Taken | None = None,
     ) -> None:
         """:param group_seconds: 0 sends each at once
 
         :param batch_index: tell the broker about single messages of a batch
         :param receipts: ask the broker for an answer to each ACK
         :param timeout: seconds for that answer
+        :param taken: told of entries of which all is acknowledged
         """
         self._loop = loop
         self._consumer_id = consumer_id
@@ -49,6 +52,7 @@ class Acknowledgements:
         self._batch_index = batch_index
         self._receipts = receipts
         self._timeout = timeout
+        self._taken = taken if taken is not None and taken.matters else None
         self._ledgers = array("q")
         self._entries = array("q")
         self._partial: dict[tuple[int, int], int] = {}
@@ -58,6 +62,8 @@ class Acknowledgements:
 
     def individual(self, message_id: MessageId) -> Any:
         """Acknowledges one message, or one entry; a future where receipts are asked for, else None."""
+        if self._taken is not None:
+            self._taken.acknowledged(message_id)
         if message_id.batch_index() < 0:
             return self._entry_done(message_id.position)
         position = message_id.position
@@ -79,6 +85,8 @@ class Acknowledgements:
         self._remaining[position] = bits & ((1 << size) - 1)
 
     def _entry_done(self, position: tuple[int, int]) -> Any:
+        if self._taken is not None:
+            self._taken.settled(position)
         self._ledgers.append(position[0])
         self._entries.append(position[1])
         return self._gathered()
@@ -110,6 +118,8 @@ class Acknowledgements:
         bound = (ledger_id, entry_id if last else entry_id - 1)
         for position in [each for each in self._remaining if each <= bound]:
             del self._remaining[position]
+        if self._taken is not None:
+            self._taken.settled_until(bound)
         if self._connection() is None:
             # It will be delivered again after the reconnect, and acknowledged then.
             return self._unsent()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from magnetar.client.backoff import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.connection import Connection
+from magnetar.client.dead_letters import Sending
 from magnetar.client.exceptions import (
     AlreadyClosed,
     ConnectError,
@@ -33,7 +34,16 @@ QUIET_SECONDS = 1.0
 class Services:
     """What a client gives to its producers and consumers."""
 
-    __slots__ = ("_delays", "_next_id", "attachments", "io", "lookup", "operation_timeout", "pool")
+    __slots__ = (
+        "_delays",
+        "_next_id",
+        "attachments",
+        "io",
+        "lookup",
+        "open_producer",
+        "operation_timeout",
+        "pool",
+    )
 
     def __init__(
         self,
@@ -41,9 +51,14 @@ class Services:
         pool: ConnectionPool,
         lookup: Lookup,
         operation_timeout: float,
+        open_producer: Callable[[str], Awaitable[Sending]],
         delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
     ) -> None:
-        """:param delays: the first and the longest between two attempts, in seconds"""
+        """:param open_producer: makes one for a topic, with the defaults
+
+        :param delays: the first and the longest between two attempts, in seconds
+        """
+        self.open_producer = open_producer
         self.io = io
         self.pool = pool
         self.lookup = lookup

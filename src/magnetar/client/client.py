@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from magnetar.client.attachment import Services
@@ -18,14 +19,21 @@ from magnetar.client.producer import Producer, ProducerOptions
 from magnetar.client.proving import prover
 from magnetar.client.reader import Reader
 from magnetar.client.service_url import is_secured, parse_service_url
+from magnetar.client.topics import DISCOVERY_SECONDS, Find, TopicsConsumer
 from magnetar.client.transport_security import TlsOptions, network_of
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.tls import TlsFiles
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_patterns import compile_pattern
 from magnetar.security.proofs.proof import Authentication
 
-_ROUTING = ("message_routing_mode", "message_router", "max_pending_messages_across_partitions")
+_ROUTING = (
+    "message_routing_mode",
+    "message_router",
+    "max_pending_messages_across_partitions",
+    "hashing_scheme",
+)
 _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 
 
@@ -101,7 +109,7 @@ class Client:
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
         delays = (initial_backoff_interval_ms / 1000, max_backoff_interval_ms / 1000)
-        self.services = Services(io, pool, lookup, operation_timeout_seconds, delays)
+        self.services = Services(io, pool, lookup, operation_timeout_seconds, self.create_producer, delays)
         self._closed = False
 
     async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
@@ -142,6 +150,66 @@ class Client:
             PartitionedConsumer(self.services, name, subscription_name, partitions, wanted, **total)
             if partitions
             else Consumer(self.services, name, subscription_name, wanted)
+        )
+        await made.open()
+        return made
+
+    async def subscribe_to_topics(
+        self, topics: Sequence[str], subscription_name: str, **options: Any
+    ) -> TopicsConsumer:
+        """A consumer of several topics.
+
+        Options are those of :class:`ConsumerOptions`.
+
+        :raises PulsarException: the broker refused one of them, or did not answer in time
+        """
+        for topic in topics:
+            self._name_of(topic)
+
+        async def find() -> set[str]:
+            return {each for topic in topics for each in await self.get_topic_partitions(topic)}
+
+        return await self._subscribed(find, subscription_name, 0.0, **options)
+
+    async def subscribe_to_pattern(
+        self,
+        pattern: str,
+        subscription_name: str,
+        *,
+        discovery_seconds: float = DISCOVERY_SECONDS,
+        **options: Any,
+    ) -> TopicsConsumer:
+        """A consumer of all persistent topics of a namespace that match, also of those that come later.
+
+        Options are those of :class:`ConsumerOptions`.
+
+        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; what is matched in
+            linear time
+        :param discovery_seconds: between two looks for topics that came or went
+        :raises InvalidConfiguration: the expression is not of that kind
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        matches = compile_pattern(pattern)
+        if matches is None:
+            raise InvalidConfiguration(f"{pattern} is no regular expression that is matched in linear time")
+        tenant, _, rest = pattern.split("://", 1)[-1].partition("/")
+        namespace, slash, _ = rest.partition("/")
+        if not slash:
+            raise InvalidTopicName(f"{pattern} does not name a tenant and a namespace")
+
+        async def find() -> set[str]:
+            names, filtered = await self.services.lookup.topics(f"{tenant}/{namespace}", pattern)
+            return {name for name in names if filtered or matches(name)}
+
+        return await self._subscribed(find, subscription_name, discovery_seconds, **options)
+
+    async def _subscribed(
+        self, find: Find, subscription: str, discovery_seconds: float, **options: Any
+    ) -> TopicsConsumer:
+        if self._closed:
+            raise AlreadyClosed("the client is closed")
+        made = TopicsConsumer(
+            self.services, find, subscription, ConsumerOptions(**options), discovery_seconds
         )
         await made.open()
         return made

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
+from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.enums import ConsumerType
+from magnetar.client.enums import ConsumerType, CryptoFailureAction
 from magnetar.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
@@ -24,7 +25,8 @@ from magnetar.client.exceptions import (
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.place import Place
-from magnetar.io.waiting import fail, finished, nobody_waits, settle
+from magnetar.client.taken import Taken
+from magnetar.io.waiting import finished, nobody_waits
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
@@ -53,7 +55,7 @@ class Consumer(Attachment):
         self._commands = ConsumerCommands(self._id, topic, subscription, self._name, options)
         self._queue: deque[RawEntry] = deque()
         self._ready: deque[Message] = deque()
-        self._waiters: list[Any] = []
+        self._arrivals = Arrivals(self._loop)
         self.on_arrival: Callable[[], object] | None = None
         """Called when entries came, or when the consumer has ended."""
         self._epoch = 0
@@ -64,10 +66,20 @@ class Consumer(Attachment):
         self._place = Place(None, options.start_message_id_inclusive)
         self._last_taken: MessageId | None = None
         self._seeking: Any = None
-        self._attach_waiters: list[Any] = []
+        self._attachments = Arrivals(self._loop)
         self.active = True
         """Whether a Failover subscription delivers to this consumer."""
         self._end_of_topic = False
+        self._taken = Taken(
+            self._loop,
+            topic,
+            subscription,
+            options,
+            shared=self._is_shared,
+            ask_again=self._redeliver,
+            acknowledge=self.acknowledge_soon,
+            open_producer=services.open_producer,
+        )
         self._acks = Acknowledgements(
             self._loop,
             self._id,
@@ -77,6 +89,7 @@ class Consumer(Attachment):
             batch_index=options.batch_index_ack_enabled,
             receipts=options.ack_receipt_enabled,
             timeout=services.operation_timeout,
+            taken=self._taken,
         )
         self._nacks = NegativeAcknowledgements(
             self._loop, options.negative_ack_redelivery_delay_ms / 1000, self._redeliver
@@ -148,36 +161,41 @@ class Consumer(Attachment):
                 self._count(1)
                 if not self._place.skips(message.message_id()):
                     self._last_taken = message.message_id()
+                    if self._taken.matters:
+                        self._taken.add(message)
                     return message
             if not self._queue:
                 return None
             entry = self._queue.popleft()
             try:
-                self._ready.extend(entry.messages(self._topic))
+                self._ready.extend(self._opened(entry))
             except InvalidMessage as error:
                 log.warning("%s: giving up a message: %s", self._topic, error)
                 self._count(entry.num_messages)
                 self._discard(entry.message_id(), CommandAck.BatchDeSerializeError)
 
+    def _opened(self, entry: RawEntry) -> Iterable[Message]:
+        if not entry.is_encrypted:
+            return entry.messages(self._topic)
+        action = self._options.crypto_failure_action
+        if action is CryptoFailureAction.CONSUME:
+            self._count(entry.num_messages - 1)
+            return (entry.whole(self._topic),)
+        self._count(entry.num_messages)
+        if action is CryptoFailureAction.DISCARD:
+            self._acks.individual(entry.message_id())
+        else:
+            log.warning("%s: %s is encrypted, and not delivered", self._topic, entry.message_id())
+        return ()
+
     async def _arrival(self, end: float | None) -> None:
         if self._options.receiver_queue_size == 0 and not self._asked_for_one:
             self._asked_for_one = True
             self._flow(1)
-        waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        if end is None:
-            await waiter
-            return
-        timer = self._loop.call_at(end, fail, waiter, Timeout(f"{self._topic}: no message in time"))
-        try:
-            await waiter
-        finally:
-            timer.cancel()
+        await self._arrivals.wait(end, f"{self._topic}: no message in time")
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            settle(waiter)
+        self._arrivals.wake()
         if self.on_arrival is not None:
             self.on_arrival()
 
@@ -288,7 +306,9 @@ class Consumer(Attachment):
     def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
         """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
         self.check_open()
-        self._nacks.add(_id_of(message).position)
+        position = _id_of(message).position
+        self._taken.refused(position)
+        self._nacks.add(position)
 
     def flush_acknowledgements(self) -> None:
         """Sends now what gathers."""
@@ -318,7 +338,11 @@ class Consumer(Attachment):
         if not self._is_shared:
             # These subscriptions rewind as a whole.
             self.redeliver_unacknowledged_messages()
-        elif self._connection is not None:
+        else:
+            self._ask_again(self._taken.without_dead(positions, self._ask_again))
+
+    def _ask_again(self, positions: list[tuple[int, int]]) -> None:
+        if positions and self._connection is not None:
             self._connection.wire.send(self._commands.redeliver(positions, 0))
 
     def _discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> None:
@@ -343,6 +367,7 @@ class Consumer(Attachment):
             self._forget_messages()
             self._acks.forget()
             self._nacks.forget()
+            self._taken.forget()
             self._last_taken = None
             self._start = target if isinstance(target, MessageId) else None
             self._place = Place(self._start, self._options.start_message_id_inclusive)
@@ -359,14 +384,8 @@ class Consumer(Attachment):
         if self._connection is not None:
             return
         self.check_open()
-        waiter = self._loop.create_future()
-        self._attach_waiters.append(waiter)
-        error = Timeout(f"{self._topic}: not attached in time")
-        timer = self._loop.call_later(self._services.operation_timeout, fail, waiter, error)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
+        end = self._loop.time() + self._services.operation_timeout
+        await self._attachments.wait(end, f"{self._topic}: not attached in time")
         self.check_open()
 
     async def get_last_message_id(self) -> MessageId:
@@ -412,6 +431,7 @@ class Consumer(Attachment):
     async def _announce(self, connection: Connection) -> None:
         self._forget_messages()
         self._acks.forget()
+        self._taken.forget()
         if not self._options.durable:
             inclusive = self._place.inclusive and self._last_taken is None
             self._start = self._last_taken or self._start
@@ -432,17 +452,12 @@ class Consumer(Attachment):
 
     def _attached(self, connection: Connection) -> None:
         self._used = 0
-        waiting_for_one = self._options.receiver_queue_size == 0 and bool(self._waiters)
+        waiting_for_one = self._options.receiver_queue_size == 0 and bool(self._arrivals)
         permits = 1 if waiting_for_one else self._options.receiver_queue_size
         self._asked_for_one = waiting_for_one
         if permits:
             self._flow(permits)
-        self._tell_attached()
-
-    def _tell_attached(self) -> None:
-        waiters, self._attach_waiters = self._attach_waiters, []
-        for waiter in waiters:
-            settle(waiter)
+        self._attachments.wake()
 
     def _forget_messages(self) -> None:
         self._queue.clear()
@@ -450,7 +465,7 @@ class Consumer(Attachment):
 
     def _ended(self, error: PulsarException) -> None:
         self._wake()
-        self._tell_attached()
+        self._attachments.wake()
 
     def _ask_close(self, connection: Connection) -> Any:
         request_id = connection.wire.new_request_id()
@@ -477,6 +492,7 @@ class Consumer(Attachment):
         connection = self._connection
         self._acks.close()
         self._end()
+        await self._taken.close()
         if connection is not None and not connection.closed:
             await self._goodbye(self._ask_close(connection))
             connection.wire.consumers.pop(self._id, None)
@@ -484,10 +500,11 @@ class Consumer(Attachment):
     def _end(self) -> None:
         self._stop()
         self._nacks.forget()
+        self._taken.forget()
         if self._failure is None:
             self._failure = AlreadyClosed(f"{self._topic}: closed")
         self._wake()
-        self._tell_attached()
+        self._attachments.wake()
 
 
 def _id_of(message: Message | RawEntry | MessageId) -> MessageId:

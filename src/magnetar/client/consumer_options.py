@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from magnetar.client.enums import ConsumerType, InitialPosition
+from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.enums import ConsumerType, CryptoFailureAction, InitialPosition
 from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.message_id import MessageId
 
@@ -38,12 +39,26 @@ class ConsumerOptions:
     ack_group_size: int = 1000
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
+    unacked_messages_timeout_ms: float = 0
+    """Asks again for what is not acknowledged in that time; 0: never."""
+    dead_letter_policy: DeadLetterPolicy | None = None
+    """Counts on Shared and KeyShared subscriptions."""
+    crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
+    """This client has no keys: of every encrypted message."""
 
     def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
         """The same, with another size of the receiver queue."""
         return replace(self, receiver_queue_size=receiver_queue_size)
 
+    def named(self, consumer_name: str) -> ConsumerOptions:
+        """The same, with that name."""
+        return replace(self, consumer_name=consumer_name)
+
     def check(self) -> None:
         """:raises InvalidConfiguration: an option is out of range"""
         if self.receiver_queue_size < 0 or self.ack_group_size < 1:
             raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
+        if self.unacked_messages_timeout_ms < 0:
+            raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
+        if self.dead_letter_policy is not None:
+            self.dead_letter_policy.check()

@@ -34,9 +34,27 @@ class CompressionType(IntEnum):
     SNAPPY = 4
 
 
+class HashingScheme(IntEnum):
+    """How keys are spread over partitions."""
+
+    Murmur3_32Hash = 0
+    JavaStringHash = 2
+
+
 class PartitionsRoutingMode(IntEnum):
     """Which partition gets a message without a key."""
 
     UseSinglePartition = 0
     RoundRobinDistribution = 1
     CustomPartition = 2
+
+
+class CryptoFailureAction(IntEnum):
+    """What becomes of a message that the consumer cannot decrypt."""
+
+    FAIL = 0
+    """It is not delivered, and stays unacknowledged."""
+    DISCARD = 1
+    """It is acknowledged and not delivered."""
+    CONSUME = 2
+    """It is delivered as it is; a batch as one message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from magnetar.client.connection import Connection
@@ -118,6 +119,25 @@ class Lookup:
         if answer.response == CommandPartitionedTopicMetadataResponse.Failed:
             raise server_exception(answer.error, answer.message)
         return answer.partitions
+
+    async def topics(self, namespace: str, pattern: str) -> tuple[Sequence[str], bool]:
+        """The topics of a namespace, each partition for itself, and whether the broker filtered them.
+
+        :param pattern: a regular expression for whole names without ``persistent://``; empty: all
+        :raises PulsarException: what the broker answered, Timeout, ConnectError
+        """
+        connection, _ = await self._service()
+        request_id = connection.wire.new_request_id()
+        command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
+        wanted = command.getTopicsOfNamespace
+        wanted.request_id = request_id
+        wanted.namespace = namespace
+        wanted.mode = wanted.PERSISTENT
+        if pattern:
+            wanted.topics_pattern = pattern
+        answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
+        answer = answered.getTopicsOfNamespaceResponse
+        return list(answer.topics), answer.filtered
 
     async def _ask(
         self, connection: Connection, topic: str, authoritative: bool

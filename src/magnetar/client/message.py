@@ -84,6 +84,16 @@ class RawEntry:
         """As compressed by the producer."""
         return self.entry.payload
 
+    @property
+    def is_encrypted(self) -> bool:
+        """:raises InvalidMessage: the entry contradicts itself"""
+        return bool(self.metadata.encryption_keys)
+
+    def whole(self, topic: str) -> Message:
+        """The entry as one message, as it is."""
+        message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
+        return Message(topic, message_id, self.entry, b"", self.payload, self.redeliveries)
+
     def is_delivered(self, batch_index: int) -> bool:
         """Whether the broker wants this message of the batch delivered."""
         if not self.ack_set:
@@ -182,6 +192,14 @@ class Message:
     def partition_key(self) -> str:
         """Empty when it has none."""
         return self._own().partition_key
+
+    def has_partition_key(self) -> bool:
+        return self._own().HasField("partition_key")
+
+    def encryption(self) -> MessageMetadata | None:
+        """What it was encrypted with; None: it is not encrypted."""
+        metadata = self._entry.metadata
+        return metadata if metadata.encryption_keys else None
 
     def ordering_key(self) -> str:
         """Empty when it has none."""

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.enums import PartitionsRoutingMode
+from magnetar.client.enums import HashingScheme, PartitionsRoutingMode
 from magnetar.client.exceptions import (
     InvalidConfiguration,
     OperationNotSupported,
     ProducerQueueIsFull,
     PulsarException,
     Result,
-    Timeout,
 )
+from magnetar.client.gathered import GatheredConsumer
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, ProducerOptions, SendCallback
-from magnetar.io.waiting import fail, settle
-from magnetar.naming.hashes import java_string_hash
+from magnetar.naming.hashes import java_string_hash, murmur3_positive
 
-T = TypeVar("T")
 Router = Callable[[bytes, MessageOptions | None, int], int]
 """Which partition gets a message: content, options, number of partitions."""
 
@@ -46,6 +44,7 @@ class PartitionedProducer:
         message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
         message_router: Router | None = None,
         max_pending_messages_across_partitions: int = 50000,
+        hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
     ) -> None:
         """:raises InvalidConfiguration: CustomPartition without a router"""
         if message_routing_mode == PartitionsRoutingMode.CustomPartition and message_router is None:
@@ -56,6 +55,7 @@ class PartitionedProducer:
         self._mode = message_routing_mode
         self._router = message_router
         self._max_pending = max_pending_messages_across_partitions
+        self._hashing = hashing_scheme
         self._turn = services.io.randomness.below(partitions)
         self._parts = [
             Producer(services, f"{topic}-partition-{index}", options) for index in range(partitions)
@@ -97,7 +97,8 @@ class PartitionedProducer:
             return self._parts[chosen]
         key = (options.ordering_key or options.partition_key) if options is not None else None
         if key is not None:
-            return self._parts[java_string_hash(key) % count]
+            java = self._hashing is HashingScheme.JavaStringHash
+            return self._parts[(java_string_hash(key) if java else murmur3_positive(key.encode())) % count]
         if self._mode == PartitionsRoutingMode.UseSinglePartition:
             return self._parts[self._turn]
         if self._options.batching_enabled:
@@ -145,7 +146,7 @@ class PartitionedProducer:
             await part.close()
 
 
-class PartitionedConsumer:
+class PartitionedConsumer(GatheredConsumer):
     """Made by ``Client.subscribe`` on a topic with partitions; used like a :class:`Consumer`."""
 
     def __init__(
@@ -159,82 +160,15 @@ class PartitionedConsumer:
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> None:
         each = min(options.receiver_queue_size, max_total_receiver_queue_size_across_partitions // partitions)
-        self._loop = services.io.loop
-        self._topic = topic
-        self._turn = 0
-        self._waiters: list[Any] = []
         smaller = options.with_queue(max(each, 1))
-        self._parts: Sequence[Consumer] = [
-            Consumer(services, f"{topic}-partition-{index}", subscription, smaller)
-            for index in range(partitions)
-        ]
-        for part in self._parts:
-            part.on_arrival = self._arrived
-
-    async def open(self) -> None:
-        """:raises PulsarException: why it cannot be; then none of them is open"""
-        try:
-            for part in self._parts:
-                await part.open()
-        except PulsarException:
-            await self.close()
-            raise
-
-    def topic(self) -> str:
-        return self._topic
+        names = (f"{topic}-partition-{index}" for index in range(partitions))
+        super().__init__(services, topic, [Consumer(services, name, subscription, smaller) for name in names])
 
     def subscription_name(self) -> str:
         return self._parts[0].subscription_name()
 
     def consumer_name(self) -> str:
         return self._parts[0].consumer_name()
-
-    def is_connected(self) -> bool:
-        return all(part.is_connected() for part in self._parts)
-
-    def _arrived(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            settle(waiter)
-
-    async def receive(self, timeout_millis: float | None = None) -> Message:
-        """The next message of any partition; in order within each.
-
-        :raises Timeout: none came in time
-        :raises PulsarException: the consumer is closed, or has failed for good
-        """
-        return await self._next(Consumer.take, timeout_millis)
-
-    async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """As :meth:`Consumer.receive_entry`."""
-        return await self._next(Consumer.take_entry, timeout_millis)
-
-    async def _next(self, take: Callable[[Consumer], T | None], timeout_millis: float | None) -> T:
-        end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
-        while True:
-            for _ in self._parts:
-                self._turn = (self._turn + 1) % len(self._parts)
-                found = take(self._parts[self._turn])
-                if found is not None:
-                    return found
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            late = Timeout(f"{self._topic}: no message in time")
-            timer = None if end is None else self._loop.call_at(end, fail, waiter, late)
-            try:
-                await waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
-
-    def take(self) -> Message | None:
-        """As :meth:`Consumer.take`."""
-        for _ in self._parts:
-            self._turn = (self._turn + 1) % len(self._parts)
-            found = self._parts[self._turn].take()
-            if found is not None:
-                return found
-        return None
 
     def _of(self, message: Message | RawEntry | MessageId) -> Consumer:
         message_id = message if isinstance(message, MessageId) else message.message_id()
@@ -243,56 +177,14 @@ class PartitionedConsumer:
             raise InvalidConfiguration(f"{message_id} is of no partition of {self._topic}")
         return self._parts[index]
 
-    async def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
-        """As :meth:`Consumer.acknowledge`."""
-        await self._of(message).acknowledge(message)
-
-    def acknowledge_soon(self, message: Message | RawEntry | MessageId) -> None:
-        """As :meth:`Consumer.acknowledge_soon`."""
-        self._of(message).acknowledge_soon(message)
-
     @property
     def has_receipts(self) -> bool:
         """As :attr:`Consumer.has_receipts`."""
         return self._parts[0].has_receipts
 
     def check_open(self) -> None:
-        """As :meth:`Consumer.check_open`."""
         self._parts[0].check_open()
-
-    async def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
-        """As :meth:`Consumer.acknowledge_cumulative`, in the message's partition."""
-        await self._of(message).acknowledge_cumulative(message)
-
-    def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
-        """As :meth:`Consumer.negative_acknowledge`."""
-        self._of(message).negative_acknowledge(message)
-
-    def flush_acknowledgements(self) -> None:
-        for part in self._parts:
-            part.flush_acknowledgements()
-
-    def redeliver_unacknowledged_messages(self) -> None:
-        for part in self._parts:
-            part.redeliver_unacknowledged_messages()
-
-    async def seek(self, target: MessageId | int) -> None:
-        """Moves all partitions to an end or a publish time; to any other id the partition that has it."""
-        ends = (MessageId.earliest, MessageId.latest)
-        parts = self._parts if isinstance(target, int) or target in ends else [self._of(target)]
-        for part in parts:
-            await part.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
         """:raises OperationNotSupported: each partition has its own"""
         raise OperationNotSupported("the last message of a topic with partitions")
-
-    async def unsubscribe(self) -> None:
-        """As :meth:`Consumer.unsubscribe`."""
-        for part in self._parts:
-            await part.unsubscribe()
-
-    async def close(self) -> None:
-        """As :meth:`Consumer.close`."""
-        for part in self._parts:
-            await part.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
+from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 
@@ -23,6 +24,7 @@ class Reader:
         reader_name: str | None = None,
         subscription_role_prefix: str | None = None,
         is_read_compacted: bool = False,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
     ) -> None:
         """:param start_message_id_inclusive: whether that message is read itself"""
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
@@ -37,6 +39,7 @@ class Reader:
                 start_message_id=start_message_id,
                 start_message_id_inclusive=start_message_id_inclusive,
                 is_read_compacted=is_read_compacted,
+                crypto_failure_action=crypto_failure_action,
                 durable=False,
             ),
         )

@@ -100,12 +100,6 @@ class ClusterSettings:
     prefer_later_versions: bool
     magnetar_load_shedding_interval_seconds: int
     managed_ledger_password: str = field(repr=False)
-    broker_client_authentication_plugin: str
-    broker_client_authentication_parameters: str = field(repr=False)
-    broker_client_tls_enabled: bool
-    broker_client_trust_certs_file_path: str
-    broker_client_key_file_path: str
-    broker_client_certificate_file_path: str
 
     @property
     def session_timeout_ms(self) -> int:

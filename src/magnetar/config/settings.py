@@ -92,6 +92,16 @@ class Settings:
     delayed_delivery_fixed_delay_detection_lookahead: int
     delayed_delivery_max_delay_in_millis: int
     acknowledgment_at_batch_index_level_enabled: bool
+    web_socket_service_enabled: bool
+    web_socket_session_idle_timeout_millis: int
+    web_socket_ping_duration_seconds: int
+    web_socket_max_text_frame_size: int
+    broker_client_authentication_plugin: str
+    broker_client_authentication_parameters: str = field(repr=False)
+    broker_client_tls_enabled: bool
+    broker_client_trust_certs_file_path: str
+    broker_client_key_file_path: str
+    broker_client_certificate_file_path: str
     cluster_name: str
     broker_shutdown_timeout_ms: int
     topic_load_timeout_seconds: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from magnetar.broker.admin.all import Admin
@@ -15,6 +15,9 @@ from magnetar.http.refused_statuses import is_refused_as_unauthorized
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.operations import BrokerOperation, Operation, Resource, TopicOperation
+
+if TYPE_CHECKING:
+    from magnetar.http.websocket.service import WebSocketService
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Process:
     """Ids of the bookies that there are, registered now or not; none where ledgers are embedded."""
     stop: Callable[[], None] = lambda: None
     """Begins an orderly end, as SIGTERM does."""
+    websockets: Callable[[], WebSocketService] | None = None
+    """Those of this process, made when the first one is asked for; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,12 @@ class Endpoint:
     """The field that it sets, of the policies of a namespace or topic (``broker.policies.honoured``)."""
     asks: bool = False
     """It changes nothing, although its method is not GET."""
+    upgrades: bool = False
+    """It turns the connection into a WebSocket."""
+    anywhere: bool = False
+    """Any broker can do it, whoever serves the topic."""
+    lets_in: bool = False
+    """Its handler finds out who may: what it is asked of is not in the path."""
 
     @property
     def changes(self) -> bool:
@@ -116,7 +127,7 @@ class Endpoint:
     @property
     def refused_status(self) -> int:
         """Of the answer to somebody who is known and may not; Pulsar's clients take both for the same."""
-        return 401 if is_refused_as_unauthorized(self.operation, self.resource) else 403
+        return 401 if is_refused_as_unauthorized(self.operation, self.resource) and not self.upgrades else 403
 
     @property
     def asked_of_owner(self) -> bool:
@@ -124,7 +135,9 @@ class Endpoint:
         anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
         of_topic = self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION)
         # How many partitions there are is in the metadata, and they are made where each is served.
-        return of_topic and self.operation not in anybody and not self.path.endswith("/partitions")
+        if self.anywhere or self.operation in anybody:
+            return False
+        return of_topic and not self.path.endswith("/partitions")
 
     @property
     def resource(self) -> Resource:
@@ -185,7 +198,13 @@ _OUTER = (
 
 def _of_broker(path: str) -> bool:
     return path.startswith(
-        ("/metrics", "/admin/v2/broker", "/admin/v2/resource-quotas", "/admin/v2/magnetar/storage")
+        (
+            "/metrics",
+            "/admin/v2/broker",
+            "/admin/v2/proxy-stats",
+            "/admin/v2/resource-quotas",
+            "/admin/v2/magnetar/storage",
+        )
     )
 
 

@@ -181,7 +181,7 @@ class HttpServer:
     async def _answer_endpoint(self, application: Application, found: Found, request: Request) -> Response:
         endpoint, authorizer = found.endpoint, application.access.authorizer
         # Who knows the id of a read plan was given it.
-        if authorizer.asks and endpoint.resource is not Resource.READ_PLAN:
+        if authorizer.asks and not endpoint.lets_in and endpoint.resource is not Resource.READ_PLAN:
             target = target_of(endpoint.resource, found.variables)
             reason = await authorizer.refusal(request.principal, endpoint.operation, target)
             if reason is not None:

@@ -1,4 +1,4 @@
-"""How a broker goes to other brokers: TLS and the proof of who it is, as the settings of a cluster say."""
+"""How a broker goes to other brokers: TLS and the proof of who it is, as the settings say."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.client.client import Client
-from magnetar.config.cluster import ClusterSettings
-from magnetar.config.settings import SettingsContradict
+from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.real import real_client_io
@@ -19,7 +18,7 @@ from magnetar.security.proofs.proof import Authentication, NoProof
 from magnetar.server.peer_admin import HttpPeerAdmin
 
 
-def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: ClusterSettings) -> HttpPeerAdmin:
+def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> HttpPeerAdmin:
     """:raises SettingsContradict: files cannot be used, or there is no such plug-in"""
     authentication = _authentication(settings)
     secured = None
@@ -41,7 +40,7 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: ClusterSetting
     return HttpPeerAdmin(io.loop, io.network, secured, prove)
 
 
-def own_client(loop: asyncio.AbstractEventLoop, settings: ClusterSettings, at: Addresses) -> Client:
+def own_client(loop: asyncio.AbstractEventLoop, settings: Settings, at: Addresses) -> Client:
     """A client in the broker's own name.
 
     :param at: a broker's addresses
@@ -59,7 +58,7 @@ def own_client(loop: asyncio.AbstractEventLoop, settings: ClusterSettings, at: A
     )
 
 
-def _authentication(settings: ClusterSettings) -> Authentication | None:
+def _authentication(settings: Settings) -> Authentication | None:
     try:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
@@ -68,7 +67,7 @@ def _authentication(settings: ClusterSettings) -> Authentication | None:
         raise SettingsContradict(f"brokerClientAuthenticationPlugin: {error}") from error
 
 
-def _files(settings: ClusterSettings, authentication: Authentication | None) -> TlsFiles:
+def _files(settings: Settings, authentication: Authentication | None) -> TlsFiles:
     own = TlsFiles(
         certificate=settings.broker_client_certificate_file_path,
         key=settings.broker_client_key_file_path,

@@ -109,7 +109,7 @@ class ClusterBroker(ServingBroker):
         )
         patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
         loop = asyncio.get_running_loop()
-        admin = peer_admin(io, loop, self._settings)
+        admin = peer_admin(io, loop, settings)
         load = self._load = LoadBalancing(
             io, wheel, metadata, self._load_options, admin, settings.cluster_name
         )
@@ -119,7 +119,7 @@ class ClusterBroker(ServingBroker):
             load.registration,
             patience_seconds,
             admin,
-            partial(own_client, loop, self._settings),
+            partial(own_client, loop, settings),
             load.placement,
         )
         stores = Stores(

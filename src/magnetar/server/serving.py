@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from magnetar.server.doors import Door, advertised
 from magnetar.server.health import HealthCheck
 from magnetar.server.settings import broker_settings
 from magnetar.server.taken_port import taken_port
+from magnetar.server.websockets import WebSockets
 
 Announce = Callable[[BrokerSettings], Awaitable[None]]
 
@@ -76,6 +78,7 @@ class ServingBroker:
         self._process: Process | None = None
         self._collector: Collector | None = None
         self._binary_ports: dict[str, int] = {}
+        self._websockets: WebSockets | None = None
 
     @property
     def admin(self) -> Admin:
@@ -139,7 +142,10 @@ class ServingBroker:
             known = broker.settings = self._known(stores.metadata_url)
             await announce(known)
         self._admin = Admin(broker)
-        self._process = _seen_by_http(broker, stores, place.stop)
+        if place.settings.web_socket_service_enabled:
+            loop = asyncio.get_running_loop()
+            self._websockets = WebSockets(loop, place.settings, lambda: broker.settings.addresses)
+        self._process = _seen_by_http(broker, stores, place.stop, self._websockets)
         self._collector = Collector(place.io, stores.wheel, broker)
         self._collector.start()
         return broker
@@ -170,11 +176,15 @@ class ServingBroker:
         """Also after a start that failed half way; the stores stay open."""
         if self._collector is not None:
             self._collector.stop()
+        if self._websockets is not None:
+            await self._websockets.close()
         if self._broker is not None:
             await self._broker.stop()
 
 
-def _seen_by_http(broker: BrokerService, stores: Stores, stop: Callable[[], None]) -> Process:
+def _seen_by_http(
+    broker: BrokerService, stores: Stores, stop: Callable[[], None], websockets: WebSockets | None
+) -> Process:
     storage = stores.storage(broker)
 
     async def figures() -> MetricsSnapshot:
@@ -191,6 +201,7 @@ def _seen_by_http(broker: BrokerService, stores: Stores, stop: Callable[[], None
         figures=figures,
         bookies=stores.bookies,
         stop=stop,
+        websockets=websockets.service if websockets is not None else None,
     )
 
 

@@ -48,12 +48,17 @@ def rows() -> Sequence[Row]:
     """All that can be asked, in the order of the table."""
     found: list[Row] = []
     for endpoint in ENDPOINTS:
-        if f"{endpoint.method} {endpoint.path}" in NOT_ASKED:
+        if f"{endpoint.method} {endpoint.path}" in NOT_ASKED or _is_beside_the_broker(endpoint):
             continue
         plain = Row(endpoint, endpoint.path)
         found.append(plain)
         found.extend(_ways(plain))
     return found
+
+
+def _is_beside_the_broker(endpoint: Endpoint) -> bool:
+    """WebSockets: Pulsar's broker has no statistics of them, and a handshake is more than a request."""
+    return endpoint.upgrades or "/proxy-stats/" in endpoint.path
 
 
 def _ways(plain: Row) -> Iterator[Row]:

@@ -128,10 +128,12 @@ def test_what_is_given_up_is_taken_by_another_and_never_by_an_old_right() -> Non
     before = one.asked(asked=Asked.TAKE)
     assert one.ownership.begin_release(BUNDLE)
     assert not one.ownership.begin_release(BUNDLE)
-    assert not one.ownership.is_current(BUNDLE, before)
+    # What was begun by that right is waited for; nothing new is.
+    assert one.ownership.is_current(BUNDLE, before)
     with pytest.raises(ServiceNotReady, match="being unloaded"):
         one.asked()
     world.run(one.ownership.release(BUNDLE))
+    assert not one.ownership.is_current(BUNDLE, before)
     world.loop.run_for(0.1)
     assert two.asked(asked=Asked.TAKE).here
     assert not one.asked().here
@@ -283,6 +285,19 @@ def test_without_a_leader_whoever_is_asked_decides() -> None:
     world.loop.run_for(0.1)
     assert two.leadership.leader_id == "one:80"
     assert two.asked().here
+
+
+def test_what_was_begun_before_a_bundle_was_divided_is_not_in_vain() -> None:
+    world = SeveralSessions()
+    (one,) = brokers(world, "one:80")
+    whole = one.asked()
+    world.run(one.ownership.retire_bundle(BUNDLE))
+    assert one.ownership.is_current(BUNDLE, whole)
+    with pytest.raises(ServiceNotReady):
+        one.asked(asked=Asked.LOOK)
+    world.expire(0)
+    world.loop.run_for(10)
+    assert not one.ownership.is_current(BUNDLE, whole)
 
 
 def test_who_retires_takes_nothing_more_and_keeps_what_it_has() -> None:

@@ -61,7 +61,11 @@ class Case:
         self.lookup = LookedUp(self.pool, secured=secured)
         self.lookup.found = found or self.lookup.found
         services = Services(
-            cast(Any, self.simulation.io), cast(ConnectionPool, self.pool), self.lookup, operation_timeout=10
+            cast(Any, self.simulation.io),
+            cast(ConnectionPool, self.pool),
+            self.lookup,
+            operation_timeout=10,
+            open_producer=cast(Any, None),
         )
         self.attached = Attached(services, "t")
         self.simulation.loop.run_until(self.attached.open())

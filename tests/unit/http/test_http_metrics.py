@@ -120,10 +120,7 @@ def test_one_type_line_for_each_metric_and_its_samples_behind_it(topic_level: bo
     assert len(names) == len(set(names))
     current = ""
     for line in text.splitlines():
-        if line.startswith("# HELP"):
-            current = line.split(" ")[2]
-            assert f"{line}\n# TYPE {current} " in text
-        elif line.startswith("# TYPE"):
+        if line.startswith("# TYPE"):
             current = line.split(" ")[2]
         else:
             assert re.match(rf"{current}(_total|_created|_count|_sum|_bucket)?{{", line), line
@@ -209,8 +206,6 @@ def test_why_subscriptions_wait_and_what_was_refused() -> None:
     name = "magnetar_subscription_waiting_seconds"
     assert f'# TYPE {name} gauge\n{name}{{{of_topic},subscription="s",reason="no_permits"}} 1.5\n' in text
     assert f'magnetar_topic_refused{{{of_topic},reason="max_producers"}} 3\n' in text
-    for each in (name, "magnetar_topic_refused"):
-        assert text.count(f"# HELP {each} ") == 1
     text = "".join(render(snapshot(found), OPTIONS))
     assert f"{name}{{" not in text, "all was delivered"
     options = replace(OPTIONS, topic_level=False)

@@ -241,15 +241,16 @@ class LoadManager:
         self._destinations.forget(bundle)
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
-        known = self._destinations.of(bundle, exclude)
         if not self._settings().enabled:
-            return known or self._own_id
+            return self._destinations.of(bundle, exclude) or self._own_id
         name = str(bundle)
         await self.take_reports()
         if name not in self.load.bundles:
             self.load.bundles.update(await self._histories.of([name]))
         placer = await self.placer(name)
         kinds = self.kinds_of(name)
+        # Nothing is waited for from here on: who comes meanwhile hears the same.
+        known = self._destinations.of(bundle, exclude)
         if known in allowed(name, kinds, self.load, placer.rules, placer.settings).brokers:
             self.load.give(known, name)
             return known

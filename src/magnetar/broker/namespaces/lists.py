@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from magnetar.broker.namespaces.patterns import Matches, compile_pattern
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
 from magnetar.io.interfaces import Io
@@ -24,6 +23,7 @@ from magnetar.naming.errors import InvalidName
 from magnetar.naming.hashes import sorted_topic_list_hash
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
+from magnetar.naming.topic_patterns import Matches, compile_pattern
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.protocol.wire_ids import unsigned
 from magnetar.security.principal import BROKER, Principal

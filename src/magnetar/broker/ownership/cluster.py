@@ -120,7 +120,7 @@ class ClusterOwnership:
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         held = self._held.get(bundle)
-        current = held is not None and not held.releasing and held.generation == owner.generation
+        current = held is not None and held.generation == owner.generation
         return self._lasts and owner.here and current
 
     def listen(self, lost: Lost) -> None:

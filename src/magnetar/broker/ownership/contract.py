@@ -137,7 +137,10 @@ class Ownership(Protocol):
         ...
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
-        """Whether an owner that was told earlier still owns it, as far as this broker knows."""
+        """Whether an owner that was told earlier still owns it, as far as this broker knows.
+
+        While it is being given up, or was divided, it still is: nobody gives up what is being loaded.
+        """
         ...
 
     def listen(self, lost: Lost) -> None:

@@ -13,6 +13,7 @@ from magnetar.http.endpoints.schemas import SCHEMAS
 from magnetar.http.endpoints.storage import STORAGE
 from magnetar.http.endpoints.topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints.topics import TOPICS
+from magnetar.http.endpoints.websocket import WEBSOCKET
 from magnetar.http.handlers import backlogs, cluster, tenants
 from magnetar.http.routing import Endpoint, Parameter
 from magnetar.security.operations import BrokerOperation as B
@@ -287,4 +288,5 @@ ENDPOINTS: Sequence[Endpoint] = (
     *LOAD,
     *READ_PLANS,
     *STORAGE,
+    *WEBSOCKET,
 )

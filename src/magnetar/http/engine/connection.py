@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import h11
 
 from magnetar.http.engine.bodies import Bodies
-from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.http.engine.message import Request, Response, Upgraded, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
 from magnetar.io.slices import Slice, let_others
 
@@ -76,6 +76,8 @@ class HttpConnection:
         self._closing = False
         self._deadline: Cancellable | None = None
         self._drained: Any = None
+        self._upgraded: Upgraded | None = None
+        """What has the connection, once it is HTTP no more."""
 
     @property
     def host(self) -> str:
@@ -93,6 +95,9 @@ class HttpConnection:
         self._expect(self._owner.limits.idle_seconds)
 
     def data_received(self, data: bytes) -> None:
+        if self._upgraded is not None:
+            self._upgraded.data_received(data)
+            return
         if self._closing:
             return
         if not self._begun and not self._answering:
@@ -103,6 +108,8 @@ class HttpConnection:
 
     def eof_received(self) -> bool | None:
         """Half-closed clients still get the answer to their last request."""
+        if self._upgraded is not None:
+            return self._upgraded.eof_received()
         if not self._answering:
             return False
         self._closing = True
@@ -115,12 +122,18 @@ class HttpConnection:
         self._expect(None)
         self.resume_writing()
         self._owner.forget(self)
+        if self._upgraded is not None:
+            self._upgraded.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self._drained is None:
+        if self._upgraded is not None:
+            self._upgraded.pause_writing()
+        elif self._drained is None:
             self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
+        if self._upgraded is not None:
+            self._upgraded.resume_writing()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
@@ -129,6 +142,9 @@ class HttpConnection:
 
     def close_when_idle(self) -> None:
         """Ends the connection after the request in progress, at once without one."""
+        if self._upgraded is not None:
+            self._upgraded.close_when_idle()
+            return
         self._closing = True
         if not self._answering:
             self._close()
@@ -196,6 +212,9 @@ class HttpConnection:
             response = await self._owner.answer(request)
         finally:
             self._owner.bodies.gone(self.refuse_body)
+        if response.upgrade is not None:
+            self._upgrade(response, response.upgrade)
+            return
         if self._transport is None:
             return
         try:
@@ -207,6 +226,19 @@ class HttpConnection:
         if self._transport is not None:
             self._next_request()
 
+    def _upgrade(self, response: Response, upgraded: Upgraded) -> None:
+        """The end of HTTP on this connection."""
+        transport = self._transport
+        if transport is None or self._closing:
+            upgraded.connection_lost(None)
+            self._close()
+            return
+        told = h11.InformationalResponse(status_code=response.status, headers=list(response.headers))
+        self._write(self._http.send(told))
+        self._upgraded = upgraded
+        transport.resume_reading()
+        upgraded.begin(transport, self._http.trailing_data[0])
+
     async def _send(self, method: str, response: Response) -> None:
         self._write(self._http.send(self._head_of(response)))
         if response.pieces is not None and method != "HEAD":
@@ -216,14 +248,15 @@ class HttpConnection:
         self._write(self._http.send(h11.EndOfMessage()))
         await self._drain()
 
-    async def _send_pieces(self, pieces: Iterator[str]) -> None:
+    async def _send_pieces(self, pieces: Iterator[str] | Iterator[bytes]) -> None:
         """Sends what ``pieces`` gives, at most a millisecond of work at a time."""
         running = Slice(self._owner.io, "http")
         for piece in pieces:
             if self._transport is None:
                 return
             if piece:
-                self._write(self._http.send(h11.Data(data=piece.encode())))
+                data = piece.encode() if isinstance(piece, str) else piece
+                self._write(self._http.send(h11.Data(data=data)))
             if running.is_over():
                 running.end()
                 await self._drain()

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from magnetar.errors import BrokerError, InvalidRequest
+from magnetar.io.interfaces import Transport
 from magnetar.security.authentication import PeerCertificate
 from magnetar.security.principal import ANONYMOUS, Principal
 
@@ -78,6 +79,30 @@ class Request:
             raise InvalidRequest("The body is nested too deeply") from error
 
 
+class Upgraded(Protocol):
+    """What has a connection after HTTP; called as ``magnetar.io.interfaces.StreamProtocol`` is."""
+
+    def begin(self, transport: Transport, rest: bytes) -> None:
+        """The client was told.
+
+        :param rest: what it has sent already
+        """
+        ...
+
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Also where there was no connection any more to begin with."""
+        ...
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+    def close_when_idle(self) -> None:
+        """The server stops."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """What is to be sent; ``pieces`` are sent one after the other, with turns of the event loop between.
@@ -89,7 +114,18 @@ class Response:
     body: bytes = b""
     content_type: str | None = None
     headers: Sequence[tuple[str, str]] = ()
-    pieces: Iterator[str] | None = None
+    pieces: Iterator[str] | Iterator[bytes] | None = None
+    upgrade: Upgraded | None = None
+    """Of status 101: has the connection from then on; told of its end also when it never gets that far."""
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether an answer may be compressed."""
+    for offered in request.headers.get("accept-encoding", "").split(","):
+        coding, _, quality = offered.partition(";")
+        if coding.strip().lower() == "gzip":
+            return quality.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 def json_response(value: Any, status: int = 200) -> Response:

@@ -37,7 +37,7 @@ class Origins:
         :param port: the one on which this broker listens
         """
         origin = request.headers.get("origin")
-        if origin is None or self._any or request.method not in CHANGING_METHODS:
+        if origin is None or self._any or not _may_change_something(request):
             return None
         parsed = _parsed(origin)
         if parsed is not None and (parsed in self._allowed or self._is_own(parsed, request, port)):
@@ -58,6 +58,14 @@ class Origins:
             return False
         # Behind a mapped port the broker knows of its own only what the client asked for.
         return origin_port == port or _parsed(f"{own_scheme}://{request.headers.get('host', '')}") == origin
+
+
+def _may_change_something(request: Request) -> bool:
+    if request.method in CHANGING_METHODS:
+        return True
+    # Browsers let any page open a WebSocket anywhere. One that has a proof was given it by whoever it is of.
+    proves = "authorization" in request.headers or bool(request.query.get("token"))
+    return request.headers.get("upgrade", "").strip().lower() == "websocket" and not proves
 
 
 def _is_loopback(host: str) -> bool:

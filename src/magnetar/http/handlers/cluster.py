@@ -5,8 +5,15 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from magnetar.errors import BrokerError, InvalidRequest, NotFound, ServedElsewhere
-from magnetar.http.engine.message import Request, Response, error_response, json_response, text_response
-from magnetar.http.metrics import exposition
+from magnetar.http.engine.message import (
+    Request,
+    Response,
+    error_response,
+    json_response,
+    takes_gzip,
+    text_response,
+)
+from magnetar.http.metrics.described import compressed, content_type, described
 from magnetar.http.metrics.rendering import render
 from magnetar.http.routing import Application
 from magnetar.http.shapes.names import cluster_of, tenant_of, topic_of
@@ -141,5 +148,10 @@ async def bundle(application: Application, request: Request) -> Response:
 
 async def metrics(application: Application, request: Request) -> Response:
     snapshot = await application.process.figures()
-    pieces = render(snapshot, application.metrics)
-    return Response(HTTPStatus.OK, content_type=exposition.CONTENT_TYPE, pieces=pieces)
+    kind = content_type(request.headers.get("accept", ""))
+    pieces = described(render(snapshot, application.metrics), kind)
+    vary = ("Vary", "Accept, Accept-Encoding")
+    if takes_gzip(request):
+        headers = [vary, ("Content-Encoding", "gzip")]
+        return Response(HTTPStatus.OK, content_type=kind, headers=headers, pieces=compressed(pieces))
+    return Response(HTTPStatus.OK, content_type=kind, headers=[vary], pieces=pieces)

@@ -28,7 +28,5 @@ def of_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
                 own = labels_text({"subscription": sub.name, "reason": sub.waits_for})
                 waiting.append((f"{labels},{own}", sub.waits_seconds))
         refused += [(f'{labels},reason="{reason}"', times) for reason, times in topic.refused.items()]
-    yield f"# HELP {_WAITING} Seconds since a subscription was sent something, by why it is not\n"
     yield from family(_WAITING, "gauge", waiting)
-    yield f"# HELP {_REFUSED} Refusals of producers and of their messages since a topic was loaded\n"
     yield from family(_REFUSED, "gauge", refused)

@@ -138,6 +138,14 @@ def test_the_same_is_answered_while_a_bundle_is_loaded_and_no_longer() -> None:
     assert cluster.choose(1) == other
 
 
+def test_those_who_ask_at_the_same_time_hear_the_same() -> None:
+    cluster = Cluster(ONE, TWO, THREE)
+    loop = cluster.several.loop
+    for number in range(5):
+        asked = [loop.create_task(cluster.manager.choose(named(number))) for _ in range(10)]
+        assert len({cluster.several.run(each) for each in asked}) == 1
+
+
 def test_a_wish_is_heard_unless_policies_forbid_it() -> None:
     cluster = Cluster(ONE, TWO)
     cluster.tell(two=report(busy(4, 50), percent=50))

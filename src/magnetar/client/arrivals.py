@@ -1,0 +1,42 @@
+"""Those who wait until something has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magnetar.client.exceptions import Timeout
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import fail, settle
+
+
+class Arrivals:
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waiters: list[Any] = []
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiters)
+
+    async def wait(self, end: float | None, late: str) -> None:
+        """Until :meth:`wake` is called.
+
+        :param end: time of the loop; None: however long it takes
+        :param late: what to say then
+        :raises Timeout: it was not called by then
+        """
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        if end is None:
+            await waiter
+            return
+        timer = self._loop.call_at(end, fail, waiter, Timeout(late))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+    def wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            settle(waiter)

@@ -1,0 +1,128 @@
+"""One subscription on several topics: those of a list, or all of a namespace that fit a pattern."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from magnetar.client.attachment import Services
+from magnetar.client.consumer import Consumer
+from magnetar.client.consumer_options import ConsumerOptions
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException
+from magnetar.client.gathered import GatheredConsumer
+from magnetar.client.message import Message, RawEntry
+from magnetar.client.message_id import MessageId
+from magnetar.io.interfaces import Cancellable
+
+log = logging.getLogger(__name__)
+
+Find = Callable[[], Awaitable[set[str]]]
+"""The topics that there are now, each partition for itself."""
+
+DISCOVERY_SECONDS = 60.0
+"""Between two looks for topics that came or went, as ``patternAutoDiscoveryPeriod`` of Java clients."""
+
+
+class TopicsConsumer(GatheredConsumer):
+    """Made by ``Client.subscribe`` on several topics; used like a :class:`Consumer`.
+
+    Ids do not say which topic they are of: acknowledge messages.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        find: Find,
+        subscription: str,
+        options: ConsumerOptions,
+        discovery_seconds: float,
+    ) -> None:
+        """:param discovery_seconds: between two looks for topics that came or went; 0: they stay the same"""
+        super().__init__(services, f"topics of {subscription}")
+        self._services = services
+        self._find = find
+        self._subscription = subscription
+        # One name for all: of several consumers each is who it is on every topic.
+        self._options = options.named(options.consumer_name or services.io.randomness.token(5).hex())
+        self._seconds = discovery_seconds
+        self._by_topic: dict[str, Consumer] = {}
+        self._timer: Cancellable | None = None
+        self._looking: Any = None
+        self._closed = False
+
+    async def open(self) -> None:
+        try:
+            for topic in sorted(await self._services.retrying(self._find)):
+                await self._add(topic)
+        except PulsarException:
+            await self.close()
+            raise
+        self._look_later()
+
+    def subscription_name(self) -> str:
+        return self._subscription
+
+    def consumer_name(self) -> str:
+        return self._options.consumer_name or ""
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed(f"{self._topic}: closed")
+
+    def _of(self, message: Message | RawEntry | MessageId) -> Consumer:
+        if not isinstance(message, Message):
+            raise InvalidConfiguration("of several topics messages are acknowledged, not ids")
+        found = self._by_topic.get(message.topic_name())
+        if found is None:
+            raise InvalidConfiguration(f"{message.topic_name()} is not one of the topics any more")
+        return found
+
+    async def _add(self, topic: str) -> None:
+        part = Consumer(self._services, topic, self._subscription, self._options)
+        await part.open()
+        if self._closed:
+            await part.close()
+            return
+        self._by_topic[topic] = part
+        self._gather(part)
+        self._arrivals.wake()
+
+    async def _remove(self, topic: str) -> None:
+        part = self._by_topic.pop(topic)
+        self._parts.remove(part)
+        await part.close()
+
+    def _look_later(self) -> None:
+        if self._seconds and not self._closed:
+            self._timer = self._loop.call_later(self._seconds, self._begin_look)
+
+    def _begin_look(self) -> None:
+        self._looking = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            now = await self._find()
+            for topic in sorted(now - set(self._by_topic)):
+                await self._add(topic)
+            for topic in sorted(set(self._by_topic) - now):
+                await self._remove(topic)
+        except PulsarException as error:
+            log.warning("%s: looked for in vain, and later again: %s", self._topic, error)
+        self._looking = None
+        self._look_later()
+
+    async def unsubscribe(self) -> None:
+        await super().unsubscribe()
+        await self.close()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+        await super().close()
+        self._arrivals.wake()

@@ -1,0 +1,142 @@
+"""Endpoints that become WebSockets, and those that tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.http.handlers import websocket
+from magnetar.http.routing import Endpoint, Parameter
+from magnetar.security.operations import BrokerOperation as B
+from magnetar.security.operations import TopicOperation as T
+
+_TOPIC = "{domain}/{tenant}/{namespace}/{topic}"
+_OLD_TOPIC = "{domain}/{tenant}/{cluster}/{namespace}/{topic}"
+_STATS = "/admin/v2/proxy-stats"
+_OLD_STATS = "/admin/proxy-stats"
+_REFUSALS = {
+    404: "no such topic, or no WebSockets are served",
+    409: "a producer or consumer is there already, or the schema does not fit",
+    426: "no WebSocket was asked for",
+    429: "too many lookups at once",
+    503: "a backlog quota is exceeded, the topic is terminated, or the broker is starting or stopping",
+    504: "the topic's broker did not answer in time",
+}
+_PRODUCER = (
+    Parameter("producerName", "text"),
+    Parameter("initialSequenceId", "whole"),
+    Parameter("sendTimeoutMillis", "whole", "30000"),
+    Parameter("batchingEnabled", "truth", "false"),
+    Parameter("batchingMaxMessages", "whole", "1000"),
+    Parameter("batchingMaxPublishDelay", "whole", "10"),
+    Parameter("maxPendingMessages", "whole", "1000"),
+    Parameter("messageRoutingMode", "text", "SinglePartition"),
+    Parameter("hashingScheme", "text", "JavaStringHash"),
+    Parameter("compressionType", "text", "NONE"),
+    Parameter("encryptionKeys", "text"),
+    Parameter("token", "text"),
+)
+_CONSUMER = (
+    Parameter("subscriptionType", "text", "Exclusive"),
+    Parameter("subscriptionMode", "text", "Durable"),
+    Parameter("subscriptionInitialPosition", "text", "Latest"),
+    Parameter("ackTimeoutMillis", "whole", "0"),
+    Parameter("receiverQueueSize", "whole", "1000"),
+    Parameter("consumerName", "text"),
+    Parameter("priorityLevel", "whole", "0"),
+    Parameter("maxRedeliverCount", "whole"),
+    Parameter("deadLetterTopic", "text"),
+    Parameter("negativeAckRedeliveryDelay", "whole", "60000"),
+    Parameter("pullMode", "truth", "false"),
+    Parameter("cryptoFailureAction", "text", "FAIL"),
+    Parameter("token", "text"),
+)
+_READER = (
+    Parameter("messageId", "text", "latest"),
+    Parameter("readerName", "text"),
+    Parameter("receiverQueueSize", "whole", "1000"),
+    Parameter("cryptoFailureAction", "text", "FAIL"),
+    Parameter("token", "text"),
+)
+
+WEBSOCKET: Sequence[Endpoint] = (
+    Endpoint(
+        "GET",
+        f"/ws/v2/producer/{_TOPIC}",
+        websocket.produce,
+        "publish over a WebSocket",
+        T.PRODUCE,
+        (f"/ws/producer/{_OLD_TOPIC}",),
+        _PRODUCER,
+        success=101,
+        refusals=_REFUSALS,
+        upgrades=True,
+        anywhere=True,
+    ),
+    Endpoint(
+        "GET",
+        f"/ws/v2/consumer/{_TOPIC}/{{subscription}}",
+        websocket.consume,
+        "consume over a WebSocket",
+        T.CONSUME,
+        (f"/ws/consumer/{_OLD_TOPIC}/{{subscription}}",),
+        _CONSUMER,
+        success=101,
+        refusals=_REFUSALS,
+        upgrades=True,
+        anywhere=True,
+    ),
+    Endpoint(
+        "GET",
+        f"/ws/v2/reader/{_TOPIC}",
+        websocket.read,
+        "read over a WebSocket",
+        T.CONSUME,
+        (f"/ws/reader/{_OLD_TOPIC}",),
+        _READER,
+        success=101,
+        refusals=_REFUSALS,
+        upgrades=True,
+        anywhere=True,
+    ),
+    Endpoint(
+        "GET",
+        "/ws/v3/consumer/{subscription}",
+        websocket.consume_several,
+        "consume several topics, or all that match, over a WebSocket",
+        T.CONSUME,
+        parameters=(Parameter("topics", "text"), Parameter("topicsPattern", "text"), *_CONSUMER),
+        success=101,
+        refusals=_REFUSALS,
+        upgrades=True,
+        anywhere=True,
+        lets_in=True,
+    ),
+    Endpoint(
+        "GET",
+        f"{_STATS}/metrics",
+        websocket.metrics,
+        "figures of WebSockets by namespace, of the last minute",
+        B.GET_LOAD,
+        (f"{_OLD_STATS}/metrics",),
+        refusals={404: "no WebSockets are served"},
+    ),
+    Endpoint(
+        "GET",
+        f"{_STATS}/stats",
+        websocket.all_topics,
+        "WebSockets by topic",
+        B.GET_LOAD,
+        (f"{_OLD_STATS}/stats",),
+        refusals={404: "no WebSockets are served"},
+    ),
+    Endpoint(
+        "GET",
+        f"{_STATS}/{_TOPIC}/stats",
+        websocket.topic,
+        "WebSockets of a topic",
+        T.GET_STATS,
+        (f"{_OLD_STATS}/{_OLD_TOPIC}/stats",),
+        refusals={404: "no WebSocket is open on it"},
+        anywhere=True,
+    ),
+)

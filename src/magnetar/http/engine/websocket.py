@@ -1,0 +1,275 @@
+"""A WebSocket (RFC 6455) on a connection that began as HTTP: messages in, messages out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.io.interfaces import Cancellable, Loop, Transport
+
+log = logging.getLogger("magnetar.http")
+
+_KEY_SUFFIX = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_VERSION = "13"
+_CLOSING_SECONDS = 5.0
+"""How long a client has to answer that it heard of the end."""
+_PING = b"PING"
+
+NORMAL = 1000
+GOING_AWAY = 1001
+UNSUPPORTED = 1003
+INVALID = 1007
+TOO_LARGE = 1009
+INTERNAL_ERROR = 1011
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketLimits:
+    """What one may cost, and how long it may be still."""
+
+    message_bytes: int = 1 << 20
+    """Of a message from the client."""
+    idle_seconds: float = 300.0
+    """Without anything from either side; 0: no end."""
+    ping_seconds: float = 0.0
+    """Between two pings; 0: none."""
+
+
+class Conversation(Protocol):
+    """What is talked about over a WebSocket."""
+
+    def opened(self, socket: WebSocket) -> None:
+        """The client has been told that it may speak."""
+        ...
+
+    def received(self, text: str) -> None: ...
+
+    def ended(self) -> None:
+        """The client has gone, or never came: nothing reaches it any more. Called once."""
+        ...
+
+
+def upgrade(request: Request, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> Response:
+    """The answer that turns the connection of a request, which :func:`refusal_of` does not refuse, into a
+    WebSocket."""
+    key = request.headers["sec-websocket-key"].encode()
+    accepted = base64.b64encode(hashlib.sha1(key + _KEY_SUFFIX, usedforsecurity=False).digest()).decode()
+    headers = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accepted)]
+    return Response(
+        HTTPStatus.SWITCHING_PROTOCOLS, headers=headers, upgrade=WebSocket(conversation, loop, limits)
+    )
+
+
+def asks_for_websocket(request: Request) -> bool:
+    return request.headers.get("upgrade", "").strip().lower() == "websocket"
+
+
+def refusal_of(request: Request) -> Response | None:
+    """What answers a request that asks for no WebSocket, or in a way that nobody understands."""
+    if not asks_for_websocket(request):
+        asked: Sequence[tuple[str, str]] = [("Upgrade", "websocket"), ("Connection", "Upgrade")]
+        return error_response(HTTPStatus.UPGRADE_REQUIRED, "A WebSocket is served here", asked)
+    if request.headers.get("sec-websocket-version", "").strip() != _VERSION:
+        told = [("Sec-WebSocket-Version", _VERSION)]
+        return error_response(HTTPStatus.UPGRADE_REQUIRED, "Sec-WebSocket-Version has to be 13", told)
+    try:
+        key = base64.b64decode(request.headers.get("sec-websocket-key", ""), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != 16:
+        return error_response(HTTPStatus.BAD_REQUEST, "Sec-WebSocket-Key has to be 16 bytes in Base64")
+    return None
+
+
+class WebSocket:
+    """See :class:`magnetar.http.engine.message.Upgraded`.
+
+    While the client does not take what it is sent, it is not read either.
+    """
+
+    def __init__(self, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> None:
+        self._conversation = conversation
+        self._loop = loop
+        self._limits = limits
+        self._frames = Connection(ConnectionType.SERVER)
+        self._transport: Transport | None = None
+        self._text: list[str] = []
+        self._text_size = 0
+        self._closing = False
+        self._over = False
+        self._heard = loop.time()
+        self._idle: Cancellable | None = None
+        self._ping: Cancellable | None = None
+        self._drained: Any = None
+        self.remote = ""
+        """``host:port`` of the client."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is sent may still arrive."""
+        return self._transport is not None and not self._closing
+
+    # what is said
+
+    def send(self, text: str) -> None:
+        """Sends a message; nothing once the client has gone."""
+        if self.is_open:
+            self._heard = self._loop.time()
+            self._write(self._frames.send(TextMessage(data=text)))
+
+    async def drained(self) -> None:
+        """Waits while the client does not take what it was sent; returns also when it has gone."""
+        if self._drained is not None:
+            await self._drained
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Says that this is the end, and waits some seconds for the client to say so, too."""
+        if not self.is_open:
+            return
+        self._closing = True
+        self._expect_nothing()
+        try:
+            # Longer reasons do not fit into a control frame.
+            self._write(
+                self._frames.send(
+                    CloseConnection(code=code, reason=reason.encode()[:120].decode(errors="ignore"))
+                )
+            )
+        except LocalProtocolError:
+            self._abort()
+            return
+        self._idle = self._loop.call_later(_CLOSING_SECONDS, self._abort)
+        # An end that waits behind unsent messages is still an end.
+        self.resume_writing()
+
+    # what the connection calls
+
+    def begin(self, transport: Transport, rest: bytes) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""
+        self._heard = self._loop.time()
+        if self._limits.idle_seconds > 0:
+            self._idle = self._loop.call_later(self._limits.idle_seconds, self._look_whether_idle)
+        if self._limits.ping_seconds > 0:
+            self._ping = self._loop.call_later(self._limits.ping_seconds, self._send_ping)
+        self._conversation.opened(self)
+        if rest:
+            self.data_received(rest)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            self._frames.receive_data(data)
+            for event in self._frames.events():
+                self._take(event)
+        except RemoteProtocolError as error:
+            log.info("a WebSocket is closed", extra={"peer": self.remote, "reason": str(error)})
+            hint = error.event_hint
+            code = hint.code if isinstance(hint, CloseConnection) else INVALID
+            self.close(int(code), str(error))
+        except LocalProtocolError:
+            # Something after the client's own end.
+            self._abort()
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._expect_nothing()
+        self.resume_writing()
+        if not self._over:
+            self._over = True
+            self._conversation.ended()
+
+    def pause_writing(self) -> None:
+        if self._drained is None and self.is_open:
+            self._drained = self._loop.create_future()
+            if self._transport is not None:
+                self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._drained is None:
+            return
+        if not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def close_when_idle(self) -> None:
+        """The process stops."""
+        self.close(GOING_AWAY, "The server stops")
+
+    def _take(self, event: object) -> None:
+        if isinstance(event, TextMessage):
+            self._gather(event)
+        elif isinstance(event, BytesMessage):
+            self.close(UNSUPPORTED, "Messages are JSON in text frames")
+        elif isinstance(event, Ping):
+            self._write(self._frames.send(event.response()))
+        elif isinstance(event, CloseConnection):
+            if not self._closing:
+                self._write(self._frames.send(event.response()))
+            self._closing = True
+            if self._transport is not None:
+                self._transport.close()
+        else:
+            assert isinstance(event, Pong)
+
+    def _gather(self, event: TextMessage) -> None:
+        if self._closing:
+            return
+        self._text_size += len(event.data)
+        if self._text_size > self._limits.message_bytes:
+            self._text.clear()
+            self.close(TOO_LARGE, f"A message exceeds {self._limits.message_bytes} bytes")
+            return
+        self._text.append(event.data)
+        if event.message_finished:
+            text = self._text[0] if len(self._text) == 1 else "".join(self._text)
+            self._text.clear()
+            self._text_size = 0
+            self._conversation.received(text)
+
+    # time
+
+    def _look_whether_idle(self) -> None:
+        left = self._heard + self._limits.idle_seconds - self._loop.time()
+        if left <= 0:
+            self._idle = None
+            self.close(GOING_AWAY, "Idle Timeout")
+        else:
+            self._idle = self._loop.call_later(left, self._look_whether_idle)
+
+    def _send_ping(self) -> None:
+        if self.is_open:
+            self._write(self._frames.send(Ping(payload=_PING)))
+            self._ping = self._loop.call_later(self._limits.ping_seconds, self._send_ping)
+
+    def _expect_nothing(self) -> None:
+        for timer in (self._idle, self._ping):
+            if timer is not None:
+                timer.cancel()
+        self._idle = self._ping = None
+
+    # the transport
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

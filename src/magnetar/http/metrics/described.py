@@ -1,0 +1,93 @@
+"""What metrics print, with what each of them means, in the form and as small as the scraper asks for.
+
+OpenMetrics is https://prometheus.io/docs/specs/om/open_metrics_spec/ (1.0): a family of counters is named
+without ``_total``, and the text has an end.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+
+from magnetar.http.metrics import exposition
+
+OPEN_METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_TYPE = "# TYPE "
+_GZIP_BITS = zlib.MAX_WBITS | 16
+_GZIP_LEVEL = 1
+"""Text of so many repetitions gets hardly smaller by more."""
+
+
+@cache
+def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """What metrics mean: by name, and by how their names begin, longest first."""
+    text = files("magnetar.http.metrics").joinpath("help.tsv").read_text()
+    rows = [line.partition("\t") for line in text.splitlines()]
+    named = {name: meaning for name, _, meaning in rows if not name.endswith("*")}
+    beginnings = [(name[:-1], meaning) for name, _, meaning in rows if name.endswith("*")]
+    return named, sorted(beginnings, key=lambda row: -len(row[0]))
+
+
+@cache
+def meaning_of(name: str) -> str | None:
+    """What a metric means; None: nobody has written that down."""
+    named, beginnings = _help()
+    if name in named:
+        return named[name]
+    for beginning, meaning in beginnings:
+        if name.startswith(beginning):
+            return meaning
+    return None
+
+
+def content_type(accept: str) -> str:
+    """Of the form that is answered to a scraper that takes ``accept``."""
+    return OPEN_METRICS_TYPE if "application/openmetrics-text" in accept else exposition.CONTENT_TYPE
+
+
+def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
+    """The same text with a line of HELP for each family, in the form of that content type."""
+    if kind != OPEN_METRICS_TYPE:
+        for piece in pieces:
+            yield _with_help(piece) if _TYPE in piece else piece
+        return
+    for piece in pieces:
+        yield _as_open_metrics(piece) if _TYPE in piece else piece
+    yield "# EOF\n"
+
+
+def _with_help(piece: str) -> str:
+    lines = []
+    for line in piece.splitlines(keepends=True):
+        if line.startswith(_TYPE):
+            name = line.split(" ", 3)[2]
+            lines.append(_help_line(name, name))
+        lines.append(line)
+    return "".join(lines)
+
+
+def _as_open_metrics(piece: str) -> str:
+    lines = []
+    for line in piece.splitlines(keepends=True):
+        if line.startswith(_TYPE):
+            _, _, name, kind = line.rstrip("\n").split(" ")
+            told = name.removesuffix("_total") if kind == "counter" else name
+            lines.append(f"{_help_line(name, told)}# TYPE {told} {kind}\n")
+        else:
+            lines.append(line)
+    return "".join(lines)
+
+
+def _help_line(name: str, told: str) -> str:
+    meaning = meaning_of(name)
+    return "" if meaning is None else f"# HELP {told} {meaning}\n"
+
+
+def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
+    """The same text, gzipped, a piece for each of it; some may be empty."""
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
+    for piece in pieces:
+        yield packer.compress(piece.encode())
+    yield packer.flush()

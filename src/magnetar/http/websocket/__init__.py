@@ -1,0 +1,1 @@
+"""Messages over WebSocket: producers, consumers and readers for whoever has no client."""

@@ -1,0 +1,191 @@
+"""A consumer's or reader's WebSocket: messages out, acknowledgements in.
+
+A message's id is remembered as the client was told it until the client answers it: only then is it known of a
+message of a batch, or of one of several topics, which one it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from magnetar.client.exceptions import PulsarException
+from magnetar.client.message import Message
+from magnetar.client.message_id import MessageId
+from magnetar.errors import InvalidRequest
+from magnetar.http.engine.websocket import INTERNAL_ERROR, INVALID, NORMAL, WebSocket
+from magnetar.http.websocket.figures import Told, Traffic
+from magnetar.http.websocket.forms import (
+    BadForm,
+    ConsumerCommand,
+    consumer_command,
+    consumer_message,
+    end_of_topic,
+)
+from magnetar.http.websocket.parameters import message_id_of
+from magnetar.io.interfaces import Loop
+from magnetar.io.slices import let_others
+from magnetar.io.waiting import nobody_waits, settle
+
+log = logging.getLogger("magnetar.http")
+
+_AT_ONCE = 64
+"""Messages in a turn of the loop."""
+_UNREADABLE = "Failed to de-serialize from JSON"
+
+
+class Receiving(Protocol):
+    """As much of a consumer or reader as it takes."""
+
+    def take(self) -> Message | None: ...
+    async def receive(self) -> Message: ...
+    def acknowledge_soon(self, message: Message | MessageId) -> None: ...
+    def negative_acknowledge(self, message: Message | MessageId) -> None: ...
+    def has_reached_end_of_topic(self) -> bool: ...
+    async def unsubscribe(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a client wants its messages."""
+
+    topics: tuple[str, ...]
+    subscription: str
+    subscription_type: str = "Exclusive"
+    durable: bool | None = None
+    pulls: bool = False
+    """It says how many it takes; else it may have :attr:`pending` that it has not answered."""
+    pending: int = 1000
+
+
+class Consuming:
+    """See :class:`magnetar.http.engine.websocket.Conversation`."""
+
+    def __init__(
+        self, loop: Loop, terms: Terms, consumer: Receiving, forget: Callable[[Consuming], object]
+    ) -> None:
+        """:param forget: told of the end"""
+        self._loop = loop
+        self._terms = terms
+        self._consumer = consumer
+        self._forget = forget
+        self._socket: WebSocket | None = None
+        self._traffic = Traffic()
+        self._room = 0 if terms.pulls else max(1, terms.pending)
+        """Messages that may be sent now."""
+        self._more_room: Any = None
+        self._told: dict[str, Message] = {}
+        """Not answered yet, by the id that was told."""
+        self._sending: Any = None
+
+    def told(self) -> Told:
+        terms = self._terms
+        return Told(
+            terms.topics,
+            self._socket.remote if self._socket else "",
+            self._traffic,
+            terms.subscription,
+            terms.subscription_type,
+            terms.durable,
+        )
+
+    def opened(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._sending = self._loop.create_task(self._send_all(socket))
+        self._sending.add_done_callback(nobody_waits)
+
+    # out
+
+    async def _send_all(self, socket: WebSocket) -> None:
+        sent = 0
+        try:
+            while True:
+                while self._room <= 0:
+                    self._more_room = self._loop.create_future()
+                    await self._more_room
+                message = self._consumer.take()
+                if message is None:
+                    message = await self._consumer.receive()
+                    sent = 0
+                self._send(socket, message)
+                await socket.drained()
+                sent += 1
+                if sent == _AT_ONCE:
+                    sent = 0
+                    await let_others(self._loop)
+        except PulsarException as error:
+            log.info("a WebSocket's consumer ends", extra={"peer": socket.remote, "reason": str(error)})
+            socket.close(INTERNAL_ERROR, str(error))
+
+    def _send(self, socket: WebSocket, message: Message) -> None:
+        self._room -= 1
+        message_id = b64encode(message.message_id().serialize()).decode()
+        self._told[message_id] = message
+        socket.send(consumer_message(message, message_id))
+        self._traffic.was_delivered(len(message.data()))
+
+    def _make_room(self, messages: int) -> None:
+        self._room += messages
+        if self._room > 0 and self._more_room is not None:
+            settle(self._more_room)
+            self._more_room = None
+
+    # in
+
+    def received(self, text: str) -> None:
+        socket = self._socket
+        if socket is None:
+            return
+        try:
+            self._carry_out(socket, consumer_command(text))
+        except (BadForm, InvalidRequest) as error:
+            socket.close(INVALID, f"{_UNREADABLE}: {error}")
+        except PulsarException as error:
+            socket.close(INTERNAL_ERROR, str(error))
+
+    def _carry_out(self, socket: WebSocket, command: ConsumerCommand) -> None:
+        if command.type == "permit":
+            if command.permits is None:
+                raise InvalidRequest("Missing required permitMessages field for 'permit' command")
+            if self._terms.pulls:
+                self._make_room(command.permits)
+        elif command.type == "unsubscribe":
+            self._loop.create_task(self._unsubscribe(socket))
+        elif command.type == "isEndOfTopic":
+            socket.send(end_of_topic(self._consumer.has_reached_end_of_topic()))
+        else:
+            self._answered(command, refused=command.type == "negativeAcknowledge")
+
+    def _answered(self, command: ConsumerCommand, *, refused: bool) -> None:
+        if command.message_id is None:
+            raise InvalidRequest("There is no messageId")
+        message: Message | MessageId | None = self._told.pop(command.message_id, None)
+        # One that was told over another connection, before it broke.
+        message = message or message_id_of(command.message_id)
+        if refused:
+            self._consumer.negative_acknowledge(message)
+        else:
+            self._consumer.acknowledge_soon(message)
+            self._traffic.acknowledged += 1
+        if not self._terms.pulls:
+            self._make_room(1)
+
+    async def _unsubscribe(self, socket: WebSocket) -> None:
+        try:
+            await self._consumer.unsubscribe()
+        except PulsarException as error:
+            socket.close(INTERNAL_ERROR, str(error))
+            return
+        socket.close(NORMAL, "Unsubscribed")
+
+    def ended(self) -> None:
+        self._socket = None
+        self._forget(self)
+        if self._sending is not None:
+            self._sending.cancel()
+        self._told.clear()
+        self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)

@@ -1,0 +1,180 @@
+"""What a WebSocket's query says of its producer, consumer or reader (Pulsar's "WebSocket API")."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.enums import (
+    CompressionType,
+    ConsumerType,
+    CryptoFailureAction,
+    HashingScheme,
+    InitialPosition,
+    PartitionsRoutingMode,
+)
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.message_id import MessageId
+from magnetar.errors import InvalidRequest
+
+Query = Mapping[str, str]
+
+MOST_PENDING = 1000
+"""Messages that a consumer has without having answered, whatever ``receiverQueueSize`` says."""
+
+_ROUTING: Mapping[str, PartitionsRoutingMode] = {
+    "SinglePartition": PartitionsRoutingMode.UseSinglePartition,
+    "RoundRobinPartition": PartitionsRoutingMode.RoundRobinDistribution,
+    # There is nobody who could say which: as if nothing had been said.
+    "CustomPartition": PartitionsRoutingMode.UseSinglePartition,
+}
+_COMPRESSION = {
+    "NONE": CompressionType.NONE,
+    "LZ4": CompressionType.LZ4,
+    "ZLIB": CompressionType.ZLib,
+    "ZSTD": CompressionType.ZSTD,
+    "SNAPPY": CompressionType.SNAPPY,
+}
+_TYPES = {
+    "Exclusive": ConsumerType.Exclusive,
+    "Shared": ConsumerType.Shared,
+    "Failover": ConsumerType.Failover,
+    "Key_Shared": ConsumerType.KeyShared,
+}
+_POSITIONS = {"Latest": InitialPosition.Latest, "Earliest": InitialPosition.Earliest}
+_CRYPTO = {each.name: each for each in CryptoFailureAction}
+_HASHING = {each.name: each for each in HashingScheme}
+_DURABLE = {"Durable": 1, "NonDurable": 0}
+
+
+def producer_options(query: Query) -> dict[str, Any]:
+    """Of ``Client.create_producer``.
+
+    :raises InvalidRequest: a parameter is not understood, or cannot be honoured
+    """
+    if query.get("encryptionKeys"):
+        raise InvalidRequest(
+            "Invalid query params: encryptionKeys: there is nobody here who has keys; encrypt in the client"
+        )
+    return {
+        "batching_enabled": _truth(query, "batchingEnabled"),
+        "message_routing_mode": _chosen(
+            query, "messageRoutingMode", _ROUTING, PartitionsRoutingMode.UseSinglePartition
+        ),
+        "hashing_scheme": _chosen(query, "hashingScheme", _HASHING, HashingScheme.JavaStringHash),
+        "compression_type": _chosen(query, "compressionType", _COMPRESSION, CompressionType.NONE),
+        **_given(
+            query,
+            {
+                "producerName": ("producer_name", str),
+                "initialSequenceId": ("initial_sequence_id", int),
+                "sendTimeoutMillis": ("send_timeout_millis", int),
+                "batchingMaxMessages": ("batching_max_messages", int),
+                "maxPendingMessages": ("max_pending_messages", int),
+                "batchingMaxPublishDelay": ("batching_max_publish_delay_ms", int),
+            },
+        ),
+    }
+
+
+def consumer_options(query: Query) -> dict[str, Any]:
+    """Of ``Client.subscribe``.
+
+    :raises InvalidRequest: a parameter is not understood
+    """
+    options: dict[str, Any] = {
+        "consumer_type": _chosen(query, "subscriptionType", _TYPES, ConsumerType.Exclusive),
+        "initial_position": _chosen(query, "subscriptionInitialPosition", _POSITIONS, InitialPosition.Latest),
+        "durable": bool(_chosen(query, "subscriptionMode", _DURABLE, 1)),
+        "receiver_queue_size": receiver_queue_size(query),
+        "crypto_failure_action": _chosen(query, "cryptoFailureAction", _CRYPTO, CryptoFailureAction.FAIL),
+        **_given(
+            query,
+            {
+                "ackTimeoutMillis": ("unacked_messages_timeout_ms", int),
+                "consumerName": ("consumer_name", str),
+                "priorityLevel": ("priority_level", int),
+                "negativeAckRedeliveryDelay": ("negative_ack_redelivery_delay_ms", int),
+            },
+        ),
+    }
+    if not options["durable"]:
+        latest = options["initial_position"] is InitialPosition.Latest
+        options["start_message_id"] = MessageId.latest if latest else MessageId.earliest
+    if "maxRedeliverCount" in query or "deadLetterTopic" in query:
+        count = _whole(query, "maxRedeliverCount") if "maxRedeliverCount" in query else 0
+        options["dead_letter_policy"] = DeadLetterPolicy(count, query.get("deadLetterTopic") or None)
+    return options
+
+
+def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
+    """Where it begins, and the rest of ``Client.create_reader``.
+
+    :raises InvalidRequest: a parameter is not understood
+    """
+    return _start(query.get("messageId", "")), {
+        "receiver_queue_size": receiver_queue_size(query),
+        "crypto_failure_action": _chosen(query, "cryptoFailureAction", _CRYPTO, CryptoFailureAction.FAIL),
+        **_given(query, {"readerName": ("reader_name", str)}),
+    }
+
+
+def receiver_queue_size(query: Query) -> int:
+    """Messages asked for ahead."""
+    if "receiverQueueSize" not in query:
+        return MOST_PENDING
+    return min(_whole(query, "receiverQueueSize"), MOST_PENDING)
+
+
+def pulls(query: Query) -> bool:
+    """Whether messages are sent only as many as the client permits."""
+    return _truth(query, "pullMode")
+
+
+def _start(text: str) -> MessageId:
+    if not text.strip() or text == "latest":
+        return MessageId.latest
+    if text == "earliest":
+        return MessageId.earliest
+    return message_id_of(text)
+
+
+def message_id_of(text: str) -> MessageId:
+    """An id as clients are told it.
+
+    :raises InvalidRequest: it is none
+    """
+    try:
+        return MessageId.deserialize(b64decode(text, validate=True))
+    except (ValueError, InvalidMessage) as error:
+        raise InvalidRequest(f"Invalid query params: {text!r} is no message id") from error
+
+
+def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], Any]]]) -> dict[str, Any]:
+    """Options whose parameters are there, by their names in the client."""
+    options: dict[str, Any] = {}
+    for name, (option, kind) in wanted.items():
+        if name in query:
+            options[option] = _whole(query, name) if kind is int else query[name]
+    return options
+
+
+def _whole(query: Query, name: str) -> int:
+    try:
+        return int(query[name])
+    except ValueError as error:
+        raise InvalidRequest(f'Invalid query params: {name}: for input string: "{query[name]}"') from error
+
+
+def _truth(query: Query, name: str) -> bool:
+    return query.get(name, "").lower() == "true"
+
+
+def _chosen(query: Query, name: str, choices: Mapping[str, Any], default: Any) -> Any:
+    if name not in query:
+        return default
+    if query[name] not in choices:
+        raise InvalidRequest(f"Invalid query params: Invalid {name} {query[name]}")
+    return choices[query[name]]

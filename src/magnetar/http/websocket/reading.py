@@ -1,0 +1,39 @@
+"""A reader's WebSocket: whatever the client says is that it takes one more."""
+
+from __future__ import annotations
+
+from magnetar.client.consumer import Consumer
+from magnetar.client.message import Message
+from magnetar.client.message_id import MessageId
+from magnetar.client.partitioned import PartitionedConsumer
+
+
+class Reading:
+    """See :class:`magnetar.http.websocket.consuming.Receiving`.
+
+    It stands on a consumer without a durable subscription.
+    """
+
+    def __init__(self, consumer: Consumer | PartitionedConsumer) -> None:
+        self._consumer = consumer
+
+    def take(self) -> Message | None:
+        return self._consumer.take()
+
+    async def receive(self) -> Message:
+        return await self._consumer.receive()
+
+    def acknowledge_soon(self, message: Message | MessageId) -> None:
+        """Nothing is kept of what a reader has read."""
+
+    def negative_acknowledge(self, message: Message | MessageId) -> None:
+        """Nor does it come again."""
+
+    def has_reached_end_of_topic(self) -> bool:
+        return self._consumer.has_reached_end_of_topic()
+
+    async def unsubscribe(self) -> None:
+        """There is nothing to remove."""
+
+    async def close(self) -> None:
+        await self._consumer.close()

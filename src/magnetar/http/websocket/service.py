@@ -1,0 +1,233 @@
+"""The WebSockets of a process, on one client that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from magnetar.client.client import Client
+from magnetar.client.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ConsumerBusy,
+    IncompatibleSchema,
+    InvalidConfiguration,
+    InvalidTopicName,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
+    PulsarException,
+    Timeout,
+    TooManyLookupRequestException,
+    TopicNotFound,
+    TopicTerminated,
+)
+from magnetar.client.message_id import MessageId
+from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.http.engine.websocket import Conversation, WebSocketLimits, refusal_of, upgrade
+from magnetar.http.websocket.consuming import Consuming, Receiving, Terms
+from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
+from magnetar.http.websocket.parameters import (
+    consumer_options,
+    producer_options,
+    pulls,
+    reader_options,
+    receiver_queue_size,
+)
+from magnetar.http.websocket.producing import Producing
+from magnetar.http.websocket.reading import Reading
+from magnetar.io.interfaces import ClientIo
+from magnetar.naming.topic_name import TopicName
+
+T = TypeVar("T")
+
+_STATUSES: Mapping[type[PulsarException], int] = {
+    InvalidConfiguration: HTTPStatus.BAD_REQUEST,
+    InvalidTopicName: HTTPStatus.BAD_REQUEST,
+    AuthenticationError: HTTPStatus.UNAUTHORIZED,
+    AuthorizationError: HTTPStatus.FORBIDDEN,
+    TopicNotFound: HTTPStatus.NOT_FOUND,
+    ProducerBusy: HTTPStatus.CONFLICT,
+    ConsumerBusy: HTTPStatus.CONFLICT,
+    ProducerFenced: HTTPStatus.CONFLICT,
+    IncompatibleSchema: HTTPStatus.CONFLICT,
+    TooManyLookupRequestException: HTTPStatus.TOO_MANY_REQUESTS,
+    ProducerBlockedQuotaExceededError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ProducerBlockedQuotaExceededException: HTTPStatus.SERVICE_UNAVAILABLE,
+    TopicTerminated: HTTPStatus.SERVICE_UNAVAILABLE,
+    Timeout: HTTPStatus.GATEWAY_TIMEOUT,
+}
+"""As Pulsar's WebSocket service answers before there is a WebSocket; anything else is 500."""
+
+_WHO_WE_ARE = "; what WebSockets are served with proves who it is by brokerClientAuthenticationPlugin"
+
+_METRICS_SECONDS = 60.0
+
+
+class WebSocketService:
+    def __init__(
+        self, io: ClientIo, make_client: Callable[[], Client], limits: WebSocketLimits | None = None
+    ) -> None:
+        """:param make_client: called when the first WebSocket comes"""
+        self._io = io
+        self._make_client = make_client
+        self._limits = limits or WebSocketLimits()
+        self._client: Client | None = None
+        self._open: dict[Producing | Consuming, None] = {}
+        self._gone: dict[str, Traffic] = {}
+        """Of WebSockets that have ended, by namespace."""
+        self._before: dict[str, Traffic] = {}
+        self._metrics: Sequence[Mapping[str, Any]] = ()
+        self._counting: Any = None
+
+    # doors
+
+    async def produce(self, request: Request, topic: TopicName) -> Response:
+        """:raises InvalidRequest: a parameter is not understood"""
+        options = producer_options(request.query)
+        name = str(topic)
+
+        async def make() -> Conversation:
+            producer = await self._the_client().create_producer(name, **options)
+            made = Producing(self._io.loop, self._io.clock, name, producer, self._forget)
+            self._open[made] = None
+            return made
+
+        return await self._upgraded(request, make)
+
+    async def consume(self, request: Request, topic: TopicName, subscription: str) -> Response:
+        """:raises InvalidRequest: a parameter is not understood"""
+        options = consumer_options(request.query)
+        name = str(topic)
+
+        async def subscribe() -> Receiving:
+            return await self._the_client().subscribe(name, subscription, **options)
+
+        return await self._consumed(request, (name,), subscription, subscribe)
+
+    async def consume_several(
+        self, request: Request, topics: Sequence[TopicName], subscription: str
+    ) -> Response:
+        """:raises InvalidRequest: a parameter is not understood"""
+        options = consumer_options(request.query)
+        names = tuple(str(topic) for topic in topics)
+
+        async def subscribe() -> Receiving:
+            return await self._the_client().subscribe_to_topics(names, subscription, **options)
+
+        return await self._consumed(request, names, subscription, subscribe)
+
+    async def consume_matching(self, request: Request, pattern: str, subscription: str) -> Response:
+        """:raises InvalidRequest: a parameter is not understood"""
+        options = consumer_options(request.query)
+
+        async def subscribe() -> Receiving:
+            return await self._the_client().subscribe_to_pattern(pattern, subscription, **options)
+
+        return await self._consumed(request, (pattern,), subscription, subscribe)
+
+    async def read(self, request: Request, topic: TopicName) -> Response:
+        """:raises InvalidRequest: a parameter is not understood"""
+        start, options = reader_options(request.query)
+        name = str(topic)
+        subscription = f"reader-{self._io.randomness.token(5).hex()}"
+
+        async def make() -> Conversation:
+            client = self._the_client()
+            if start not in (MessageId.earliest, MessageId.latest) and await client.partitions(name):
+                raise InvalidConfiguration(f"{name} has partitions: an id is of one of them")
+            consumer = await client.subscribe(
+                name, subscription, durable=False, start_message_id=start, **options
+            )
+            terms = Terms((name,), subscription, pending=receiver_queue_size(request.query))
+            return self._began(Consuming(self._io.loop, terms, Reading(consumer), self._forget))
+
+        return await self._upgraded(request, make)
+
+    async def _consumed(
+        self,
+        request: Request,
+        topics: tuple[str, ...],
+        subscription: str,
+        subscribe: Callable[[], Awaitable[Receiving]],
+    ) -> Response:
+        query = request.query
+        terms = Terms(
+            topics,
+            subscription,
+            query.get("subscriptionType", "Exclusive"),
+            query.get("subscriptionMode") != "NonDurable",
+            pulls(query),
+            receiver_queue_size(query),
+        )
+
+        async def make() -> Conversation:
+            return self._began(Consuming(self._io.loop, terms, await subscribe(), self._forget))
+
+        return await self._upgraded(request, make)
+
+    async def _upgraded(self, request: Request, make: Callable[[], Awaitable[Conversation]]) -> Response:
+        refused = refusal_of(request)
+        if refused is not None:
+            return refused
+        try:
+            conversation = await make()
+        except PulsarException as error:
+            status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+            hint = _WHO_WE_ARE if isinstance(error, AuthenticationError) else ""
+            return error_response(status, f"Failed to create producer/consumer: {error}{hint}")
+        return upgrade(request, conversation, self._io.loop, self._limits)
+
+    def _began(self, made: Consuming) -> Consuming:
+        self._open[made] = None
+        return made
+
+    def _the_client(self) -> Client:
+        if self._client is None:
+            self._client = self._make_client()
+            self._counting = self._io.loop.call_later(_METRICS_SECONDS, self._count)
+        return self._client
+
+    # figures
+
+    def topics(self) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        """What goes through WebSockets, by topic."""
+        return by_topic(each.told() for each in self._open)
+
+    def metrics(self) -> Sequence[Mapping[str, Any]]:
+        """Of the last whole minute, by namespace."""
+        return self._metrics
+
+    def _forget(self, ended: Producing | Consuming) -> None:
+        del self._open[ended]
+        _add(self._gone, ended.told())
+
+    def _count(self) -> None:
+        now: dict[str, Traffic] = {}
+        for namespace, traffic in self._gone.items():
+            now.setdefault(namespace, Traffic()).add(traffic)
+        for each in self._open:
+            _add(now, each.told())
+        self._metrics = by_namespace(now, self._before)
+        self._before = now
+        self._counting = self._io.loop.call_later(_METRICS_SECONDS, self._count)
+
+    async def close(self) -> None:
+        """After the connections have ended: closes the client."""
+        if self._counting is not None:
+            self._counting.cancel()
+        if self._client is not None:
+            await self._client.close()
+
+
+def _add(by_name: dict[str, Traffic], told: Told) -> None:
+    names: Iterable[str] = {_namespace(topic) for topic in told.topics[:1]}
+    for name in names:
+        by_name.setdefault(name, Traffic()).add(told.traffic)
+
+
+def _namespace(topic: str) -> str:
+    """Of a topic or of a pattern of topics."""
+    return "/".join(topic.split("://", 1)[-1].split("/")[:2])

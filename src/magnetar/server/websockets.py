@@ -1,0 +1,51 @@
+"""The WebSockets of a broker's process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.config.settings import Settings
+from magnetar.io.real import real_client_io
+
+if TYPE_CHECKING:
+    from magnetar.http.websocket.service import WebSocketService
+
+
+class WebSockets:
+    """Makes what serves them when the first one comes: most brokers never see one."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, settings: Settings, addresses: Callable[[], Addresses]
+    ) -> None:
+        """:param addresses: the broker's own"""
+        self._loop = loop
+        self._settings = settings
+        self._addresses = addresses
+        self._made: WebSocketService | None = None
+
+    def service(self) -> WebSocketService:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _make(self) -> WebSocketService:
+        from magnetar.http.engine.websocket import WebSocketLimits
+        from magnetar.http.websocket.service import WebSocketService
+        from magnetar.server.broker_client import own_client
+
+        settings = self._settings
+        limits = WebSocketLimits(
+            message_bytes=settings.web_socket_max_text_frame_size,
+            idle_seconds=settings.web_socket_session_idle_timeout_millis / 1000,
+            ping_seconds=max(0, settings.web_socket_ping_duration_seconds),
+        )
+        return WebSocketService(
+            real_client_io(self._loop), lambda: own_client(self._loop, settings, self._addresses()), limits
+        )
+
+    async def close(self) -> None:
+        if self._made is not None:
+            await self._made.close()

@@ -1,0 +1,104 @@
+"""WebSockets of a broker that asks who its clients are."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import websocket
+from secured import SUPERUSER, SecuredServer, token
+from websocket_talk import payload
+
+TOPIC = "persistent/public/default/secured"
+_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+    running = SecuredServer(
+        tmp_path_factory.mktemp("secured"),
+        brokerClientAuthenticationPlugin=_PLUGIN,
+        brokerClientAuthenticationParameters=f"token:{token(SUPERUSER)}",
+    )
+    try:
+        running.start()
+        granted(running, "reader", "consume")
+        granted(running, "writer", "produce")
+        yield running
+    finally:
+        running.close()
+
+
+def granted(server: SecuredServer, role: str, *actions: str) -> None:
+    url = f"{server.http_url}/admin/v2/namespaces/public/default/permissions/{role}"
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token(SUPERUSER)}"}
+    urllib.request.urlopen(
+        urllib.request.Request(url, json.dumps(actions).encode(), headers, method="POST")
+    ).close()
+
+
+def status(server: SecuredServer, path: str, role: str | None, *, in_query: bool = False) -> int:
+    url = server.http_url.replace("http", "ws", 1) + path
+    header = {}
+    if role is not None and in_query:
+        url += ("&" if "?" in url else "?") + f"token={token(role)}"
+    elif role is not None:
+        header = {"Authorization": f"Bearer {token(role)}"}
+    try:
+        websocket.create_connection(url, timeout=20, header=header).close()
+    except websocket.WebSocketBadStatusException as error:
+        return int(error.status_code)
+    return 101
+
+
+@pytest.mark.parametrize(
+    ("path", "may"),
+    [
+        (f"/ws/v2/producer/{TOPIC}", "writer"),
+        (f"/ws/v2/consumer/{TOPIC}/s", "reader"),
+        (f"/ws/v2/reader/{TOPIC}", "reader"),
+        (f"/ws/v3/consumer/v3?topics={TOPIC.replace('/', '://', 1)}", "reader"),
+        ("/ws/v3/consumer/v4?topicsPattern=persistent://public/default/sec.*", "reader"),
+    ],
+)
+def test_who_may_is_let_in_and_nobody_else(secured: SecuredServer, path: str, may: str) -> None:
+    other = "reader" if may == "writer" else "writer"
+    assert status(secured, path, None) == 401
+    assert status(secured, path, other) == 403
+    assert status(secured, path, other, in_query=True) == 403
+    assert status(secured, path, may) == 101
+    assert status(secured, path, may, in_query=True) == 101
+
+
+def test_one_that_may_not_of_several_topics(secured: SecuredServer) -> None:
+    topics = f"{TOPIC.replace('/', '://', 1)},persistent://public/elsewhere/t"
+    assert status(secured, f"/ws/v3/consumer/v3?topics={topics}", "reader") == 403
+
+
+def test_over_tls(secured: SecuredServer) -> None:
+    url = secured.https_url.replace("https", "wss", 1)
+    producer = websocket.create_connection(
+        f"{url}/ws/v2/producer/{TOPIC}?token={token('writer')}",
+        timeout=20,
+        sslopt={"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": str(secured.authority.trust)},
+    )
+    producer.send(json.dumps({"payload": payload("x")}))
+    assert json.loads(producer.recv())["result"] == "ok"
+    producer.close()
+
+
+def test_a_broker_that_is_not_let_in_by_itself_says_so(tmp_path: Path) -> None:
+    running = SecuredServer(tmp_path)
+    try:
+        running.start()
+        url = running.http_url.replace("http", "ws", 1)
+        with pytest.raises(websocket.WebSocketBadStatusException) as error:
+            websocket.create_connection(f"{url}/ws/v2/producer/{TOPIC}?token={token(SUPERUSER)}", timeout=20)
+        assert error.value.status_code == 401
+        assert b"brokerClientAuthenticationPlugin" in error.value.resp_body
+    finally:
+        running.close()

@@ -1,0 +1,214 @@
+"""A WebSocket on a transport that only remembers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
+
+from magnetar.http.engine.message import Request
+from magnetar.http.engine.websocket import WebSocket, WebSocketLimits, refusal_of, upgrade
+from magnetar.io.simulated.loop import SimulatedLoop
+
+
+class Remembers:
+    """A transport and a conversation."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = self.aborted = self.paused = False
+        self.messages: list[str] = []
+        self.socket: WebSocket | None = None
+        self.ends = 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 5) if name == "peername" else default
+
+    def opened(self, socket: WebSocket) -> None:
+        self.socket = socket
+
+    def received(self, text: str) -> None:
+        self.messages.append(text)
+
+    def ended(self) -> None:
+        self.ends += 1
+
+
+class World:
+    def __init__(self, **limits: Any) -> None:
+        self.loop = SimulatedLoop()
+        self.seen = Remembers()
+        self.socket = WebSocket(self.seen, self.loop, WebSocketLimits(**limits))
+        self.client = Connection(ConnectionType.CLIENT)
+        self.socket.begin(self.seen, b"")  # type: ignore[arg-type]
+
+    def say(self, event: Any) -> None:
+        self.socket.data_received(self.client.send(event))
+
+    def heard(self) -> list[Any]:
+        self.client.receive_data(bytes(self.seen.written))
+        self.seen.written.clear()
+        return list(self.client.events())
+
+
+def test_messages_go_both_ways_however_they_are_cut() -> None:
+    world = World()
+    whole = world.client.send(TextMessage("one")) + world.client.send(
+        TextMessage("t", message_finished=False)
+    )
+    whole += world.client.send(TextMessage("wo"))
+    for byte in whole:
+        world.socket.data_received(bytes([byte]))
+    assert world.seen.messages == ["one", "two"]
+    assert world.socket.remote == "127.0.0.1:5"
+    world.socket.send("answer")
+    assert [event.data for event in world.heard()] == ["answer"]
+
+
+def test_what_came_with_the_request_counts() -> None:
+    world = World()
+    seen = Remembers()
+    socket = WebSocket(seen, world.loop, WebSocketLimits())
+    socket.begin(seen, world.client.send(TextMessage("early")))  # type: ignore[arg-type]
+    assert seen.messages == ["early"]
+
+
+def test_pings_are_answered() -> None:
+    world = World()
+    world.say(Ping(b"x"))
+    [pong] = world.heard()
+    assert isinstance(pong, Pong)
+    assert pong.payload == b"x"
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [(TextMessage("x" * 11), 1009), (BytesMessage(b"x"), 1003)],
+)
+def test_what_is_not_taken_ends_it(event: Any, code: int) -> None:
+    world = World(message_bytes=10)
+    world.say(event)
+    [close] = world.heard()
+    assert isinstance(close, CloseConnection)
+    assert close.code == code
+    assert not world.seen.messages
+    world.socket.send("nobody hears this")
+    assert not world.seen.written
+    world.say(close.response())
+    assert world.seen.closed
+
+
+def test_many_small_pieces_are_too_large_together() -> None:
+    world = World(message_bytes=10)
+    for _ in range(4):
+        world.say(TextMessage("xxx", message_finished=False))
+    [close] = world.heard()
+    assert close.code == 1009
+
+
+def test_frames_that_are_none_end_it() -> None:
+    world = World()
+    world.socket.data_received(b"\xff\xff\xff\xff")
+    [close] = world.heard()
+    assert close.code == 1002
+
+
+def test_who_does_not_say_goodbye_is_cut_off() -> None:
+    world = World()
+    world.socket.close(1000, "x" * 500)
+    [close] = world.heard()
+    assert len(close.reason) == 120
+    world.loop.run_for(6.0)
+    assert world.seen.aborted
+
+
+def test_the_client_ends_it() -> None:
+    world = World()
+    world.say(CloseConnection(1000))
+    [close] = world.heard()
+    assert close.code == 1000
+    assert world.seen.closed
+    world.socket.connection_lost(None)
+    world.socket.connection_lost(None)
+    assert world.seen.ends == 1
+
+
+def test_one_that_never_began_is_told_to_have_ended() -> None:
+    world = World()
+    seen = Remembers()
+    WebSocket(seen, world.loop, WebSocketLimits()).connection_lost(None)
+    assert seen.ends == 1
+
+
+def test_who_takes_nothing_is_not_read() -> None:
+    world = World()
+    world.socket.pause_writing()
+    assert world.seen.paused
+    waiting = world.loop.create_task(world.socket.drained())
+    assert not waiting.done()
+    world.socket.resume_writing()
+    assert not world.seen.paused
+    world.loop.run_until(waiting)
+
+
+def test_idle_ones_end_and_pings_go_out() -> None:
+    world = World(idle_seconds=10.0, ping_seconds=4.0)
+    world.loop.run_for(9.0)
+    assert [type(event) for event in world.heard()] == [Ping, Ping]
+    world.socket.send("still here")
+    world.heard()
+    world.loop.run_for(9.0)
+    assert CloseConnection not in [type(event) for event in world.heard()]
+    world.loop.run_for(2.0)
+    [close] = [event for event in world.heard() if isinstance(event, CloseConnection)]
+    assert close.code == 1001
+
+
+def asked(**headers: str) -> Request:
+    given = {
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    return Request("GET", "/ws", headers=given)
+
+
+def test_the_handshake_is_that_of_the_standard() -> None:
+    # The key and its answer are those of RFC 6455, section 1.3.
+    world = World()
+    response = upgrade(asked(), world.seen, world.loop, WebSocketLimits())
+    assert dict(response.headers)["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert refusal_of(asked()) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (asked(upgrade="h2c"), 426),
+        (asked(sec_websocket_version="8"), 426),
+        (asked(sec_websocket_key="short"), 400),
+        (asked(sec_websocket_key="c2hvcnQ="), 400),
+    ],
+)
+def test_what_is_no_handshake_is_refused(request_: Request, status: int) -> None:
+    response = refusal_of(request_)
+    assert response is not None
+    assert response.status == status

@@ -1,0 +1,173 @@
+"""Forms and parameters of WebSockets; whatever comes is understood or refused, and never breaks anything."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.enums import CompressionType, ConsumerType, CryptoFailureAction, HashingScheme
+from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import MessageOptions
+from magnetar.errors import InvalidRequest
+from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
+from magnetar.http.websocket.forms import BadForm, consumer_command, iso_time, producer_message
+from magnetar.http.websocket.parameters import consumer_options, producer_options, pulls, reader_options
+
+PAYLOAD = b64encode(b"x").decode()
+
+
+def message(**fields: Any) -> str:
+    return json.dumps({"payload": PAYLOAD, **fields})
+
+
+def test_everything_a_message_may_say() -> None:
+    found = producer_message(
+        message(
+            properties={"a": "b", "n": 1},
+            key="k",
+            context=7,
+            replicationClusters=["here"],
+            eventTime="2024-01-01T01:00:00.12+01:00",
+            deliverAfterMs=5,
+        ),
+        1000,
+    )
+    assert (found.payload, found.context) == (b"x", "7")
+    assert found.options == {
+        "properties": {"a": "b", "n": "1"},
+        "partition_key": "k",
+        "replication_clusters": ["here"],
+        "event_timestamp": 1704067200120,
+        "deliver_at": 1005,
+    }
+    MessageOptions(**found.options)
+
+
+def test_times_are_as_java_writes_them() -> None:
+    assert iso_time(1704067200120) == "2024-01-01T00:00:00.12Z"
+    assert iso_time(1704067200000) == "2024-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "null", "1", "[" * 100_000, message(properties=[]), message(key={})]
+)
+def test_what_is_no_message_is_refused(text: str) -> None:
+    with pytest.raises(BadForm) as error:
+        producer_message(text, 0)
+    assert error.value.code == 3
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+_NAMES = st.sampled_from(
+    [
+        "payload",
+        "context",
+        "properties",
+        "key",
+        "replicationClusters",
+        "eventTime",
+        "deliverAt",
+        "deliverAfterMs",
+    ]
+)
+_COMMANDS = st.sampled_from(["type", "messageId", "permitMessages"])
+
+
+@given(st.dictionaries(_NAMES, _VALUES))
+def test_any_json_is_a_message_or_refused(fields: dict[str, Any]) -> None:
+    with suppress(BadForm):
+        MessageOptions(**producer_message(json.dumps(fields), 0).options)
+
+
+@given(st.dictionaries(_COMMANDS, _VALUES))
+def test_any_json_is_a_command_or_refused(fields: dict[str, Any]) -> None:
+    with suppress(BadForm):
+        consumer_command(json.dumps(fields))
+
+
+@given(st.text())
+def test_any_text_is_a_command_or_refused(text: str) -> None:
+    with suppress(BadForm):
+        consumer_command(text)
+
+
+def test_parameters_of_producers() -> None:
+    options = producer_options(
+        {
+            "producerName": "p",
+            "batchingEnabled": "true",
+            "compressionType": "ZSTD",
+            "hashingScheme": "Murmur3_32Hash",
+            "initialSequenceId": "5",
+            "batchingMaxPublishDelay": "7",
+        }
+    )
+    assert options["compression_type"] is CompressionType.ZSTD
+    assert options["hashing_scheme"] is HashingScheme.Murmur3_32Hash
+    assert (options["producer_name"], options["initial_sequence_id"]) == ("p", 5)
+    assert (options["batching_enabled"], options["batching_max_publish_delay_ms"]) == (True, 7)
+
+
+def test_parameters_of_consumers() -> None:
+    options = consumer_options(
+        {
+            "subscriptionType": "Key_Shared",
+            "subscriptionMode": "NonDurable",
+            "subscriptionInitialPosition": "Earliest",
+            "receiverQueueSize": "5000",
+            "ackTimeoutMillis": "10",
+            "maxRedeliverCount": "3",
+            "deadLetterTopic": "dead",
+            "cryptoFailureAction": "DISCARD",
+        }
+    )
+    assert options["consumer_type"] is ConsumerType.KeyShared
+    assert options["start_message_id"] == MessageId.earliest
+    assert options["receiver_queue_size"] == 1000
+    assert options["unacked_messages_timeout_ms"] == 10
+    assert options["dead_letter_policy"] == DeadLetterPolicy(3, "dead")
+    assert options["crypto_failure_action"] is CryptoFailureAction.DISCARD
+    assert pulls({"pullMode": "TRUE"})
+
+
+def test_parameters_of_readers() -> None:
+    start, _ = reader_options({"messageId": b64encode(MessageId(-1, 3, 4).serialize()).decode()})
+    assert start == MessageId(-1, 3, 4)
+    assert reader_options({})[0] == MessageId.latest
+
+
+@pytest.mark.parametrize(
+    "query", [{"subscriptionType": "shared"}, {"receiverQueueSize": ""}, {"cryptoFailureAction": "x"}]
+)
+def test_parameters_that_are_none_are_refused(query: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match="Invalid query params"):
+        consumer_options(query)
+
+
+def test_figures() -> None:
+    traffic = Traffic()
+    traffic.was_published(10, 0.0007)
+    traffic.was_published(10, 9.0)
+    later = Traffic()
+    later.add(traffic)
+    later.was_delivered(4)
+    [told] = by_namespace({"public/default": later}, {"public/default": traffic})
+    assert told["dimensions"] == {"namespace": "public/default"}
+    assert (told["metrics"]["ns_msg_publish_rate"], told["metrics"]["ns_byte_deliver_rate"]) == (0, 4)
+    [told] = by_namespace({"public/default": later}, {})
+    assert told["metrics"]["ns_msg_publish_latency_1000"] == 1
+    assert told["metrics"]["ns_msg_publish_latency_1000000_higher"] == 1
+    shown = by_topic([Told(("t",), "p:1", traffic), Told(("t", "u"), "p:2", later, "s", "Shared", True)])
+    assert shown["t"]["producerStats"] == [{"remoteConnection": "/p:1", "numberOfMsgPublished": 2}]
+    assert shown["u"]["consumerStats"][0]["subscriptionMode"] == "Durable"
