@@ -109,6 +109,18 @@ def test_a_limit_of_what_is_outstanding_and_the_command_that_raises_it(whose: st
     assert found["try"] == f"pulsar-admin topics set-max-unacked-messages-per-{whose} -m 10 {TOPIC}"
 
 
+def test_no_policy_of_the_topic_is_suggested_where_topics_have_none() -> None:
+    policies = replace(UNBOUNDED, max_unacked_per_consumer=5)
+    brokers = Brokers(policies=policies, topic_policies=False)
+    peer = brokers.subscribed("s", SHARED)
+    store(brokers, 10)
+    take(peer)
+    brokers.until(lambda: sent(brokers) == 5)
+    found = of(brokers)
+    assert found["reason"] == "unacked_consumer"
+    assert "try" not in found
+
+
 def test_the_consumer_that_holds_a_key_is_named() -> None:
     brokers = Brokers(policies=UNBOUNDED)
     first = brokers.subscribed("s", KEY_SHARED)
