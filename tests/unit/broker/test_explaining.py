@@ -95,6 +95,12 @@ def test_consumers_that_ask_for_no_more_are_named() -> None:
     assert found["reason"] == "no_permits"
     assert found["sentence"].startswith("1 message waits, and no consumer asks for more")
     assert [each["name"] for each in found["figures"]["waitingFor"]] == ["c1"]
+    for number in range(2, 30):
+        joined(brokers, number, SHARED)
+    found = of(brokers)
+    assert len(found["figures"]["waitingFor"]) == 20
+    names = ", ".join(f"c{number} at 127.0.0.1:1" for number in (1, 2, 3))
+    assert f"({names} and others)" in found["sentence"]
 
 
 @pytest.mark.parametrize("whose", ["consumer", "subscription"])
