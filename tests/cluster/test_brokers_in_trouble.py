@@ -122,7 +122,8 @@ async def _live(brokers: list[FrontedBroker], namespace: str) -> None:
         await load.start()
         await load.more(2)
         for number, (kind, trouble) in enumerate((LONG if _ALL else SHORT).items()):
-            broker = brokers[number % len(brokers)]
+            # One that has come back may have nothing.
+            broker = await asyncio.to_thread(_until_served, brokers, load.topics[number])
             began = time.monotonic()
             await _befall(brokers, broker, trouble, f"{namespace}/{number}")
             ended = time.monotonic()
@@ -177,12 +178,13 @@ def _topics_of(brokers: list[FrontedBroker], broker: FrontedBroker, prefix: str,
     raise AssertionError
 
 
-def _until_served(brokers: list[FrontedBroker], topic: str) -> None:
-    """Returns when one of these has a topic."""
+def _until_served(brokers: list[FrontedBroker], topic: str) -> FrontedBroker:
+    """Which of these has a topic, as soon as one has."""
     deadline = time.monotonic() + PATIENCE
-    while owner_of(brokers, topic) is None:
+    while (owner := owner_of(brokers, topic)) is None:
         assert time.monotonic() < deadline, topic
         time.sleep(0.05)
+    return owner
 
 
 async def _check_successor(
@@ -194,8 +196,7 @@ async def _check_successor(
     found = [(await consumer.receive(timeout_millis=30_000)).data() for _ in range(len(before) + 1)]
     assert found == [*before, _NEW]
     assert LATE not in found
-    owner = owner_of(others, topic)
-    assert owner is not None
+    owner = await asyncio.to_thread(_until_served, others, topic)
     path = f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/subscriptions"
     status, answer = await asyncio.to_thread(owner.ask, "GET", path)
     assert (status, json.loads(answer)) == (200, [SUBSCRIPTION])
