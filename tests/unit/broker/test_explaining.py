@@ -95,6 +95,12 @@ def test_consumers_that_ask_for_no_more_are_named() -> None:
     assert found["reason"] == "no_permits"
     assert found["sentence"].startswith("1 message waits, and no consumer asks for more")
     assert [each["name"] for each in found["figures"]["waitingFor"]] == ["c1"]
+    for number in range(2, 30):
+        joined(brokers, number, SHARED)
+    found = of(brokers)
+    assert len(found["figures"]["waitingFor"]) == 20
+    names = ", ".join(f"c{number} at 127.0.0.1:1" for number in (1, 2, 3))
+    assert f"({names} and others)" in found["sentence"]
 
 
 @pytest.mark.parametrize("whose", ["consumer", "subscription"])
@@ -107,6 +113,18 @@ def test_a_limit_of_what_is_outstanding_and_the_command_that_raises_it(whose: st
     found = of(brokers)
     assert (found["reason"], found["figures"]["limit"]) == (f"unacked_{whose}", 5)
     assert found["try"] == f"pulsar-admin topics set-max-unacked-messages-per-{whose} -m 10 {TOPIC}"
+
+
+def test_no_policy_of_the_topic_is_suggested_where_topics_have_none() -> None:
+    policies = replace(UNBOUNDED, max_unacked_per_consumer=5)
+    brokers = Brokers(policies=policies, topic_policies=False)
+    peer = brokers.subscribed("s", SHARED)
+    store(brokers, 10)
+    take(peer)
+    brokers.until(lambda: sent(brokers) == 5)
+    found = of(brokers)
+    assert found["reason"] == "unacked_consumer"
+    assert "try" not in found
 
 
 def test_the_consumer_that_holds_a_key_is_named() -> None:
@@ -433,8 +451,25 @@ def test_the_broker_s_rate_of_dispatch(rate: DispatchRate, setting: str) -> None
     brokers.world.wait(0.1)
     found = of(brokers)
     assert (found["reason"], found["figures"]["limitOf"]) == ("rate_limit", "Broker")
-    words = f"pulsar-admin brokers update-dynamic-config --config {setting} --value"
-    assert found["try"].startswith(words)
+    assert found["sentence"].endswith(f" It is {setting} in the broker's configuration.")
+    assert "try" not in found
+
+
+@pytest.mark.parametrize(
+    ("rates", "setting"),
+    [
+        ({"max_publish_messages": 5}, "brokerPublisherThrottlingMaxMessageRate"),
+        ({"max_publish_bytes": 50}, "brokerPublisherThrottlingMaxByteRate"),
+    ],
+)
+def test_the_broker_s_rate_of_publishing(rates: dict[str, int], setting: str) -> None:
+    brokers = Brokers(policies=UNBOUNDED, **rates)
+    peer = brokers.publisher()
+    peer.connection.data_received(b"".join(send_frame(n, b"x") for n in range(20)))
+    brokers.until(lambda: peer.count(BaseCommand.SEND_RECEIPT) == 20)
+    found = publishing(brokers)
+    assert (found["reason"], found["figures"]["limitOf"]) == ("publish_rate", "Broker")
+    assert found["sentence"].endswith(f" It is {setting} in the broker's configuration.")
 
 
 def test_rates_of_a_resource_group() -> None:

@@ -107,7 +107,10 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         found = self.waits.reason
         if found not in WHATEVER_IS_LEFT and not self._has_more():
             return self._nothing_new()
-        return lack_of_all(self.consumers) if found is NOBODY_READY else found
+        if found is NOBODY_READY:
+            # They may have become ready while a read was on its way.
+            return lack_of_all(self.consumers) if self._reading is None else READING
+        return found
 
     def _blocked_by(self) -> Reason:
         return UNACKED_BROKER if self._held else UNACKED_SUBSCRIPTION
@@ -223,7 +226,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     def _read_failed(self, error: Exception) -> None:
         self._reading = None
-        self.waits.because(READ_FAILED)
+        if self.consumers:
+            self.waits.because(READ_FAILED)
         self._subscription.read_failed(error)
         self._retry = self._subscription.topic.wheel.schedule(
             self._settings.read_retry_seconds, self._try_again
@@ -427,5 +431,6 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self.delays.check()
         held_by_all = sum(consumer.unacked for consumer in self.consumers)
         name = self._subscription.name
+        must((self.waits.reason is NO_CONSUMER) == (not self.consumers), name, "waits:", self.waits.reason)
         must(self.unacked == held_by_all, name, "counts", self.unacked, "unacknowledged of", held_by_all)
         must(self.blocked == (self._over or self._held), name, "is blocked for no reason, or is not")

@@ -189,7 +189,8 @@ class SingleConsumerDispatcher:
             run = await self._source.read(entries, max_bytes)
         except (LedgerError, ManagedLedgerError) as error:
             self._reading = None
-            self.waits.because(READ_FAILED)
+            if self._served is not None:
+                self.waits.because(READ_FAILED)
             self._subscription.read_failed(error)
             self._retry = self._subscription.topic.wheel.schedule(
                 self._settings.read_retry_seconds, self._try_again
@@ -312,6 +313,8 @@ class SingleConsumerDispatcher:
     def check(self) -> None:
         """:raises BrokenInvariant: it serves nobody of its consumers, or they contradict themselves"""
         must(self._served is None or self._served in self.consumers, "one is served who is not connected")
+        nobody = self.waits.reason is NO_CONSUMER
+        must(nobody == (not self.consumers), self._subscription.name, "waits:", self.waits.reason)
         for consumer in self.consumers:
             consumer.check()
             must(not consumer.closed, consumer.name, "is connected and closed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.broker.explaining.answer import Explanation, command, counted
-from magnetar.broker.explaining.rates import bounds_of, raise_publish_rate, raise_setting
+from magnetar.broker.explaining.rates import bounds_of, in_settings, raise_publish_rate
 from magnetar.broker.flow.publish_rates import PublishLimiter
 from magnetar.broker.publishing.hindrances import Hindrance, Refusal
 from magnetar.broker.service import BrokerService
@@ -140,13 +140,14 @@ def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
         attempt = ""
         if kind == "Topic":
             attempt = raise_publish_rate(topic.name, messages, size)
-        elif kind == "Broker":
-            setting = "brokerPublisherThrottlingMax" + ("MessageRate" if messages else "ByteRate")
-            attempt = raise_setting(setting, messages or size)
         sentence = (
             f"Publishing is faster than the rate of {whose} ({bounds_of(messages, size)} in a second): "
             f"connections are not read for {limiter.held_until - now:,.1f} s more."
         )
+        if kind == "Broker":
+            sentence += in_settings(
+                "brokerPublisherThrottlingMax" + ("MessageRate" if messages else "ByteRate")
+            )
         figures = {"limitOf": kind, "messages": messages, "bytes": size, "heldBack": limiter.exceeded}
         since = broker.io.clock.wall_ms() - int((now - limiter.held_since) * 1000)
         return Explanation(Hindrance.PUBLISH_RATE.value, sentence, since, figures, attempt)

@@ -51,7 +51,7 @@ def of_dispatch(
         attempt = command("pulsar-admin", "topics", "set-dispatch-rate", *raised, str(topic.name.base))
     elif limiter.kind is LimitedBy.BROKER:
         setting = "dispatchThrottlingRateInMsg" if rate.messages > 0 else "dispatchThrottlingRateInByte"
-        attempt = raise_setting(setting, rate.messages if rate.messages > 0 else rate.size)
+        sentence += in_settings(setting)
     return sentence, figures, attempt, ""
 
 
@@ -63,11 +63,9 @@ def raise_publish_rate(topic: TopicName, messages: float, size: float) -> str:
     )
 
 
-def raise_setting(name: str, value: float) -> str:
-    """The command for a dynamic setting."""
-    return command(
-        *("pulsar-admin", "brokers", "update-dynamic-config", "--config", name, "--value"), int(value) * _MORE
-    )
+def in_settings(name: str) -> str:
+    """Where a rate is to be found that no command changes; behind a sentence."""
+    return f" It is {name} in the broker's configuration."
 
 
 def _raised(amount: int) -> int:

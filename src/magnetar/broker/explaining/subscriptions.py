@@ -19,6 +19,8 @@ from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 
+_MOST_IN_SENTENCE = 3
+
 Parts = tuple[str, dict[str, Any], str, str]
 """Sentence, figures beside those of every subscription, command that mends it, command that shows more."""
 
@@ -78,7 +80,9 @@ def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, Any]]:
 
 
 def _names(found: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{each['name']} at {each['address']}" for each in found)
+    """Some of them, in a sentence."""
+    some = ", ".join(f"{each['name']} at {each['address']}" for each in found[:_MOST_IN_SENTENCE])
+    return some if len(found) <= _MOST_IN_SENTENCE else f"{some} and others"
 
 
 def _stats(subscription: BaseSubscription) -> str:

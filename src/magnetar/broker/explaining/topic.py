@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from magnetar.broker.explaining.answer import Explanation
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
 from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import SubscriptionNotFound
+
+_OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
+"""Commands that are of no use where topics have no policies of their own."""
 
 
 async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: str | None) -> dict[str, Any]:
@@ -25,9 +30,15 @@ async def explain_topic(broker: BrokerService, topic: AnyTopic, subscription: st
         chosen = {subscription: chosen[subscription]}
     producers = await explain_producers(broker, topic)
     now = broker.io.clock.wall_ms()
+
+    def told(side: Explanation) -> dict[str, Any]:
+        if broker.policies.topics is None and side.attempt.startswith(_OF_TOPICS):
+            side = replace(side, attempt="")
+        return side.json(now)
+
     return {
         "topic": topic.full_name,
         "servedBy": broker.settings.service_url,
-        "producers": {**producers.json(now), "refused": refusals_of(topic)},
-        "subscriptions": {name: explain_subscription(each).json(now) for name, each in chosen.items()},
+        "producers": {**told(producers), "refused": refusals_of(topic)},
+        "subscriptions": {name: told(explain_subscription(each)) for name, each in chosen.items()},
     }
