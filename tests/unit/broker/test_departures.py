@@ -139,7 +139,9 @@ class Others:
         self.admin = self.brokers = self
         self.loop = simulated_io(1).loop
         own = SimpleNamespace(
-            broker_id="here:8080", listeners={str(number): Addresses(None) for number in range(listeners)}
+            broker_id="here:8080",
+            service_url="pulsar://here:6650",
+            listeners={str(number): Addresses(None) for number in range(listeners)},
         )
         self.handing_over = HandingOver(self.loop, cast(Beside, self), lambda: cast(BrokerSettings, own))
 
@@ -178,6 +180,14 @@ def test_the_target_is_asked_to_take_it_as_a_lookup_asks() -> None:
 )
 def test_whatever_else_it_answers_clients_look_up(answer: Any) -> None:
     assert Others(answer).take() is None
+
+
+def test_a_target_that_has_not_heard_yet_is_asked_again() -> None:
+    still, taken = b'{"brokerUrl": "pulsar://here:6650"}', b'{"brokerUrl": "pulsar://there:6650"}'
+    others = Others(taken, still, still)
+    assert others.take() == Assigned("pulsar://there:6650", "")
+    assert len(others.asked) == 3
+    assert Others(*[still] * 100).take() is None
 
 
 def test_clients_are_sent_to_live_brokers_only_and_to_no_listener_that_may_not_be_theirs() -> None:

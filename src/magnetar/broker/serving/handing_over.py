@@ -13,13 +13,14 @@ from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import finished, sleep
 from magnetar.naming.topic_name import TopicName
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 3.0
 """What takes longer is for clients to find out: they wait meanwhile."""
+_RETRY_SECONDS = 0.05
 
 
 class HandingOver:
@@ -60,7 +61,13 @@ class HandingOver:
                 "clients have to look up", extra={"broker": target.broker_id, "why": str(error) or "no JSON"}
             )
             return None
-        return _assigned(answer)
+        found = _assigned(answer)
+        own = self._own()
+        if found is not None and found.url and found.url == own.service_url:
+            # It has not heard yet that the bundle is free.
+            await sleep(self._loop, _RETRY_SECONDS)
+            return await self._take(target, topic)
+        return found
 
 
 def _assigned(answer: Any) -> Assigned | None:
