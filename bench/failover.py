@@ -126,7 +126,12 @@ async def _killed(brokers: list[ClusterBroker], producers: list[Producer], depar
     before = [cpu_seconds(broker.pids()) for broker in others]
     bookies = others[0].bookkeeper
     assert bookies is not None
-    bookies_before = bookies.cpu_seconds()
+    zookeeper = [bookies.processes["zookeeper"].pid]
+    bookies_before, zookeeper_before, own_before = (
+        bookies.cpu_seconds(),
+        cpu_seconds(zookeeper),
+        time.process_time(),
+    )
     await until(lambda: len(receipts) == len(lost), f"{len(lost)} topics are lost")
     used = [cpu_seconds(broker.pids()) - then for broker, then in zip(others, before, strict=True)]
     if problems:
@@ -140,6 +145,8 @@ async def _killed(brokers: list[ClusterBroker], producers: list[Producer], depar
         "last_receipt_seconds": round(waits[-1], 2),
         "brokers_cpu_seconds": round(sum(used), 2),
         "bookies_cpu_seconds": round(bookies.cpu_seconds() - bookies_before, 2),
+        "zookeeper_cpu_seconds": round(cpu_seconds(zookeeper) - zookeeper_before, 2),
+        "client_cpu_seconds": round(time.process_time() - own_before, 2),
     }
 
 

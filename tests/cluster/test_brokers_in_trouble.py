@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -45,7 +45,9 @@ class Trouble:
     at_once: bool = True
     """What its old clients ask for may be sent before others have its bundles: nothing can be granted then,
     either."""
-    seconds: float = field(default=0.0)
+    hears: bool = False
+    """It hears of that at once, and may tell that it has taken note of acknowledgements."""
+    seconds: float = 0.0
     """How long it lasts where nobody is deposed."""
 
 
@@ -80,7 +82,7 @@ LONG = {
     "without ZooKeeper, refused": Trouble(
         lambda broker: broker.wires.zookeeper.refuse(), _heal, at_once=False
     ),
-    "without ZooKeeper and bookies": Trouble(_cut_all, _heal),
+    "without ZooKeeper and bookies": Trouble(_cut_all, _heal, hears=True),
     "without bookies": Trouble(_cut_bookies, _heal, deposed=False, seconds=_LONG),
     "without clients": Trouble(lambda broker: broker.front.stall(), _heal, deposed=False, seconds=_LONG),
     "without clients, refused": Trouble(
@@ -145,7 +147,7 @@ async def _befall(brokers: list[FrontedBroker], broker: FrontedBroker, trouble: 
             trouble.end(broker)
             return
         if trouble.at_once:
-            old.ask_for_more()
+            old.ask_for_more(receipts=not trouble.hears)
         for topic in (*topics, fleeting):
             await asyncio.to_thread(_until_served, others, topic)
             producer = await new.create_producer(topic, send_timeout_millis=0)

@@ -18,8 +18,10 @@ from bookkeeper_servers import CLUSTER, BookKeeperServers
 from cluster_broker import BrokerProcess
 from cluster_requests import Broker, asked, http_of
 
-PERSISTENT_ONLY: dict[str, int | str] = {"enableNonPersistentTopics": "false"}
-NON_PERSISTENT_ONLY: dict[str, int | str] = {"enablePersistentTopics": "false"}
+_PLAIN: dict[str, int | str] = {"topicLevelPoliciesEnabled": "false"}
+"""Policies of topics are in a persistent topic of each namespace: its bundle would go to brokers for such."""
+PERSISTENT_ONLY = {**_PLAIN, "enableNonPersistentTopics": "false"}
+NON_PERSISTENT_ONLY = {**_PLAIN, "enablePersistentTopics": "false"}
 _TOPICS = 10
 _PATIENCE = 60.0
 _numbers = count()
@@ -150,12 +152,15 @@ def test_of_a_bundle_of_both_kinds_one_is_served(cluster: BookKeeperServers, ded
             unload(dedicated, namespace, broker)
             goes_through(client, stored)
             assert dedicated.owner(stored) is broker
-            assert dedicated.owner(fleeting) is broker
+            # Apache's tells who has the bundle, and refuses whoever comes; ours refuses the lookup.
+            path = f"/lookup/v2/topic/{fleeting.replace('://', '/')}"
+            wanted = 200 if broker is dedicated.theirs else 405
+            assert asked("GET", f"{http_of(broker)}{path}")[0] == wanted
             with pytest.raises(pulsar.NotAllowedError):
                 client.create_producer(fleeting)
         unload(dedicated, namespace, None)
         goes_through(client, fleeting)
-        assert dedicated.owner(stored) is dedicated.fleeting
+        assert dedicated.owner(fleeting) is dedicated.fleeting
         with pytest.raises(pulsar.NotAllowedError):
             client.create_producer(stored)
     finally:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
+from following_clients import Following, FollowingJava, FollowingMagnetar, FollowingPython
 from many_topics import ManyTopics
 
 _numbers = count()
@@ -230,24 +232,33 @@ def lookups(brokers: list[BrokerProcess]) -> int:
     return found
 
 
+@pytest.fixture(params=["python", "java", "magnetar"])
+def following(
+    request: pytest.FixtureRequest, brokers: list[BrokerProcess], namespace: str, tmp_path: Path
+) -> Iterator[Following]:
+    hosts = ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
+    where = f"pulsar://{hosts}", f"persistent://{namespace}/t"
+    if request.param == "java":
+        found: Following = FollowingJava(*where, tmp_path)
+    else:
+        found = FollowingPython(*where) if request.param == "python" else FollowingMagnetar(*where)
+    yield found
+    found.close()
+
+
 def test_clients_of_a_bundle_that_goes_to_a_known_broker_follow_it_without_a_lookup(
-    brokers: list[BrokerProcess], namespace: str, client: pulsar.Client
+    brokers: list[BrokerProcess], namespace: str, following: Following
 ) -> None:
     topic = f"persistent://{namespace}/t"
-    producer = client.create_producer(topic)
-    consumer = client.subscribe(topic, "s")
-    producer.send(b"0")
+    following.exchange("first")
     owner = owner_of(brokers, topic)
     bundle = bundle_of(owner, topic)
-    sent = [b"0"]
-    for number in range(1, 4):
+    for number in range(3):
         target = next(broker for broker in brokers if broker is not owner)
-        # Whoever takes it is asked by a lookup of its own, and nobody else is.
         before = lookups(brokers)
         unload(owner, f"/admin/v2/namespaces/{namespace}/{bundle}/unload?destinationBroker={http_id(target)}")
-        sent.append(b"%d" % number)
-        producer.send(sent[-1])
-        assert received(consumer, number + 1 if number == 1 else 1)[-1] == sent[-1]
+        following.exchange(f"{number}")
+        # The broker that takes it was asked by the one that gave it up, and nobody asked anything else.
         assert lookups(brokers) == before + 1
         owner = target
         assert owner_of(brokers, topic) is owner

@@ -74,21 +74,19 @@ class DeposedOwner:
         """The bodies in each topic that have receipts."""
         return [b"%d" % number for number in range(_BEFORE)]
 
-    def ask_for_more(self) -> None:
-        """Publishes, acknowledges and makes subscriptions, without waiting for answers."""
+    def ask_for_more(self, *, receipts: bool = True) -> None:
+        """Publishes, acknowledges and makes subscriptions, without waiting for answers.
+
+        :param receipts: whether acknowledgements ask for one; it says that the broker knows of them
+        """
         with contextlib.suppress(OSError):
             # A broker that has hung up answers nothing.
             for number, given in self._given.items():
                 self._publish(number, _BEFORE, LATE)
                 for kind, ids in ((CommandAck.Individual, given[:1]), (CommandAck.Cumulative, given[-1:])):
+                    wanted = {"request_id": 1000 + 2 * number + kind} if receipts else {}
                     self._client.send(
-                        command(
-                            BaseCommand.ACK,
-                            consumer_id=number,
-                            ack_type=kind,
-                            message_id=ids,
-                            request_id=1000 + 2 * number + kind,
-                        )
+                        command(BaseCommand.ACK, consumer_id=number, ack_type=kind, message_id=ids, **wanted)
                     )
         for topic in self.topics:
             self._asking.append(threading.Thread(target=self._make_subscription, args=(topic,)))

@@ -25,6 +25,8 @@ class Two:
         self.here = True
         self.settled = True
         self.asked: list[str] = []
+        self.kinds: list[bool] = []
+        """Whether it was asked for a persistent topic."""
         self.lost: list[Lost] = []
         self.moves_when_asked = False
 
@@ -40,14 +42,12 @@ class Two:
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
         raise AssertionError("nothing is given up here")
 
-    def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Either serves both kinds."""
-
     async def retire_bundle(self, bundle: Bundle) -> None:
         raise AssertionError("nothing is divided here")
 
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.asked.append(str(bundle))
+        self.kinds.append(persistent)
         outside = {"external": Addresses("pulsar://outside:6650")}
         name = "one" if self.here else "other:8080"
         owner = Owner(name, OTHER, self.here, self.generation, outside, settled=self.settled)
@@ -86,6 +86,13 @@ def test_lookup_loading_and_administration_ask_for_the_owner_of_the_bundle(lived
     bundle = lived.world.run(admin.brokers.bundle(str(NAME)))
     assert two.asked == [f"public/default/{bundle}"] * 3
     assert not lived.broker.topics
+
+
+def test_lookups_tell_the_kind_of_topic(lived: Lived, two: Two) -> None:
+    """A bundle that nobody has went to a broker for persistent topics, whatever it was wanted for."""
+    for kind in ("persistent", "non-persistent"):
+        lived.world.run(Admin(lived.broker).brokers.lookup(f"{kind}://public/default/t"))
+    assert two.kinds == [True, False]
 
 
 @pytest.mark.parametrize("local", ["__change_events", "healthcheck", "t-partition-3"])

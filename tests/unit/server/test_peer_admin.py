@@ -162,8 +162,7 @@ def secured_call(
         "KeyFilePath": "brokerClientKeyFilePath",
     }
     conf.write_text("".join(f"{names[name]}={value}\n" for name, value in used.items()))
-    settings = load(conf, cluster=True).cluster
-    assert settings is not None
+    settings = load(conf, cluster=True).settings
     peer = Peer(answer(b"200 OK", b'{"a": 1}'))
 
     async def scenario() -> str:

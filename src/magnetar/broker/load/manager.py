@@ -38,6 +38,7 @@ from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io
+from magnetar.io.waiting import nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
@@ -110,6 +111,8 @@ class LoadManager:
         """Bundles that were split, and until when nobody is surprised to hear of them."""
         self._timers: dict[str, Any] = {}
         self._tasks: dict[str, Any] = {}
+        self._asked: dict[tuple[Bundle, frozenset[str]] | None, Any] = {}
+        """What several may wait for: where a bundle is to go; None: that reports are taken."""
         self._raws: dict[str, Mapping[str, Any]] = {}
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
@@ -133,7 +136,7 @@ class LoadManager:
         self._leader_changed()
 
     def stop(self) -> None:
-        for pending in (*self._timers.values(), *self._tasks.values()):
+        for pending in (*self._timers.values(), *self._tasks.values(), *self._asked.values()):
             pending.cancel()
 
     def _repeat(
@@ -161,6 +164,19 @@ class LoadManager:
 
         self._tasks[kind] = self._io.loop.create_task(run())
 
+    async def _shared(
+        self,
+        key: tuple[Bundle, frozenset[str]] | None,
+        work: Callable[[], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        """What comes of work that is begun once for all who ask for it meanwhile."""
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = self._io.loop.create_task(work())
+            asked.add_done_callback(nobody_waits)
+            asked.add_done_callback(lambda _done: self._asked.pop(key, None))
+        return await outcome(self._io.loop, asked)
+
     def _leader_changed(self) -> None:
         if self._leadership.is_leader:
             self._brokers_changed()
@@ -184,6 +200,10 @@ class LoadManager:
 
         :raises MetadataError: histories cannot be read now
         """
+        # A new leader reads the history of every bundle while all who lost their broker ask for another.
+        await self._shared(None, self._take_reports)
+
+    async def _take_reports(self) -> None:
         while True:
             changed = {
                 broker_id: record.raw
@@ -241,6 +261,10 @@ class LoadManager:
         self._destinations.forget(bundle)
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
+        chosen: str | None = await self._shared((bundle, exclude), lambda: self._choose(bundle, exclude))
+        return chosen
+
+    async def _choose(self, bundle: Bundle, exclude: frozenset[str]) -> str | None:
         if not self._settings().enabled:
             return self._destinations.of(bundle, exclude) or self._own_id
         name = str(bundle)

@@ -96,9 +96,6 @@ class ClusterOwnership:
         if not self._lasts:
             raise ServiceNotReady("The broker has lost its session with the metadata store")
 
-    def wants(self, bundle: Bundle, persistent: bool) -> None:
-        self.placement.wants(bundle, persistent)
-
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         held = self._held.get(bundle)

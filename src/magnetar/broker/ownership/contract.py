@@ -97,15 +97,11 @@ class Ownership(Protocol):
         """:raises ServiceNotReady: this broker cannot own anything now"""
         ...
 
-    def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Somebody comes for a topic of that kind: a bundle that nobody serves goes where such are served."""
-        ...
-
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         """The broker that serves a bundle, or is to be asked next; it becomes this one where nobody served it
         and this one is to.
 
-        :param persistent: the kind of topic that it is asked for
+        :param persistent: the kind of topic that it is asked for: it goes where such are served
         :raises ServiceNotReady: it is not known now, or being given up
         """
         ...

@@ -34,9 +34,6 @@ class OnlyBroker:
         if not self._lasts:
             raise ServiceNotReady("The broker has lost its session with the metadata store")
 
-    def wants(self, bundle: Bundle, persistent: bool) -> None:
-        return
-
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
         self.check_serving()
         return self._own(self._generation)

@@ -148,8 +148,7 @@ class ServedTopics:
         :raises ServiceNotReady: it is not known now
         """
         bundle = await self.bundles.of_topic(name)
-        self.ownership.wants(bundle, name.persistent)
-        return await self.ownership.owner_of(bundle, asked)
+        return await self.ownership.owner_of(bundle, asked, persistent=name.persistent)
 
     def _lost(self, bundle: Bundle | None) -> None:
         """Somebody else may own the topics by now: they are closed, and nothing of them is written."""

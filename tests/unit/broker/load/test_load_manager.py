@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from several_sessions import SeveralSessions
 from tests.unit.broker.load.cluster_of import bundle, report
 
 from magnetar.broker.load.averages import BundleHistory, broker_path, bundle_path
+from magnetar.broker.load.cluster_load import ClusterLoad
 from magnetar.broker.load.explaining import explain
 from magnetar.broker.load.histories import Histories
 from magnetar.broker.load.host import HostSample, Meter
@@ -25,6 +26,7 @@ from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
+from magnetar.io.waiting import outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.naming.bundles import BundleRange
@@ -124,6 +126,32 @@ def test_bundles_go_where_there_is_least_and_spread_before_anybody_tells_of_them
     assert cluster.choose(50, "public/a") == TWO
     given = [cluster.choose(60 + n, "public/b") for n in range(10)]
     assert sorted(given, key=str) == [ONE] * 5 + [TWO] * 5
+
+
+def test_what_all_wait_for_is_read_once_and_all_hear_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the loss of a leader the new one read all histories once for each lookup that waited."""
+    cluster = Cluster(ONE, TWO)
+    cluster.tell(one=report(busy(20, 1)), two=report(busy(20, 1, first=30)))
+    cluster.manager.load = ClusterLoad()
+    cluster.manager._raws.clear()
+    asked: list[str] = []
+    histories = cluster.manager._histories
+
+    class Counting:
+        async def of(self, bundles: Iterable[str]) -> Mapping[str, BundleHistory]:
+            names = list(bundles)
+            asked.extend(names)
+            return await histories.of(names)
+
+    monkeypatch.setattr(cluster.manager, "_histories", Counting())
+
+    async def choose() -> list[str | None]:
+        loop = cluster.several.loop
+        tasks = [loop.create_task(cluster.manager.choose(named(60))) for _ in range(20)]
+        return [await outcome(loop, task) for task in tasks]
+
+    assert len(set(cluster.several.run(choose()))) == 1
+    assert sorted(asked) == sorted({*busy(20, 1), *busy(20, 1, first=30), str(named(60))})
 
 
 def test_the_same_is_answered_while_a_bundle_is_loaded_and_no_longer() -> None:
