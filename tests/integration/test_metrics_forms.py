@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -55,6 +57,25 @@ def test_open_metrics_are_those_of_the_standard(served: Server) -> None:
     families = {family.name: family for family in open_metrics(text.decode())}
     assert families["pulsar_broker_lookup_answers"].type == "counter"
     assert [name for name, family in families.items() if not family.documentation] == []
+
+
+_ELSEWHERE = {
+    "magnetar_bookkeeper_writable_bookies",
+    "pulsar_authentication_failures_total",
+    "pulsar_lb_bundles_split_total",
+    "pulsar_lb_unload_bundle_total",
+}
+"""What only brokers of a cluster, or those that ask who clients are, print."""
+
+
+def test_the_dashboard_and_the_alerts_ask_for_what_is_printed(served: Server) -> None:
+    text, _ = scraped(served)
+    printed = set(re.findall(r"^(?:# TYPE )?(\w+)[{ ]", text.decode(), re.MULTILINE))
+    monitoring = Path(__file__).parents[2] / "deploy" / "monitoring"
+    asked = set()
+    for file in ("dashboard.json", "alerts.yaml"):
+        asked |= set(re.findall(r"\b((?:pulsar|magnetar)_\w+)", (monitoring / file).read_text()))
+    assert asked - printed == _ELSEWHERE
 
 
 @pytest.mark.parametrize("offered", ["gzip", "deflate, GZIP;q=0.5"])

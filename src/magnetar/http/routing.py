@@ -111,6 +111,8 @@ class Endpoint:
     """It turns the connection into a WebSocket."""
     anywhere: bool = False
     """Any broker can do it, whoever serves the topic."""
+    public: bool = False
+    """Nobody is asked who they are: it tells nothing of this broker."""
     lets_in: bool = False
     """Its handler finds out who may: what it is asked of is not in the path."""
 
@@ -123,6 +125,12 @@ class Endpoint:
     def is_metrics(self) -> bool:
         """Whether it gives figures to a scraper."""
         return self.operation is BrokerOperation.GET_METRICS
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether it is asked who may do this, before it is done."""
+        # Who knows the id of a read plan was given it.
+        return not (self.public or self.lets_in or self.resource is Resource.READ_PLAN)
 
     @property
     def refused_status(self) -> int:

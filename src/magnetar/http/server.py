@@ -18,6 +18,7 @@ from magnetar.http.engine.connection import HttpConnection, HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
+from magnetar.http.openapi.endpoints import with_description
 from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint, Found, Router
 from magnetar.http.shapes.names import target_of, topic_of
@@ -25,7 +26,6 @@ from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
-from magnetar.security.operations import Resource
 from magnetar.security.principal import ANONYMOUS, BROKER, Principal
 
 log = logging.getLogger("magnetar.http")
@@ -45,7 +45,7 @@ class HttpServer:
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None
-        self._router = Router(ENDPOINTS)
+        self._router = Router(with_description(ENDPOINTS))
         self._connections: dict[HttpConnection, str] = {}
         """With their clients' addresses."""
         self._of_address: dict[str, int] = {}
@@ -145,6 +145,8 @@ class HttpServer:
     ) -> tuple[Principal, Response | None]:
         """Who asks, and the answer to who may not even do that."""
         access = application.access
+        if endpoint is not None and endpoint.public:
+            return ANONYMOUS, None
         if access.open_metrics and endpoint is not None and endpoint.is_metrics:
             return BROKER, None
         if not access.authenticator.asks:
@@ -180,8 +182,7 @@ class HttpServer:
 
     async def _answer_endpoint(self, application: Application, found: Found, request: Request) -> Response:
         endpoint, authorizer = found.endpoint, application.access.authorizer
-        # Who knows the id of a read plan was given it.
-        if authorizer.asks and not endpoint.lets_in and endpoint.resource is not Resource.READ_PLAN:
+        if authorizer.asks and endpoint.is_asked_for:
             target = target_of(endpoint.resource, found.variables)
             reason = await authorizer.refusal(request.principal, endpoint.operation, target)
             if reason is not None:

@@ -112,6 +112,7 @@ ENDPOINTS: Sequence[Endpoint] = (
         B.HEALTH_CHECK,
         ("/admin/brokers/health",),
         (Parameter("brokerId", "text"), Parameter("topicVersion", "text")),
+        refusals={404: "there is no such broker"},
     ),
     Endpoint(
         "GET",

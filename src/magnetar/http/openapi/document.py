@@ -1,0 +1,131 @@
+"""The description of the HTTP interface that OpenAPI tools read, made of the table of endpoints
+(https://spec.openapis.org/oas/v3.1.0)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from magnetar.http.openapi.shapes import ERROR, component_schemas, schema_of
+from magnetar.http.routing import Endpoint, Parameter
+
+_VARIABLE = re.compile(r"\{(\w+)\}")
+_NO_WORD = re.compile(r"\W+")
+_KINDS = {"truth": "boolean", "whole": "integer", "text": "string"}
+_ELSEWHERE = "another broker has to be asked; Location says which"
+
+
+def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
+    """The description as text, a piece for each path, so that it keeps nobody waiting.
+
+    :param version: of Magnetar
+    """
+    head = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Magnetar",
+            "version": version,
+            "description": "Apache Pulsar's administration and lookup, and what Magnetar adds.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{}, {"token": []}, {"password": []}],
+    }
+    yield f'{_json(head)[:-1]},"paths":{{'
+    paths = _by_path(endpoints)
+    refusals: dict[str, Any] = {}
+    comma = ""
+    for path, methods in paths.items():
+        operations = {each.method.lower(): _operation(each, path, refusals) for each in methods}
+        yield f"{comma}{_json(path)}:{_json(operations)}"
+        comma = ","
+    components = {
+        "schemas": component_schemas(),
+        "responses": refusals,
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer"},
+            "password": {"type": "http", "scheme": "basic"},
+        },
+    }
+    tags = [{"name": name} for name in sorted({_tag(path) for path in paths})]
+    yield f'}},"components":{_json(components)},"tags":{_json(tags)}}}'
+
+
+def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
+    """Those of each path, older ones included."""
+    paths: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        for path in (endpoint.path, *endpoint.aliases):
+            paths.setdefault(path, []).append(endpoint)
+    return paths
+
+
+def _operation(endpoint: Endpoint, path: str, refusals: dict[str, Any]) -> dict[str, Any]:
+    """:param refusals: those that were told so far, by name"""
+    operation: dict[str, Any] = {
+        "operationId": f"{endpoint.method.lower()}{_VARIABLE.sub('by-', path).replace('/', '_')}",
+        "summary": endpoint.description,
+        "tags": [_tag(path)],
+        "parameters": [
+            *map(_in_path, _VARIABLE.findall(path)),
+            *map(_in_query, endpoint.parameters),
+        ],
+        "responses": {
+            str(status): _response(status, why, refusals) for status, why in _answers(endpoint).items()
+        },
+        "x-allowed-by": str(endpoint.operation),
+    }
+    if endpoint.body:
+        operation["requestBody"] = {"content": {"application/json": {"schema": schema_of(endpoint.body)}}}
+    if path != endpoint.path:
+        operation["deprecated"] = True
+        operation["description"] = f"An older path of {endpoint.path}."
+    return operation
+
+
+def _answers(endpoint: Endpoint) -> Mapping[int, str]:
+    answers = dict(endpoint.answers)
+    if endpoint.asked_of_owner:
+        answers.setdefault(HTTPStatus.TEMPORARY_REDIRECT, _ELSEWHERE)
+    return dict(sorted(answers.items()))
+
+
+def _response(status: int, why: str, refusals: dict[str, Any]) -> dict[str, Any]:
+    if status < HTTPStatus.BAD_REQUEST:
+        return {"description": why}
+    # Most are the same everywhere.
+    name = f"{status}-{_NO_WORD.sub('-', why)}"
+    schema = {"$ref": f"#/components/schemas/{ERROR}"}
+    refusals[name] = {"description": why, "content": {"application/json": {"schema": schema}}}
+    return {"$ref": f"#/components/responses/{name}"}
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _in_query(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": _KINDS[parameter.type]}
+    if parameter.default:
+        schema["default"] = _default(parameter)
+    return {"name": parameter.name, "in": "query", "schema": schema}
+
+
+def _default(parameter: Parameter) -> Any:
+    if parameter.type == "truth":
+        return parameter.default == "true"
+    return int(parameter.default) if parameter.type == "whole" else parameter.default
+
+
+def _tag(path: str) -> str:
+    """What an operation is shown under: the first piece of its path that says something."""
+    pieces = [piece for piece in path.split("/") if piece not in ("", "admin", "v2", "v3", "lookup")]
+    if path.startswith("/lookup"):
+        return "lookup"
+    return pieces[0] if pieces and not pieces[0].startswith("{") else "magnetar"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

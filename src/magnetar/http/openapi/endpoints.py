@@ -1,0 +1,71 @@
+"""Endpoints that tell what the others are: for programs, and as a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from http import HTTPStatus
+from importlib.resources import files
+
+from magnetar.http.engine.message import JSON_TYPE, Request, Response, takes_gzip
+from magnetar.http.metrics.described import compressed
+from magnetar.http.openapi.document import pieces
+from magnetar.http.routing import Application, Endpoint, Handler
+from magnetar.security.operations import BrokerOperation
+
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+)
+
+
+def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """The same, and those that describe them: everybody may have these, they tell nothing of a broker."""
+
+    async def describe(application: Application, request: Request) -> Response:
+        text = pieces(endpoints, application.version)
+        if takes_gzip(request):
+            headers = [("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]
+            return Response(HTTPStatus.OK, content_type=JSON_TYPE, headers=headers, pieces=compressed(text))
+        return Response(
+            HTTPStatus.OK, content_type=JSON_TYPE, headers=[("Vary", "Accept-Encoding")], pieces=text
+        )
+
+    return (
+        *endpoints,
+        _public("/openapi.json", describe, "this interface, as OpenAPI tools read it"),
+        _public("/openapi", _file("page.html"), "this interface, as a page"),
+        _public("/openapi/page.js", _file("page.js"), "of that page"),
+        _public("/openapi/page.css", _file("page.css"), "of that page"),
+    )
+
+
+def _public(path: str, handler: Handler, description: str) -> Endpoint:
+    return Endpoint("GET", path, handler, description, BrokerOperation.GET_VERSION, public=True)
+
+
+def _file(name: str) -> Handler:
+    kind = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
+
+    async def give(application: Application, request: Request) -> Response:
+        headers = [
+            ("Content-Security-Policy", _POLICY),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+        ]
+        return Response(HTTPStatus.OK, _content(name), kind, headers)
+
+    return give
+
+
+@cache
+def _content(name: str) -> bytes:
+    return files("magnetar.http.openapi").joinpath(name).read_bytes()

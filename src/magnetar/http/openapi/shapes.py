@@ -1,0 +1,101 @@
+"""The shapes of bodies, as JSON Schema: ``shapes.tsv`` has a row for each field of Pulsar's records."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+Schema = dict[str, Any]
+
+_PLAIN: Mapping[str, Schema] = {
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer", "format": "int32"},
+    "long": {"type": "integer", "format": "int64"},
+    "double": {"type": "number", "format": "double"},
+    "string": {"type": "string"},
+    "object": {"type": "object"},
+}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "AuthAction": ("produce", "consume", "functions", "sources", "sinks", "packages"),
+    "AutoFailoverPolicyType": ("min_available",),
+    "BacklogQuotaType": ("destination_storage", "message_age"),
+    "InactiveTopicDeleteMode": ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
+    "NamespaceIsolationPolicyUnloadScope": ("all_matching", "none", "changed"),
+    "OffloadedReadPriority": ("BOOKKEEPER_FIRST", "TIERED_STORAGE_FIRST"),
+    "ProxyProtocol": ("SNI",),
+    "RetentionPolicy": ("producer_request_hold", "producer_exception", "consumer_backlog_eviction"),
+    "SchemaAutoUpdateCompatibilityStrategy": (
+        "AutoUpdateDisabled",
+        "Backward",
+        "Forward",
+        "Full",
+        "AlwaysCompatible",
+        "BackwardTransitive",
+        "ForwardTransitive",
+        "FullTransitive",
+    ),
+    "SchemaCompatibilityStrategy": (
+        "UNDEFINED",
+        "ALWAYS_INCOMPATIBLE",
+        "ALWAYS_COMPATIBLE",
+        "BACKWARD",
+        "FORWARD",
+        "FULL",
+        "BACKWARD_TRANSITIVE",
+        "FORWARD_TRANSITIVE",
+        "FULL_TRANSITIVE",
+    ),
+    "SubscriptionAuthMode": ("None", "Prefix"),
+    "SubscriptionType": ("Exclusive", "Shared", "Failover", "Key_Shared"),
+}
+_LIST = re.compile(r"(?:array|set)<(.+)>")
+_MAP = re.compile(r"map<[^,]+,\s*(.+)>")
+ERROR = "ErrorData"
+"""The name of what is told with a refusal."""
+
+
+def schema_of(kind: str) -> Schema:
+    """Of a kind as the table of endpoints and the table of fields name it."""
+    kind = kind.strip().partition(" ")[0].removesuffix("?")
+    if kind in _PLAIN:
+        return dict(_PLAIN[kind])
+    if found := _LIST.fullmatch(kind):
+        return {"type": "array", "items": schema_of(found[1])}
+    if found := _MAP.fullmatch(kind):
+        return {"type": "object", "additionalProperties": schema_of(found[1])}
+    if kind in _CHOICES:
+        return {"type": "string", "enum": list(_CHOICES[kind])}
+    if kind in _records():
+        return {"$ref": f"#/components/schemas/{kind}"}
+    return {"type": "object"}
+
+
+@cache
+def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
+    """Fields by record: name, kind, meaning."""
+    found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for line in files("magnetar.http.openapi").joinpath("shapes.tsv").read_text().splitlines():
+        record, name, kind, meaning = line.split("\t")
+        found[record].append((name, kind, meaning))
+    return found
+
+
+def component_schemas() -> dict[str, Schema]:
+    """All records by their names."""
+    schemas: dict[str, Schema] = {
+        record: {
+            "type": "object",
+            "properties": {name: _nullable(kind, meaning) for name, kind, meaning in fields},
+        }
+        for record, fields in _records().items()
+    }
+    schemas[ERROR] = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
+    return schemas
+
+
+def _nullable(kind: str, meaning: str) -> Schema:
+    return {"anyOf": [schema_of(kind), {"type": "null"}], "description": meaning}

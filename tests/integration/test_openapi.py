@@ -1,0 +1,107 @@
+"""The HTTP interface tells what it is: to programs, and to people on a page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+from server import Server
+
+from magnetar.http.endpoints.table import ENDPOINTS
+
+_SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def served(start_server: Callable[..., Server]) -> Server:
+    return start_server()
+
+
+@pytest.fixture(scope="module")
+def description(served: Server) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{served.http_url}/openapi.json") as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def test_it_is_valid_and_all_of_it_is_there(description: dict[str, Any]) -> None:
+    validate(description)
+    paths = {path for row in ENDPOINTS for path in (row.path, *row.aliases)}
+    assert set(description["paths"]) == paths
+    rows = sum(1 + len(row.aliases) for row in ENDPOINTS)
+    operations = [each for methods in description["paths"].values() for each in methods.values()]
+    assert len({each["operationId"] for each in operations}) == len(operations) == rows
+    retention = description["paths"]["/admin/v2/namespaces/{tenant}/{namespace}/retention"]["post"]
+    assert retention["requestBody"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/RetentionPolicies"
+    }
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs Chromium and its driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1000,800"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    running = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield running
+    running.quit()
+
+
+def test_the_page_finds_and_shows(served: Server, browser: webdriver.Chrome) -> None:
+    browser.get(f"{served.http_url}/openapi")
+    waiting = WebDriverWait(browser, _SECONDS)
+    waiting.until(lambda page: page.find_elements(By.TAG_NAME, "details"))
+    everything = len(browser.find_elements(By.TAG_NAME, "details"))
+    assert everything == len(ENDPOINTS)
+    browser.switch_to.active_element.send_keys("post namespaces retention")
+    waiting.until(lambda page: len(page.find_elements(By.TAG_NAME, "details")) == 1)
+    # By keyboard alone.
+    browser.find_element(By.ID, "filter").send_keys(Keys.TAB, Keys.TAB)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    waiting.until(lambda page: "retentionSizeInMB" in page.find_element(By.TAG_NAME, "details").text)
+    browser.find_element(By.ID, "older").click()
+    waiting.until(lambda page: len(page.find_elements(By.TAG_NAME, "details")) == 2)
+    assert browser.get_log("browser") == []
+
+
+def test_nothing_of_it_comes_from_elsewhere(served: Server) -> None:
+    with urllib.request.urlopen(f"{served.http_url}/openapi") as answer:
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
+        assert b"http://" not in answer.read().replace(b"http-equiv", b"")
+
+
+@pytest.mark.skipif("MAGNETAR_SCHEMATHESIS" not in os.environ, reason="takes minutes (make soak)")
+def test_whatever_it_allows_is_answered_as_it_says(served: Server) -> None:
+    """But for what is refused by name, with 501; shutting down would end it."""
+    ran = subprocess.run(
+        [
+            "schemathesis",
+            "run",
+            f"{served.http_url}/openapi.json",
+            "--exclude-path-regex=^/ws/|shutdown|offload|shadowTopics|bookieAffinity",
+            "--checks=not_a_server_error,status_code_conformance",
+            "--phases=fuzzing",
+            "--max-examples=5",
+            "--no-shrink",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:]
