@@ -136,7 +136,9 @@ class LoadManager:
         self._leader_changed()
 
     def stop(self) -> None:
-        for pending in (*self._timers.values(), *self._tasks.values(), *self._asked.values()):
+        """Does nothing more by itself; a broker that stops still asks where its bundles are to go."""
+        asked, self._asked = self._asked, {}
+        for pending in (*self._timers.values(), *self._tasks.values(), *asked.values()):
             pending.cancel()
 
     def _repeat(
@@ -172,9 +174,10 @@ class LoadManager:
         """What comes of work that is begun once for all who ask for it meanwhile."""
         asked = self._asked.get(key)
         if asked is None:
-            asked = self._asked[key] = self._io.loop.create_task(work())
+            begun = self._asked
+            asked = begun[key] = self._io.loop.create_task(work())
             asked.add_done_callback(nobody_waits)
-            asked.add_done_callback(lambda _done: self._asked.pop(key, None))
+            asked.add_done_callback(lambda _done: begun.pop(key, None))
         return await outcome(self._io.loop, asked)
 
     def _leader_changed(self) -> None:

@@ -26,7 +26,7 @@ from magnetar.broker.ownership.brokers import BrokerRecord
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
-from magnetar.io.waiting import outcome
+from magnetar.io.waiting import nobody_waits, outcome, sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.naming.bundles import BundleRange
@@ -152,6 +152,24 @@ def test_what_all_wait_for_is_read_once_and_all_hear_the_same(monkeypatch: pytes
 
     assert len(set(cluster.several.run(choose()))) == 1
     assert sorted(asked) == sorted({*busy(20, 1), *busy(20, 1, first=30), str(named(60))})
+
+
+def test_a_broker_that_stops_still_asks_where_its_bundles_go() -> None:
+    """Whatever was being read when it was told to stop: its hand-over was cancelled with that."""
+    cluster = Cluster(ONE, TWO)
+    cluster.tell(one=report(busy(20, 1)), two=report(busy(20, 1, first=30)))
+    cluster.manager.load = ClusterLoad()
+    cluster.manager._raws.clear()
+
+    async def stopped_meanwhile() -> str | None:
+        loop = cluster.several.loop
+        reading = loop.create_task(cluster.manager.take_reports())
+        reading.add_done_callback(nobody_waits)
+        await sleep(loop, 0)
+        cluster.manager.stop()
+        return await cluster.manager.choose(named(60))
+
+    assert cluster.several.run(stopped_meanwhile()) is not None
 
 
 def test_the_same_is_answered_while_a_bundle_is_loaded_and_no_longer() -> None:
