@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from bookkeeper_servers import BookKeeperServers
+from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
 
@@ -38,3 +39,18 @@ def cluster(started_cluster: BookKeeperServers) -> BookKeeperServers:
     for server in (started_cluster.zookeeper, *started_cluster.bookies):
         server.wait()
     return started_cluster
+
+
+@pytest.fixture
+def without_brokers(cluster: BookKeeperServers) -> BookKeeperServers:
+    """With no broker registered: those that tests have killed would be until their sessions end."""
+    client = KazooClient(cluster.zookeeper.address)
+    client.start()
+    try:
+        root = "/loadbalance/brokers"
+        for broker in client.get_children(root) if client.exists(root) else ():
+            client.delete(f"{root}/{broker}")
+    finally:
+        client.stop()
+        client.close()
+    return cluster

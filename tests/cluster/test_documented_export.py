@@ -31,11 +31,11 @@ def script(servers: BookKeeperServers) -> str:
     return "set -euxmo pipefail\ntrap 'kill $(jobs -p) || true; wait' EXIT\n" + text
 
 
-def test_what_it_says_works(cluster: BookKeeperServers, tmp_path: Path) -> None:
+def test_what_it_says_works(without_brokers: BookKeeperServers, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     environment.pop("PULSAR_CLIENT_CONF", None)
     done = subprocess.run(
-        ["bash", "-c", script(cluster)],
+        ["bash", "-c", script(without_brokers)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

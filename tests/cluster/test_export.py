@@ -65,12 +65,12 @@ def serving(broker: Server | BrokerProcess | ApacheBroker) -> Iterator[pulsar.Cl
 
 
 def test_topics_go_to_a_cluster_and_come_back(
-    cluster: BookKeeperServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    without_brokers: BookKeeperServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(test_interchange, "NAMESPACE", NAMESPACE)
     alone = Server(tmp_path, dict(SETTINGS))
-    ours = BrokerProcess(tmp_path / "ours", cluster, **SETTINGS)
-    apaches = ApacheBroker(tmp_path / "apaches", cluster, **SETTINGS)
+    ours = BrokerProcess(tmp_path / "ours", without_brokers, **SETTINGS)
+    apaches = ApacheBroker(tmp_path / "apaches", without_brokers, **SETTINGS)
     data, conf, mapping = tmp_path / "data", ours.folder / "standalone.conf", tmp_path / "mapping"
     sent: list[bytes] = []
     left: list[bytes] = []
