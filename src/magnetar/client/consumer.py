@@ -22,7 +22,7 @@ from magnetar.client.exceptions import (
     PulsarException,
     Timeout,
 )
-from magnetar.client.message import Message, RawEntry
+from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.place import Place
 from magnetar.client.taken import Taken
@@ -271,7 +271,7 @@ class Consumer(Attachment):
 
     # Acknowledging
 
-    async def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+    async def acknowledge(self, message: Acknowledged) -> None:
         """Acknowledges one message, or a whole entry; with ``ack_receipt_enabled`` waits for the answer.
 
         :raises PulsarException: the broker refused, or the consumer is closed
@@ -281,7 +281,7 @@ class Consumer(Attachment):
         if answer is not None:
             await answer
 
-    def acknowledge_soon(self, message: Message | RawEntry | MessageId) -> None:
+    def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`acknowledge`, without waiting for an answer."""
         self.check_open()
         self._acks.individual(_id_of(message))
@@ -291,7 +291,7 @@ class Consumer(Attachment):
         """Whether acknowledging waits for the broker's answer."""
         return self._options.ack_receipt_enabled
 
-    async def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
+    async def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """Acknowledges all messages up to and including one; as :meth:`acknowledge`.
 
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
@@ -303,7 +303,7 @@ class Consumer(Attachment):
         if answer is not None:
             await answer
 
-    def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+    def negative_acknowledge(self, message: Acknowledged) -> None:
         """Asks for it again, ``negative_ack_redelivery_delay_ms`` from now."""
         self.check_open()
         position = _id_of(message).position
@@ -507,5 +507,5 @@ class Consumer(Attachment):
         self._attachments.wake()
 
 
-def _id_of(message: Message | RawEntry | MessageId) -> MessageId:
+def _id_of(message: Acknowledged) -> MessageId:
     return message if isinstance(message, MessageId) else message.message_id()

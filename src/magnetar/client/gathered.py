@@ -9,7 +9,7 @@ from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import PulsarException
-from magnetar.client.message import Message, RawEntry
+from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 
 T = TypeVar("T")
@@ -89,26 +89,26 @@ class GatheredConsumer:
         """As :meth:`Consumer.check_open`."""
         raise NotImplementedError
 
-    def _of(self, message: Message | RawEntry | MessageId) -> Consumer:
+    def _of(self, message: Acknowledged) -> Consumer:
         """The one that a message came from.
 
         :raises PulsarException: that cannot be told
         """
         raise NotImplementedError
 
-    async def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+    async def acknowledge(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge`."""
         await self._of(message).acknowledge(message)
 
-    def acknowledge_soon(self, message: Message | RawEntry | MessageId) -> None:
+    def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge_soon`."""
         self._of(message).acknowledge_soon(message)
 
-    async def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
+    async def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge_cumulative`, where the message came from."""
         await self._of(message).acknowledge_cumulative(message)
 
-    def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+    def negative_acknowledge(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.negative_acknowledge`."""
         self._of(message).negative_acknowledge(message)
 

@@ -128,6 +128,22 @@ class RawEntry:
                 )
 
 
+class MessageReference:
+    """A message without its content: enough to acknowledge it on any consumer."""
+
+    __slots__ = ("_id", "_topic")
+
+    def __init__(self, topic: str, message_id: MessageId) -> None:
+        self._topic = topic
+        self._id = message_id
+
+    def message_id(self) -> MessageId:
+        return self._id
+
+    def topic_name(self) -> str:
+        return self._topic
+
+
 class Message:
     """One message; names are those of the official client."""
 
@@ -225,3 +241,7 @@ class Message:
             except EntryError as error:
                 raise InvalidMessage(f"{self._id}: {error}") from error
         return self._single
+
+
+Acknowledged = Message | MessageReference | RawEntry | MessageId
+"""What says which message, or which whole entry, is meant."""

@@ -17,7 +17,7 @@ from magnetar.client.exceptions import (
     Result,
 )
 from magnetar.client.gathered import GatheredConsumer
-from magnetar.client.message import Message, RawEntry
+from magnetar.client.message import Acknowledged
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, ProducerOptions, SendCallback
@@ -170,7 +170,7 @@ class PartitionedConsumer(GatheredConsumer):
     def consumer_name(self) -> str:
         return self._parts[0].consumer_name()
 
-    def _of(self, message: Message | RawEntry | MessageId) -> Consumer:
+    def _of(self, message: Acknowledged) -> Consumer:
         message_id = message if isinstance(message, MessageId) else message.message_id()
         index = message_id.partition()
         if not 0 <= index < len(self._parts):

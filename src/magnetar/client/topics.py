@@ -11,7 +11,7 @@ from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException
 from magnetar.client.gathered import GatheredConsumer
-from magnetar.client.message import Message, RawEntry
+from magnetar.client.message import Acknowledged, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.io.interfaces import Cancellable
 
@@ -70,8 +70,8 @@ class TopicsConsumer(GatheredConsumer):
         if self._closed:
             raise AlreadyClosed(f"{self._topic}: closed")
 
-    def _of(self, message: Message | RawEntry | MessageId) -> Consumer:
-        if not isinstance(message, Message):
+    def _of(self, message: Acknowledged) -> Consumer:
+        if isinstance(message, MessageId | RawEntry):
             raise InvalidConfiguration("of several topics messages are acknowledged, not ids")
         found = self._by_topic.get(message.topic_name())
         if found is None:

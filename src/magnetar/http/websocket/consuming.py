@@ -1,7 +1,7 @@
 """A consumer's or reader's WebSocket: messages out, acknowledgements in.
 
-A message's id is remembered as the client was told it until the client answers it: only then is it known of a
-message of a batch, or of one of several topics, which one it was.
+An id says all but the topic: where there are several, that is remembered of each message until the client
+answers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from magnetar.client.exceptions import PulsarException
-from magnetar.client.message import Message
+from magnetar.client.message import Message, MessageReference
 from magnetar.client.message_id import MessageId
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.websocket import INTERNAL_ERROR, INVALID, NORMAL, WebSocket
@@ -37,13 +37,16 @@ _AT_ONCE = 64
 _UNREADABLE = "Failed to de-serialize from JSON"
 
 
+Answered = MessageReference | MessageId
+
+
 class Receiving(Protocol):
     """As much of a consumer or reader as it takes."""
 
     def take(self) -> Message | None: ...
     async def receive(self) -> Message: ...
-    def acknowledge_soon(self, message: Message | MessageId) -> None: ...
-    def negative_acknowledge(self, message: Message | MessageId) -> None: ...
+    def acknowledge_soon(self, message: Answered) -> None: ...
+    def negative_acknowledge(self, message: Answered) -> None: ...
     def has_reached_end_of_topic(self) -> bool: ...
     async def unsubscribe(self) -> None: ...
     async def close(self) -> None: ...
@@ -60,6 +63,8 @@ class Terms:
     pulls: bool = False
     """It says how many it takes; else it may have :attr:`pending` that it has not answered."""
     pending: int = 1000
+    several: bool = False
+    """Whether messages are of more topics than one."""
 
 
 class Consuming:
@@ -78,8 +83,8 @@ class Consuming:
         self._room = 0 if terms.pulls else max(1, terms.pending)
         """Messages that may be sent now."""
         self._more_room: Any = None
-        self._told: dict[str, Message] = {}
-        """Not answered yet, by the id that was told."""
+        self._topics: dict[str, str] = {}
+        """Of messages that are not answered yet, by the id that was told; of several topics."""
         self._sending: Any = None
 
     def told(self) -> Told:
@@ -124,7 +129,8 @@ class Consuming:
     def _send(self, socket: WebSocket, message: Message) -> None:
         self._room -= 1
         message_id = b64encode(message.message_id().serialize()).decode()
-        self._told[message_id] = message
+        if self._terms.several:
+            self._topics[message_id] = message.topic_name()
         socket.send(consumer_message(message, message_id))
         self._traffic.was_delivered(len(message.data()))
 
@@ -163,9 +169,12 @@ class Consuming:
     def _answered(self, command: ConsumerCommand, *, refused: bool) -> None:
         if command.message_id is None:
             raise InvalidRequest("There is no messageId")
-        message: Message | MessageId | None = self._told.pop(command.message_id, None)
-        # One that was told over another connection, before it broke.
-        message = message or message_id_of(command.message_id)
+        message_id = message_id_of(command.message_id)
+        topic = self._topics.pop(command.message_id, None)
+        if self._terms.several and topic is None:
+            # It was answered before.
+            return
+        message = message_id if topic is None else MessageReference(topic, message_id)
         if refused:
             self._consumer.negative_acknowledge(message)
         else:
@@ -187,5 +196,5 @@ class Consuming:
         self._forget(self)
         if self._sending is not None:
             self._sending.cancel()
-        self._told.clear()
+        self._topics.clear()
         self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)

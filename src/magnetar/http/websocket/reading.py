@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.client.consumer import Consumer
-from magnetar.client.message import Message
+from magnetar.client.message import Message, MessageReference
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer
 
@@ -23,10 +23,10 @@ class Reading:
     async def receive(self) -> Message:
         return await self._consumer.receive()
 
-    def acknowledge_soon(self, message: Message | MessageId) -> None:
+    def acknowledge_soon(self, message: MessageReference | MessageId) -> None:
         """Nothing is kept of what a reader has read."""
 
-    def negative_acknowledge(self, message: Message | MessageId) -> None:
+    def negative_acknowledge(self, message: MessageReference | MessageId) -> None:
         """Nor does it come again."""
 
     def has_reached_end_of_topic(self) -> bool:

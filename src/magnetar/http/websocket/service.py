@@ -117,7 +117,7 @@ class WebSocketService:
         async def subscribe() -> Receiving:
             return await self._the_client().subscribe_to_topics(names, subscription, **options)
 
-        return await self._consumed(request, names, subscription, subscribe)
+        return await self._consumed(request, names, subscription, subscribe, several=True)
 
     async def consume_matching(self, request: Request, pattern: str, subscription: str) -> Response:
         """:raises InvalidRequest: a parameter is not understood"""
@@ -126,7 +126,7 @@ class WebSocketService:
         async def subscribe() -> Receiving:
             return await self._the_client().subscribe_to_pattern(pattern, subscription, **options)
 
-        return await self._consumed(request, (pattern,), subscription, subscribe)
+        return await self._consumed(request, (pattern,), subscription, subscribe, several=True)
 
     async def read(self, request: Request, topic: TopicName) -> Response:
         """:raises InvalidRequest: a parameter is not understood"""
@@ -152,6 +152,8 @@ class WebSocketService:
         topics: tuple[str, ...],
         subscription: str,
         subscribe: Callable[[], Awaitable[Receiving]],
+        *,
+        several: bool = False,
     ) -> Response:
         query = request.query
         terms = Terms(
@@ -161,6 +163,7 @@ class WebSocketService:
             query.get("subscriptionMode") != "NonDurable",
             pulls(query),
             receiver_queue_size(query),
+            several,
         )
 
         async def make() -> Conversation:
