@@ -10,6 +10,8 @@ from collections.abc import Callable
 from textwrap import wrap
 from typing import Any
 
+from magnetar.cli.access_flags import access_values, add_access_flags
+
 _WIDTH = 100
 """Of sentences, in characters; commands stay on one line."""
 _WELL = ("nothing", "at_end")
@@ -34,12 +36,7 @@ def add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default="text",
         help="the form of the answer (%(default)s)",
     )
-    explain.add_argument("--admin-url", metavar="URL", help="of any broker (http://localhost:8080)")
-    explain.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
-    explain.add_argument("--auth-params", metavar="TEXT", help="what proves it")
-    explain.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
-    )
+    add_access_flags(explain)
 
 
 def run_explain(parsed: argparse.Namespace) -> int:
@@ -50,14 +47,7 @@ def run_explain(parsed: argparse.Namespace) -> int:
 
     where = "the broker"
     try:
-        access = cluster_access(
-            {
-                "webServiceUrl": parsed.admin_url,
-                "authPlugin": parsed.auth_plugin,
-                "authParams": parsed.auth_params,
-                "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
-            }
-        )
+        access = cluster_access(access_values(parsed))
         where = access.admin_url
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
         found = admin.explain(parsed.topic, parsed.subscription)

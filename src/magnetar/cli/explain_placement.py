@@ -7,6 +7,8 @@ import json
 import sys
 from typing import Any
 
+from magnetar.cli.access_flags import access_values, add_access_flags
+
 
 def add_explain_placement(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     explain = commands.add_parser(
@@ -18,12 +20,7 @@ def add_explain_placement(commands: argparse._SubParsersAction[argparse.Argument
     explain.add_argument(
         "bundle", metavar="TENANT/NAMESPACE/0xSTART_0xEND", help="see pulsar-admin topics bundle-range"
     )
-    explain.add_argument("--admin-url", metavar="URL", help="of any broker (http://localhost:8080)")
-    explain.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
-    explain.add_argument("--auth-params", metavar="TEXT", help="what proves it")
-    explain.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
-    )
+    add_access_flags(explain)
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
@@ -34,14 +31,7 @@ def run_explain_placement(parsed: argparse.Namespace) -> int:
 
     where = "the broker"
     try:
-        access = cluster_access(
-            {
-                "webServiceUrl": parsed.admin_url,
-                "authPlugin": parsed.auth_plugin,
-                "authParams": parsed.auth_params,
-                "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
-            }
-        )
+        access = cluster_access(access_values(parsed))
         where = access.admin_url
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
         found = admin.explain_placement(parsed.bundle)

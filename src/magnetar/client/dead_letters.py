@@ -51,7 +51,6 @@ class DeadLetters:
     ) -> None:
         """:param topic: where the messages come from"""
         self._policy = policy
-        self._from = topic
         self._subscription = subscription
         self._to = policy.dead_letter_topic or f"{topic}-{subscription}-DLQ"
         self._open_producer = open_producer

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from magnetar.admin_client import AdminClient, AdminError
+from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.storage.sizes import duration, size, when
 
@@ -24,14 +25,7 @@ def run_report(parsed: argparse.Namespace) -> int:
     """Answers the exit code: 0 well, 1 no report could be had."""
     where = "the broker"
     try:
-        access = cluster_access(
-            {
-                "webServiceUrl": parsed.admin_url,
-                "authPlugin": parsed.auth_plugin,
-                "authParams": parsed.auth_params,
-                "tlsTrustCertsFilePath": parsed.tls_trust_cert_path,
-            }
-        )
+        access = cluster_access(access_values(parsed))
         where = access.admin_url
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
         report = admin.storage(parsed.namespace)

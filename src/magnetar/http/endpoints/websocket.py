@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.http.handlers import websocket
-from magnetar.http.routing import Endpoint, Parameter
+from magnetar.http.routing import Endpoint, Handler, Parameter
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import TopicOperation as T
 
@@ -58,57 +58,65 @@ _READER = (
     Parameter("token", "text"),
 )
 
-WEBSOCKET: Sequence[Endpoint] = (
-    Endpoint(
+
+def _door(
+    path: str,
+    handler: Handler,
+    description: str,
+    operation: T,
+    parameters: Sequence[Parameter],
+    aliases: Sequence[str] = (),
+    *,
+    lets_in: bool = False,
+) -> Endpoint:
+    """One that becomes a WebSocket, at any broker."""
+    return Endpoint(
         "GET",
+        path,
+        handler,
+        description,
+        operation,
+        aliases,
+        parameters,
+        success=101,
+        refusals=_REFUSALS,
+        upgrades=True,
+        anywhere=True,
+        lets_in=lets_in,
+    )
+
+
+WEBSOCKET: Sequence[Endpoint] = (
+    _door(
         f"/ws/v2/producer/{_TOPIC}",
         websocket.produce,
         "publish over a WebSocket",
         T.PRODUCE,
-        (f"/ws/producer/{_OLD_TOPIC}",),
         _PRODUCER,
-        success=101,
-        refusals=_REFUSALS,
-        upgrades=True,
-        anywhere=True,
+        (f"/ws/producer/{_OLD_TOPIC}",),
     ),
-    Endpoint(
-        "GET",
+    _door(
         f"/ws/v2/consumer/{_TOPIC}/{{subscription}}",
         websocket.consume,
         "consume over a WebSocket",
         T.CONSUME,
-        (f"/ws/consumer/{_OLD_TOPIC}/{{subscription}}",),
         _CONSUMER,
-        success=101,
-        refusals=_REFUSALS,
-        upgrades=True,
-        anywhere=True,
+        (f"/ws/consumer/{_OLD_TOPIC}/{{subscription}}",),
     ),
-    Endpoint(
-        "GET",
+    _door(
         f"/ws/v2/reader/{_TOPIC}",
         websocket.read,
         "read over a WebSocket",
         T.CONSUME,
-        (f"/ws/reader/{_OLD_TOPIC}",),
         _READER,
-        success=101,
-        refusals=_REFUSALS,
-        upgrades=True,
-        anywhere=True,
+        (f"/ws/reader/{_OLD_TOPIC}",),
     ),
-    Endpoint(
-        "GET",
+    _door(
         "/ws/v3/consumer/{subscription}",
         websocket.consume_several,
         "consume several topics, or all that match, over a WebSocket",
         T.CONSUME,
-        parameters=(Parameter("topics", "text"), Parameter("topicsPattern", "text"), *_CONSUMER),
-        success=101,
-        refusals=_REFUSALS,
-        upgrades=True,
-        anywhere=True,
+        (Parameter("topics", "text"), Parameter("topicsPattern", "text"), *_CONSUMER),
         lets_in=True,
     ),
     Endpoint(

@@ -119,13 +119,8 @@ class Response:
     """Of status 101: has the connection from then on; told of its end also when it never gets that far."""
 
 
-def takes_gzip(request: Request) -> bool:
-    """Whether an answer may be compressed."""
-    for offered in request.headers.get("accept-encoding", "").split(","):
-        coding, _, quality = offered.partition(";")
-        if coding.strip().lower() == "gzip":
-            return quality.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
+def asks_for_websocket(request: Request) -> bool:
+    return request.headers.get("upgrade", "").strip().lower() == "websocket"
 
 
 def json_response(value: Any, status: int = 200) -> Response:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from magnetar.http.engine.message import Request
+from magnetar.http.engine.message import Request, asks_for_websocket
 
 CHANGING_METHODS = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 ANY = "*"
@@ -65,7 +65,7 @@ def _may_change_something(request: Request) -> bool:
         return True
     # Browsers let any page open a WebSocket anywhere. One that has a proof was given it by whoever it is of.
     proves = "authorization" in request.headers or bool(request.query.get("token"))
-    return request.headers.get("upgrade", "").strip().lower() == "websocket" and not proves
+    return asks_for_websocket(request) and not proves
 
 
 def _is_loopback(host: str) -> bool:

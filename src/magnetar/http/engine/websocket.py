@@ -14,7 +14,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.http.engine.message import Request, Response, asks_for_websocket, error_response
 from magnetar.io.interfaces import Cancellable, Loop, Transport
 
 log = logging.getLogger("magnetar.http")
@@ -68,10 +68,6 @@ def upgrade(request: Request, conversation: Conversation, loop: Loop, limits: We
     return Response(
         HTTPStatus.SWITCHING_PROTOCOLS, headers=headers, upgrade=WebSocket(conversation, loop, limits)
     )
-
-
-def asks_for_websocket(request: Request) -> bool:
-    return request.headers.get("upgrade", "").strip().lower() == "websocket"
 
 
 def refusal_of(request: Request) -> Response | None:

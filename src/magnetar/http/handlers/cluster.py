@@ -5,15 +5,15 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from magnetar.errors import BrokerError, InvalidRequest, NotFound, ServedElsewhere
+from magnetar.http.engine.compression import compressed, takes_gzip
 from magnetar.http.engine.message import (
     Request,
     Response,
     error_response,
     json_response,
-    takes_gzip,
     text_response,
 )
-from magnetar.http.metrics.described import compressed, content_type, described
+from magnetar.http.metrics.described import content_type, described
 from magnetar.http.metrics.rendering import render
 from magnetar.http.routing import Application
 from magnetar.http.shapes.names import cluster_of, tenant_of, topic_of

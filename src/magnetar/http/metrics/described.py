@@ -6,7 +6,6 @@ without ``_total``, and the text has an end.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
@@ -15,9 +14,6 @@ from magnetar.http.metrics import exposition
 
 OPEN_METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _TYPE = "# TYPE "
-_GZIP_BITS = zlib.MAX_WBITS | 16
-_GZIP_LEVEL = 1
-"""Text of so many repetitions gets hardly smaller by more."""
 
 
 @cache
@@ -83,11 +79,3 @@ def _as_open_metrics(piece: str) -> str:
 def _help_line(name: str, told: str) -> str:
     meaning = meaning_of(name)
     return "" if meaning is None else f"# HELP {told} {meaning}\n"
-
-
-def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
-    """The same text, gzipped, a piece for each of it; some may be empty."""
-    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
-    for piece in pieces:
-        yield packer.compress(piece.encode())
-    yield packer.flush()

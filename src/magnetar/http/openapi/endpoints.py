@@ -7,8 +7,8 @@ from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 
-from magnetar.http.engine.message import JSON_TYPE, Request, Response, takes_gzip
-from magnetar.http.metrics.described import compressed
+from magnetar.http.engine.compression import compressed, takes_gzip
+from magnetar.http.engine.message import JSON_TYPE, Request, Response
 from magnetar.http.openapi.document import pieces
 from magnetar.http.routing import Application, Endpoint, Handler
 from magnetar.security.operations import BrokerOperation

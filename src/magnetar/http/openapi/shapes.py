@@ -9,6 +9,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from magnetar.http.shapes.fields import ACTIONS
+from magnetar.http.shapes.policies import (
+    AUTO_UPDATE_STRATEGIES,
+    QUOTA_TYPES,
+    STRATEGIES,
+    SUBSCRIPTION_TYPES,
+)
+
 Schema = dict[str, Any]
 
 _PLAIN: Mapping[str, Schema] = {
@@ -20,37 +28,18 @@ _PLAIN: Mapping[str, Schema] = {
     "object": {"type": "object"},
 }
 _CHOICES: Mapping[str, Sequence[str]] = {
-    "AuthAction": ("produce", "consume", "functions", "sources", "sinks", "packages"),
+    "AuthAction": ACTIONS,
     "AutoFailoverPolicyType": ("min_available",),
-    "BacklogQuotaType": ("destination_storage", "message_age"),
+    "BacklogQuotaType": QUOTA_TYPES,
     "InactiveTopicDeleteMode": ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
     "NamespaceIsolationPolicyUnloadScope": ("all_matching", "none", "changed"),
     "OffloadedReadPriority": ("BOOKKEEPER_FIRST", "TIERED_STORAGE_FIRST"),
     "ProxyProtocol": ("SNI",),
     "RetentionPolicy": ("producer_request_hold", "producer_exception", "consumer_backlog_eviction"),
-    "SchemaAutoUpdateCompatibilityStrategy": (
-        "AutoUpdateDisabled",
-        "Backward",
-        "Forward",
-        "Full",
-        "AlwaysCompatible",
-        "BackwardTransitive",
-        "ForwardTransitive",
-        "FullTransitive",
-    ),
-    "SchemaCompatibilityStrategy": (
-        "UNDEFINED",
-        "ALWAYS_INCOMPATIBLE",
-        "ALWAYS_COMPATIBLE",
-        "BACKWARD",
-        "FORWARD",
-        "FULL",
-        "BACKWARD_TRANSITIVE",
-        "FORWARD_TRANSITIVE",
-        "FULL_TRANSITIVE",
-    ),
+    "SchemaAutoUpdateCompatibilityStrategy": AUTO_UPDATE_STRATEGIES,
+    "SchemaCompatibilityStrategy": STRATEGIES,
     "SubscriptionAuthMode": ("None", "Prefix"),
-    "SubscriptionType": ("Exclusive", "Shared", "Failover", "Key_Shared"),
+    "SubscriptionType": SUBSCRIPTION_TYPES,
 }
 _LIST = re.compile(r"(?:array|set)<(.+)>")
 _MAP = re.compile(r"map<[^,]+,\s*(.+)>")

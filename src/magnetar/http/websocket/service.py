@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ from magnetar.http.websocket.reading import Reading
 from magnetar.io.interfaces import ClientIo
 from magnetar.naming.topic_name import TopicName
 
-T = TypeVar("T")
+_Made = TypeVar("_Made", Producing, Consuming)
 
 _STATUSES: Mapping[type[PulsarException], int] = {
     InvalidConfiguration: HTTPStatus.BAD_REQUEST,
@@ -91,9 +91,7 @@ class WebSocketService:
 
         async def make() -> Conversation:
             producer = await self._the_client().create_producer(name, **options)
-            made = Producing(self._io.loop, self._io.clock, name, producer, self._forget)
-            self._open[made] = None
-            return made
+            return self._began(Producing(self._io.loop, self._io.clock, name, producer, self._forget))
 
         return await self._upgraded(request, make)
 
@@ -183,7 +181,7 @@ class WebSocketService:
             return error_response(status, f"Failed to create producer/consumer: {error}{hint}")
         return upgrade(request, conversation, self._io.loop, self._limits)
 
-    def _began(self, made: Consuming) -> Consuming:
+    def _began(self, made: _Made) -> _Made:
         self._open[made] = None
         return made
 
@@ -226,9 +224,7 @@ class WebSocketService:
 
 
 def _add(by_name: dict[str, Traffic], told: Told) -> None:
-    names: Iterable[str] = {_namespace(topic) for topic in told.topics[:1]}
-    for name in names:
-        by_name.setdefault(name, Traffic()).add(told.traffic)
+    by_name.setdefault(_namespace(told.topics[0]), Traffic()).add(told.traffic)
 
 
 def _namespace(topic: str) -> str:

@@ -1,0 +1,29 @@
+"""Answers that are sent compressed."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+from magnetar.http.engine.message import Request
+
+_GZIP_BITS = zlib.MAX_WBITS | 16
+_GZIP_LEVEL = 1
+"""Text of so many repetitions gets hardly smaller by more."""
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether an answer may be compressed."""
+    for offered in request.headers.get("accept-encoding", "").split(","):
+        coding, _, quality = offered.partition(";")
+        if coding.strip().lower() == "gzip":
+            return quality.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
+    """The same text, gzipped, a piece for each of it; some may be empty."""
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
+    for piece in pieces:
+        yield packer.compress(piece.encode())
+    yield packer.flush()
