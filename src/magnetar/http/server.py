@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
 from magnetar.http.audit import record
 from magnetar.http.endpoints.table import ENDPOINTS
-from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.claims import claim_of
-from magnetar.http.engine.connection import HttpConnection, HttpLimits
+from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
+from magnetar.http.engine.listening import Listening
 from magnetar.http.engine.message import Request, Response, error_response, refusal
 from magnetar.http.engine.origins import Origins
 from magnetar.http.openapi.endpoints import with_description
@@ -23,7 +23,7 @@ from magnetar.http.partitions import at_each_partition
 from magnetar.http.routing import Application, Endpoint, Found, Router
 from magnetar.http.shapes.names import target_of, topic_of
 from magnetar.http.warnings import warned, without_effect
-from magnetar.io.interfaces import Io, Listener, ListeningNetwork, Worker
+from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
 from magnetar.security.principal import ANONYMOUS, BROKER, Principal
@@ -33,92 +33,26 @@ log = logging.getLogger("magnetar.http")
 _DEFECT = "An internal error; the log of the broker has the details"
 
 
-class HttpServer:
-    """Serves the endpoint table for one broker, from the moment it is given one."""
+class HttpServer(Listening):
+    """Serves the endpoint table for one broker, from the moment it is given one; until then all is 503."""
 
     def __init__(self, io: Io, limits: HttpLimits | None = None, origins: Origins | None = None) -> None:
         """:param origins: which pages may change something; None: only those of the loopback addresses"""
-        self.io = io
-        self.limits = limits or HttpLimits()
-        self.bodies = Bodies(self.limits.bodies_bytes)
+        super().__init__(io, limits)
         self._origins = origins or Origins()
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None
         self._router = Router(with_description(ENDPOINTS))
-        self._connections: dict[HttpConnection, str] = {}
-        """With their clients' addresses."""
-        self._of_address: dict[str, int] = {}
-        self._listeners: list[Listener] = []
-        self._stopping = False
-        self._empty: Any = None
-
-    @property
-    def port(self) -> int:
-        """The port it listened on first; 0 before :meth:`start`."""
-        return self._listeners[0].port if self._listeners else 0
-
-    async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
-        """Begins to listen on one more address; port 0 takes a free one.
-
-        Until :meth:`serve` all answers are 503.
-
-        :param network: None: the plain one
-        :returns: the port
-        :raises OSError: the address cannot be used
-        """
-        through: ListeningNetwork = network or self.io.network
-        listener = await through.listen(host, port, lambda: HttpConnection(self))
-        self._listeners.append(listener)
-        return listener.port
 
     def serve(self, application: Application) -> None:
         self._application = application
 
     async def stop(self, grace_seconds: float) -> None:
-        """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
-        self._stopping = True
-        for listener in self._listeners:
-            listener.close()
-        for connection in tuple(self._connections):
-            connection.close_when_idle()
-        if self._connections:
-            self._empty = self.io.loop.create_future()
-            expiry = self.io.loop.call_later(grace_seconds, self._grace_ended)
-            await self._empty
-            expiry.cancel()
+        await super().stop(grace_seconds)
         if self._parser is not None:
             self._parser.close()
             self._parser = None
-
-    def _grace_ended(self) -> None:
-        log.warning("requests were still in progress", extra={"connections": len(self._connections)})
-        self._settle_empty()
-
-    def _settle_empty(self) -> None:
-        if self._empty is not None and not self._empty.done():
-            self._empty.set_result(None)
-
-    def admit(self, connection: HttpConnection) -> bool:
-        if self._stopping or len(self._connections) >= self.limits.connections:
-            return False
-        host = connection.host
-        of_address = self._of_address.get(host, 0)
-        if 0 < self.limits.connections_of_address <= of_address:
-            return False
-        self._connections[connection] = host
-        self._of_address[host] = of_address + 1
-        return True
-
-    def forget(self, connection: HttpConnection) -> None:
-        host = self._connections.pop(connection, None)
-        if host is None:
-            return
-        self._of_address[host] -= 1
-        if not self._of_address[host]:
-            del self._of_address[host]
-        if not self._connections:
-            self._settle_empty()
 
     async def answer(self, request: Request) -> Response:
         """Finds out who asks, finds the endpoint and runs it; never raises."""

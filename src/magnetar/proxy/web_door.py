@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.errors import BrokerError
-from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.claims import claim_of
-from magnetar.http.engine.connection import HttpConnection, HttpLimits
+from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.listening import Listening
 from magnetar.http.engine.message import (
     Request,
     Response,
@@ -21,8 +21,7 @@ from magnetar.http.engine.message import (
     text_response,
 )
 from magnetar.http.engine.origins import Origins
-from magnetar.io.interfaces import Io, Listener, ListeningNetwork
-from magnetar.io.waiting import settle
+from magnetar.io.interfaces import Io
 from magnetar.proxy.figures import exposition
 from magnetar.proxy.service import ProxyService
 from magnetar.security.authentication import Claim
@@ -59,9 +58,7 @@ class Forwards(Protocol):
         ...
 
 
-class WebDoor:
-    """Owner of connections: see :class:`magnetar.http.engine.connection.Owner`."""
-
+class WebDoor(Listening):
     def __init__(
         self,
         io: Io,
@@ -71,51 +68,14 @@ class WebDoor:
         service: ProxyService,
         forwarding: Forwards,
     ) -> None:
-        self.io = io
-        self.limits = limits
-        self.bodies = Bodies(limits.bodies_bytes)
+        super().__init__(io, limits)
         self._origins = origins
         self._options = options
         self._service = service
         self._forwarding = forwarding
-        self._connections: dict[HttpConnection, str] = {}
-        self._listeners: list[Listener] = []
-        self._stopping = False
-        self._empty: Any = None
         self._asked: dict[str, int] = {}
         """Requests of this second, by address."""
         self._second = 0
-
-    async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
-        """The port; 0 takes a free one. :raises OSError: the address cannot be used"""
-        through: ListeningNetwork = network or self.io.network
-        listener = await through.listen(host, port, lambda: HttpConnection(self))
-        self._listeners.append(listener)
-        return listener.port
-
-    async def stop(self, grace_seconds: float) -> None:
-        """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
-        self._stopping = True
-        for listener in self._listeners:
-            listener.close()
-        for connection in tuple(self._connections):
-            connection.close_when_idle()
-        if self._connections:
-            self._empty = self.io.loop.create_future()
-            expiry = self.io.loop.call_later(grace_seconds, settle, self._empty)
-            await self._empty
-            expiry.cancel()
-
-    def admit(self, connection: HttpConnection) -> bool:
-        if self._stopping or len(self._connections) >= self.limits.connections:
-            return False
-        self._connections[connection] = connection.host
-        return True
-
-    def forget(self, connection: HttpConnection) -> None:
-        self._connections.pop(connection, None)
-        if not self._connections and self._empty is not None:
-            settle(self._empty)
 
     async def answer(self, request: Request) -> Response:
         """Never raises."""

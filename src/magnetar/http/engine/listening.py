@@ -1,0 +1,93 @@
+"""What doors of HTTP have in common: addresses that are listened on, connections, and their orderly end."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from typing import Any
+
+from magnetar.http.engine.bodies import Bodies
+from magnetar.http.engine.connection import HttpConnection, HttpLimits
+from magnetar.http.engine.message import Request, Response
+from magnetar.io.interfaces import Io, Listener, ListeningNetwork
+
+log = logging.getLogger("magnetar.http")
+
+
+class Listening(ABC):
+    """Owner of connections: see :class:`magnetar.http.engine.connection.Owner`."""
+
+    def __init__(self, io: Io, limits: HttpLimits | None = None) -> None:
+        self.io = io
+        self.limits = limits or HttpLimits()
+        self.bodies = Bodies(self.limits.bodies_bytes)
+        self._connections: dict[HttpConnection, str] = {}
+        """With their clients' addresses."""
+        self._of_address: dict[str, int] = {}
+        self._listeners: list[Listener] = []
+        self._stopping = False
+        self._empty: Any = None
+
+    @property
+    def port(self) -> int:
+        """The port it listened on first; 0 before :meth:`start`."""
+        return self._listeners[0].port if self._listeners else 0
+
+    async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
+        """Begins to listen on one more address; port 0 takes a free one.
+
+        :param network: None: the plain one
+        :returns: the port
+        :raises OSError: the address cannot be used
+        """
+        through: ListeningNetwork = network or self.io.network
+        listener = await through.listen(host, port, lambda: HttpConnection(self))
+        self._listeners.append(listener)
+        return listener.port
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Takes no more requests and waits for those in progress, at most ``grace_seconds``."""
+        self._stopping = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.close_when_idle()
+        if self._connections:
+            self._empty = self.io.loop.create_future()
+            expiry = self.io.loop.call_later(grace_seconds, self._grace_ended)
+            await self._empty
+            expiry.cancel()
+
+    def _grace_ended(self) -> None:
+        log.warning("requests were still in progress", extra={"connections": len(self._connections)})
+        self._settle_empty()
+
+    def _settle_empty(self) -> None:
+        if self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def admit(self, connection: HttpConnection) -> bool:
+        if self._stopping or len(self._connections) >= self.limits.connections:
+            return False
+        host = connection.host
+        of_address = self._of_address.get(host, 0)
+        if 0 < self.limits.connections_of_address <= of_address:
+            return False
+        self._connections[connection] = host
+        self._of_address[host] = of_address + 1
+        return True
+
+    def forget(self, connection: HttpConnection) -> None:
+        host = self._connections.pop(connection, None)
+        if host is None:
+            return
+        self._of_address[host] -= 1
+        if not self._of_address[host]:
+            del self._of_address[host]
+        if not self._connections:
+            self._settle_empty()
+
+    @abstractmethod
+    async def answer(self, request: Request) -> Response:
+        """Never raises."""
+        ...
