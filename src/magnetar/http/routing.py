@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 from urllib.parse import unquote
 
 from magnetar.broker.admin.all import Admin
@@ -69,6 +69,27 @@ class Application:
 
 
 Handler = Callable[[Application, Request], Awaitable[Response]]
+
+
+class WebSocketProcess(Protocol):
+    """What WebSockets need of the process around them."""
+
+    @property
+    def websockets(self) -> Callable[[], WebSocketService] | None:
+        """None: none are served."""
+        ...
+
+
+class WebSocketApplication(Protocol):
+    """What handlers of WebSockets work with: part of a broker's, or that of a process without a broker."""
+
+    @property
+    def process(self) -> WebSocketProcess: ...
+    @property
+    def access(self) -> Access: ...
+
+
+WebSocketHandler = Callable[[WebSocketApplication, Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +186,16 @@ class Endpoint:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class WebSocketEndpoint(Endpoint):
+    """One that wants no broker in its process."""
+
+    handler: WebSocketHandler
+
+
+E = TypeVar("E", bound=Endpoint)
+
+
 ALWAYS: Mapping[int, str] = {
     400: "a parameter or the body is not understood",
     401: "nobody knows who asks, or not allowed",
@@ -217,34 +248,34 @@ def _of_broker(path: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    endpoint: Endpoint
+class Found(Generic[E]):
+    endpoint: E
     variables: dict[str, str]
 
 
 @dataclass(slots=True)
-class _Node:
-    fixed: dict[str, _Node] = field(default_factory=dict)
-    variable: _Node | None = None
-    methods: dict[str, tuple[Endpoint, tuple[str, ...]]] = field(default_factory=dict)
+class _Node(Generic[E]):
+    fixed: dict[str, _Node[E]] = field(default_factory=dict)
+    variable: _Node[E] | None = None
+    methods: dict[str, tuple[E, tuple[str, ...]]] = field(default_factory=dict)
 
 
-class Router:
+class Router(Generic[E]):
     """Finds endpoints; fixed pieces win over variables, the rest of the path decides where both fit."""
 
-    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._root = _Node()
+    def __init__(self, endpoints: Iterable[E]) -> None:
+        self._root = _Node[E]()
         for endpoint in endpoints:
             for path in (endpoint.path, *endpoint.aliases):
                 self._add(path, endpoint)
 
-    def _add(self, path: str, endpoint: Endpoint) -> None:
+    def _add(self, path: str, endpoint: E) -> None:
         node = self._root
         names: list[str] = []
         for piece in _pieces(path):
             if piece.startswith("{"):
                 names.append(piece[1:-1])
-                node.variable = node.variable or _Node()
+                node.variable = node.variable or _Node[E]()
                 node = node.variable
             else:
                 node = node.fixed.setdefault(piece, _Node())
@@ -252,7 +283,7 @@ class Router:
             raise ValueError(f"two endpoints for {endpoint.method} {path}")
         node.methods[endpoint.method] = (endpoint, tuple(names))
 
-    def find(self, method: str, path: str) -> Found | frozenset[str]:
+    def find(self, method: str, path: str) -> Found[E] | frozenset[str]:
         """The endpoint, or the methods that the path has (none: nothing is there). HEAD is served by GET."""
         wanted = "GET" if method == "HEAD" else method
         allowed: set[str] = set()
@@ -275,8 +306,8 @@ def _pieces(path: str) -> list[str]:
 
 
 def _matches(
-    node: _Node, pieces: list[str], index: int, values: tuple[str, ...]
-) -> Iterator[tuple[_Node, tuple[str, ...]]]:
+    node: _Node[E], pieces: list[str], index: int, values: tuple[str, ...]
+) -> Iterator[tuple[_Node[E], tuple[str, ...]]]:
     """All ways to read the path, best first."""
     if index == len(pieces):
         if node.methods:

@@ -1,52 +1,43 @@
-"""The HTTP server: listens, routes, turns errors into answers, stops."""
+"""The HTTP server of a broker: the endpoint table, carried out with what the broker is asked."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode
 
-from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
-from magnetar.http.audit import record
+from magnetar.http.door import Door, named
 from magnetar.http.endpoints.table import ENDPOINTS
-from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
-from magnetar.http.engine.listening import Listening
-from magnetar.http.engine.message import Request, Response, error_response, refusal
+from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.origins import Origins
 from magnetar.http.openapi.endpoints import with_description
 from magnetar.http.partitions import at_each_partition
-from magnetar.http.routing import Application, Endpoint, Found, Router
-from magnetar.http.shapes.names import target_of, topic_of
+from magnetar.http.routing import Application, Endpoint
+from magnetar.http.shapes.names import topic_of
 from magnetar.http.warnings import warned, without_effect
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.jobs import run_job
 from magnetar.io.mutex import Mutex
-from magnetar.security.principal import ANONYMOUS, BROKER, Principal
 
 log = logging.getLogger("magnetar.http")
 
-_DEFECT = "An internal error; the log of the broker has the details"
 
-
-class HttpServer(Listening):
-    """Serves the endpoint table for one broker, from the moment it is given one; until then all is 503."""
+class HttpServer(Door[Endpoint]):
+    """Serves the endpoint table for one broker, from the moment it is given one."""
 
     def __init__(self, io: Io, limits: HttpLimits | None = None, origins: Origins | None = None) -> None:
         """:param origins: which pages may change something; None: only those of the loopback addresses"""
-        super().__init__(io, limits)
-        self._origins = origins or Origins()
+        super().__init__(io, with_description(ENDPOINTS), limits, origins)
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None
-        self._router = Router(with_description(ENDPOINTS))
 
     def serve(self, application: Application) -> None:
         self._application = application
+        self._access = application.access
 
     async def stop(self, grace_seconds: float) -> None:
         await super().stop(grace_seconds)
@@ -54,85 +45,20 @@ class HttpServer(Listening):
             self._parser.close()
             self._parser = None
 
-    async def answer(self, request: Request) -> Response:
-        """Finds out who asks, finds the endpoint and runs it; never raises."""
+    async def _carry_out(self, endpoint: Endpoint, request: Request) -> Response:
+        assert self._application is not None
         application = self._application
-        if application is None:
-            return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
-        refused = self._origins.refusal(request, request.local_port or self.port)
-        if refused is not None:
-            log.warning("request of a foreign page refused", extra=_named(request))
-            return error_response(HTTPStatus.FORBIDDEN, refused)
-        found = self._router.find(request.method, request.path)
-        endpoint = found.endpoint if isinstance(found, Found) else None
-        who, answer = await self._who_asks(application, endpoint, request)
-        if answer is None:
-            if not isinstance(found, Found):
-                return _not_served(request, found)
-            answer = await self._carried_out(application, found, replace(request, principal=who))
-        operation = endpoint.operation if endpoint is not None else None
-        record(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
-        return answer
-
-    async def _who_asks(
-        self, application: Application, endpoint: Endpoint | None, request: Request
-    ) -> tuple[Principal, Response | None]:
-        """Who asks, and the answer to who may not even do that."""
-        access = application.access
-        if endpoint is not None and endpoint.public:
-            return ANONYMOUS, None
-        if access.open_metrics and endpoint is not None and endpoint.is_metrics:
-            return BROKER, None
-        if not access.authenticator.asks:
-            return ANONYMOUS, None
-        try:
-            return await access.authenticator.authenticate(claim_of(request)), None
-        except AuthorizationFailure as error:
-            # A proxy that may not speak for somebody is told like anybody who may not ask.
-            status = endpoint.refused_status if endpoint is not None else error.http_status
-            return ANONYMOUS, error_response(status, str(error))
-        except BrokerError as error:
-            return ANONYMOUS, self._failed(request, error)
-        except Exception:
-            log.exception("nobody can say who asks", extra=_named(request))
-            return ANONYMOUS, error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
-
-    async def _carried_out(self, application: Application, found: Found, request: Request) -> Response:
-        try:
-            return await self._answer_endpoint(application, found, request)
-        except BrokerError as error:
-            return self._failed(request, error)
-        except Exception:
-            log.exception("request failed by a defect", extra=_named(request))
-            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
-
-    @staticmethod
-    def _failed(request: Request, error: BrokerError) -> Response:
-        if isinstance(error, ServedElsewhere):
-            return _redirected(request, error)
-        if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
-            log.warning("request failed", extra=_named(request), exc_info=error)
-        return refusal(error)
-
-    async def _answer_endpoint(self, application: Application, found: Found, request: Request) -> Response:
-        endpoint, authorizer = found.endpoint, application.access.authorizer
-        if authorizer.asks and endpoint.is_asked_for:
-            target = target_of(endpoint.resource, found.variables)
-            reason = await authorizer.refusal(request.principal, endpoint.operation, target)
-            if reason is not None:
-                return error_response(endpoint.refused_status, reason)
         asked = replace(application, admin=application.admin.asked_by(request.principal))
-        prepared = replace(request, variables=found.variables)
         if endpoint.asked_of_owner:
             await asked.admin.brokers.check_here(
-                topic_of(found.variables), authoritative=prepared.flag("authoritative")
+                topic_of(request.variables), authoritative=request.flag("authoritative")
             )
-            at_each = await at_each_partition(asked, endpoint, prepared)
+            at_each = await at_each_partition(asked, endpoint, request)
             if at_each is not None:
                 return at_each
         if len(request.body) <= LARGE_BYTES:
-            return await _carry_out(asked, endpoint, prepared)
-        return await self._answer_large(asked, endpoint, prepared)
+            return await _carry_out(asked, endpoint, request)
+        return await self._answer_large(asked, endpoint, request)
 
     async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
         """One after another: what a large body is parsed to may be many times its size."""
@@ -160,21 +86,8 @@ async def _carry_out(application: Application, endpoint: Endpoint, request: Requ
         filters=application.process.settings.get("allowOverrideEntryFilters") == "true",
     )
     for sentence in sentences:
-        log.warning(sentence, extra=_named(request))
+        log.warning(sentence, extra=named(request))
     return warned(answer, sentences)
-
-
-def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
-    """Who came by TLS is sent on by TLS, and nobody else is."""
-    url = elsewhere.http_url_tls if request.secure else elsewhere.http_url
-    url = url or elsewhere.http_url or elsewhere.http_url_tls
-    if url is None:
-        return refusal(elsewhere)
-    authoritative = "true" if elsewhere.authoritative else "false"
-    kept = {name: value for name, value in request.query.items() if name not in elsewhere.without}
-    query = urlencode({**kept, "authoritative": authoritative})
-    location = f"{url}{request.path}?{query}"
-    return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
 
 
 def _raise(error: Exception, _body: object) -> Any:
@@ -183,17 +96,3 @@ def _raise(error: Exception, _body: object) -> Any:
 
 def _give(value: Any, _body: object) -> Any:
     return value
-
-
-def _not_served(request: Request, allowed: frozenset[str]) -> Response:
-    if not allowed:
-        return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
-    methods = ",".join(sorted(allowed | {"OPTIONS"} | ({"HEAD"} if "GET" in allowed else frozenset())))
-    if request.method == "OPTIONS":
-        return Response(HTTPStatus.NO_CONTENT, headers=[("Allow", methods)])
-    reason = f"{request.method} is not served at {request.path}"
-    return error_response(HTTPStatus.METHOD_NOT_ALLOWED, reason, [("Allow", methods)])
-
-
-def _named(request: Request) -> dict[str, str]:
-    return {"method": request.method, "path": request.path}

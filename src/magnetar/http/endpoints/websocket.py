@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.http.handlers import websocket
-from magnetar.http.routing import Endpoint, Handler, Parameter
+from magnetar.http.routing import Parameter, WebSocketEndpoint, WebSocketHandler
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import TopicOperation as T
 
@@ -61,16 +61,16 @@ _READER = (
 
 def _door(
     path: str,
-    handler: Handler,
+    handler: WebSocketHandler,
     description: str,
     operation: T,
     parameters: Sequence[Parameter],
     aliases: Sequence[str] = (),
     *,
     lets_in: bool = False,
-) -> Endpoint:
+) -> WebSocketEndpoint:
     """One that becomes a WebSocket, at any broker."""
-    return Endpoint(
+    return WebSocketEndpoint(
         "GET",
         path,
         handler,
@@ -86,7 +86,7 @@ def _door(
     )
 
 
-WEBSOCKET: Sequence[Endpoint] = (
+WEBSOCKET: Sequence[WebSocketEndpoint] = (
     _door(
         f"/ws/v2/producer/{_TOPIC}",
         websocket.produce,
@@ -119,7 +119,7 @@ WEBSOCKET: Sequence[Endpoint] = (
         (Parameter("topics", "text"), Parameter("topicsPattern", "text"), *_CONSUMER),
         lets_in=True,
     ),
-    Endpoint(
+    WebSocketEndpoint(
         "GET",
         f"{_STATS}/metrics",
         websocket.metrics,
@@ -128,7 +128,7 @@ WEBSOCKET: Sequence[Endpoint] = (
         (f"{_OLD_STATS}/metrics",),
         refusals={404: "no WebSockets are served"},
     ),
-    Endpoint(
+    WebSocketEndpoint(
         "GET",
         f"{_STATS}/stats",
         websocket.all_topics,
@@ -137,7 +137,7 @@ WEBSOCKET: Sequence[Endpoint] = (
         (f"{_OLD_STATS}/stats",),
         refusals={404: "no WebSockets are served"},
     ),
-    Endpoint(
+    WebSocketEndpoint(
         "GET",
         f"{_STATS}/{_TOPIC}/stats",
         websocket.topic,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.errors import InvalidRequest, NotFound
 from magnetar.http.engine.message import Request, Response, error_response, json_response
-from magnetar.http.routing import Application
+from magnetar.http.routing import WebSocketApplication
 from magnetar.http.shapes.names import topic_of
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from magnetar.http.websocket.service import WebSocketService
 
 
-def _service(application: Application) -> WebSocketService:
+def _service(application: WebSocketApplication) -> WebSocketService:
     if application.process.websockets is None:
         raise NotFound("WebSockets are not served here: webSocketServiceEnabled is false")
     return application.process.websockets()
 
 
-async def produce(application: Application, request: Request) -> Response:
+async def produce(application: WebSocketApplication, request: Request) -> Response:
     service = _service(application)
     return await service.produce(request, TopicName.parse(topic_of(request.variables)))
 
 
-async def consume(application: Application, request: Request) -> Response:
+async def consume(application: WebSocketApplication, request: Request) -> Response:
     service = _service(application)
     topic = TopicName.parse(topic_of(request.variables))
     return await service.consume(request, topic, request.variables["subscription"])
 
 
-async def read(application: Application, request: Request) -> Response:
+async def read(application: WebSocketApplication, request: Request) -> Response:
     service = _service(application)
     return await service.read(request, TopicName.parse(topic_of(request.variables)))
 
 
-async def consume_several(application: Application, request: Request) -> Response:
+async def consume_several(application: WebSocketApplication, request: Request) -> Response:
     """``topics`` or ``topicsPattern`` say which."""
     service = _service(application)
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
@@ -66,7 +66,7 @@ def _topics(names: Sequence[str]) -> list[TopicName]:
 
 
 async def _refusal(
-    application: Application, request: Request, topic: TopicName, subscription: str
+    application: WebSocketApplication, request: Request, topic: TopicName, subscription: str
 ) -> Response | None:
     authorizer = application.access.authorizer
     if not authorizer.asks:
@@ -76,15 +76,15 @@ async def _refusal(
     return None if reason is None else error_response(HTTPStatus.FORBIDDEN, reason)
 
 
-async def all_topics(application: Application, request: Request) -> Response:
+async def all_topics(application: WebSocketApplication, request: Request) -> Response:
     return json_response(_service(application).topics())
 
 
-async def metrics(application: Application, request: Request) -> Response:
+async def metrics(application: WebSocketApplication, request: Request) -> Response:
     return json_response(_service(application).metrics())
 
 
-async def topic(application: Application, request: Request) -> Response:
+async def topic(application: WebSocketApplication, request: Request) -> Response:
     found = _service(application).topics().get(topic_of(request.variables))
     if found is None:
         raise NotFound("Topic does not exist")

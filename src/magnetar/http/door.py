@@ -1,0 +1,147 @@
+"""What becomes of a request before its handler: whence it comes, what it wants, who asks, and may they."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Generic
+from urllib.parse import urlencode
+
+from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
+from magnetar.http.audit import record
+from magnetar.http.engine.claims import claim_of
+from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.listening import Listening
+from magnetar.http.engine.message import Request, Response, error_response, refusal
+from magnetar.http.engine.origins import Origins
+from magnetar.http.routing import Access, E, Found, Router
+from magnetar.http.shapes.names import target_of
+from magnetar.io.interfaces import Io
+from magnetar.security.principal import ANONYMOUS, BROKER, Principal
+
+log = logging.getLogger("magnetar.http")
+
+_DEFECT = "An internal error; the log of the broker has the details"
+
+
+class Door(Listening, Generic[E]):
+    """Serves endpoints from the moment it is told who may what (``_access``); until then all is 503."""
+
+    def __init__(
+        self, io: Io, endpoints: Iterable[E], limits: HttpLimits | None = None, origins: Origins | None = None
+    ) -> None:
+        """:param origins: which pages may change something; None: only those of the loopback addresses"""
+        super().__init__(io, limits)
+        self._origins = origins or Origins()
+        self._router = Router(endpoints)
+        self._access: Access | None = None
+
+    async def answer(self, request: Request) -> Response:
+        """Finds out who asks, finds the endpoint and runs it; never raises."""
+        access = self._access
+        if access is None:
+            return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "The broker is starting")
+        refused = self._origins.refusal(request, request.local_port or self.port)
+        if refused is not None:
+            log.warning("request of a foreign page refused", extra=named(request))
+            return error_response(HTTPStatus.FORBIDDEN, refused)
+        found = self._router.find(request.method, request.path)
+        endpoint = found.endpoint if isinstance(found, Found) else None
+        who, answer = await self._who_asks(access, endpoint, request)
+        if answer is None:
+            if not isinstance(found, Found):
+                return _not_served(request, found)
+            answer = await self._carried_out(access, found, replace(request, principal=who))
+        operation = endpoint.operation if endpoint is not None else None
+        record(request, who, operation, answer.status, changes=endpoint is not None and endpoint.changes)
+        return answer
+
+    async def _who_asks(
+        self, access: Access, endpoint: E | None, request: Request
+    ) -> tuple[Principal, Response | None]:
+        """Who asks, and the answer to who may not even do that."""
+        if endpoint is not None and endpoint.public:
+            return ANONYMOUS, None
+        if access.open_metrics and endpoint is not None and endpoint.is_metrics:
+            return BROKER, None
+        if not access.authenticator.asks:
+            return ANONYMOUS, None
+        try:
+            return await access.authenticator.authenticate(claim_of(request)), None
+        except AuthorizationFailure as error:
+            # A proxy that may not speak for somebody is told like anybody who may not ask.
+            status = endpoint.refused_status if endpoint is not None else error.http_status
+            return ANONYMOUS, error_response(status, str(error))
+        except BrokerError as error:
+            return ANONYMOUS, _failed(request, error)
+        except Exception:
+            log.exception("nobody can say who asks", extra=named(request))
+            return ANONYMOUS, error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
+
+    async def _carried_out(self, access: Access, found: Found[E], request: Request) -> Response:
+        try:
+            reason = await _refusal(access, found, request.principal)
+            if reason is not None:
+                return error_response(found.endpoint.refused_status, reason)
+            return await self._carry_out(found.endpoint, replace(request, variables=found.variables))
+        except BrokerError as error:
+            return _failed(request, error)
+        except Exception:
+            log.exception("request failed by a defect", extra=named(request))
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, _DEFECT)
+
+    @abstractmethod
+    async def _carry_out(self, endpoint: E, request: Request) -> Response:
+        """What somebody asks for who may.
+
+        :raises BrokerError: it cannot be done
+        """
+        ...
+
+
+async def _refusal(access: Access, found: Found[E], who: Principal) -> str | None:
+    """Why somebody may not; None: they may."""
+    endpoint, authorizer = found.endpoint, access.authorizer
+    if not (authorizer.asks and endpoint.is_asked_for):
+        return None
+    target = target_of(endpoint.resource, found.variables)
+    return await authorizer.refusal(who, endpoint.operation, target)
+
+
+def _failed(request: Request, error: BrokerError) -> Response:
+    if isinstance(error, ServedElsewhere):
+        return _redirected(request, error)
+    if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
+        log.warning("request failed", extra=named(request), exc_info=error)
+    return refusal(error)
+
+
+def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
+    """Who came by TLS is sent on by TLS, and nobody else is."""
+    url = elsewhere.http_url_tls if request.secure else elsewhere.http_url
+    url = url or elsewhere.http_url or elsewhere.http_url_tls
+    if url is None:
+        return refusal(elsewhere)
+    authoritative = "true" if elsewhere.authoritative else "false"
+    kept = {name: value for name, value in request.query.items() if name not in elsewhere.without}
+    query = urlencode({**kept, "authoritative": authoritative})
+    location = f"{url}{request.path}?{query}"
+    return Response(HTTPStatus.TEMPORARY_REDIRECT, headers=[("Location", location)])
+
+
+def _not_served(request: Request, allowed: frozenset[str]) -> Response:
+    if not allowed:
+        return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
+    methods = ",".join(sorted(allowed | {"OPTIONS"} | ({"HEAD"} if "GET" in allowed else frozenset())))
+    if request.method == "OPTIONS":
+        return Response(HTTPStatus.NO_CONTENT, headers=[("Allow", methods)])
+    reason = f"{request.method} is not served at {request.path}"
+    return error_response(HTTPStatus.METHOD_NOT_ALLOWED, reason, [("Allow", methods)])
+
+
+def named(request: Request) -> dict[str, str]:
+    """What a line of the log says of a request."""
+    return {"method": request.method, "path": request.path}
