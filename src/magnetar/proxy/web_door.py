@@ -21,6 +21,7 @@ from magnetar.http.engine.message import (
     text_response,
 )
 from magnetar.http.engine.origins import Origins
+from magnetar.http.engine.rotation import rotation
 from magnetar.io.interfaces import Io
 from magnetar.proxy.figures import exposition
 from magnetar.proxy.service import ProxyService
@@ -97,7 +98,7 @@ class WebDoor(Listening):
             return error_response(HTTPStatus.FORBIDDEN, refused)
         path = request.path.rstrip("/")
         if path == "/status.html":
-            return self._rotation()
+            return rotation(self._options.rotation_file, "proxy")
         open_metrics = path == "/metrics" and not self._options.authenticate_metrics
         principal = None if open_metrics else await self._who_asks(request)
         if self._options.stats and path == "/metrics":
@@ -128,12 +129,6 @@ class WebDoor(Listening):
             self._asked.clear()
         self._asked[host] = self._asked.get(host, 0) + 1
         return self._asked[host] > most
-
-    def _rotation(self) -> Response:
-        there = self._options.rotation_file
-        if there is not None and there():
-            return text_response("OK", content_type="text/plain")
-        return error_response(HTTPStatus.NOT_FOUND, "This proxy is not in rotation")
 
     def _metrics(self) -> Response:
         service = self._service

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.client.client import Client
@@ -15,7 +16,18 @@ from magnetar.io.real.tls_network import TlsClientNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.security.proofs.plugins import authentication_of
 from magnetar.security.proofs.proof import Authentication, NoProof
+from magnetar.server.door_settings import OwnClientSettings
 from magnetar.server.peer_admin import HttpPeerAdmin
+
+
+class TlsChecks(NamedTuple):
+    """What is looked at of a broker's certificate."""
+
+    issuer: bool = True
+    name: bool = True
+
+
+_CHECKED = TlsChecks()
 
 
 def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> HttpPeerAdmin:
@@ -40,10 +52,13 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
     return HttpPeerAdmin(io.loop, io.network, secured, prove)
 
 
-def own_client(loop: asyncio.AbstractEventLoop, settings: Settings, at: Addresses) -> Client:
-    """A client in the broker's own name.
+def own_client(
+    loop: asyncio.AbstractEventLoop, settings: OwnClientSettings, at: Addresses, tls: TlsChecks = _CHECKED
+) -> Client:
+    """A client in the process's own name.
 
     :param at: a broker's addresses
+    :param tls: what is expected of brokers' certificates
     """
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
@@ -55,10 +70,12 @@ def own_client(loop: asyncio.AbstractEventLoop, settings: Settings, at: Addresse
         io=real_client_io(loop),
         authentication=authentication,
         tls_files=_files(settings, authentication) if settings.broker_client_tls_enabled else None,
+        tls_allow_insecure_connection=not tls.issuer,
+        tls_validate_hostname=tls.name,
     )
 
 
-def _authentication(settings: Settings) -> Authentication | None:
+def _authentication(settings: OwnClientSettings) -> Authentication | None:
     try:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
@@ -67,7 +84,7 @@ def _authentication(settings: Settings) -> Authentication | None:
         raise SettingsContradict(f"brokerClientAuthenticationPlugin: {error}") from error
 
 
-def _files(settings: Settings, authentication: Authentication | None) -> TlsFiles:
+def _files(settings: OwnClientSettings, authentication: Authentication | None) -> TlsFiles:
     own = TlsFiles(
         certificate=settings.broker_client_certificate_file_path,
         key=settings.broker_client_key_file_path,

@@ -9,7 +9,9 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from magnetar.io.real.memory import keep_freed_buffers
 
@@ -18,6 +20,17 @@ log = logging.getLogger(__name__)
 _SWITCH_INTERVAL_SECONDS = 2e-5
 _SAME_SIGNAL_SECONDS = 1.0
 """Signals so close together are one."""
+_STOP_SECONDS = 10.0
+EXIT_CODE_FAILED = 1
+
+
+class Served(Protocol):
+    """What a process serves."""
+
+    async def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Served)
 
 
 def prepare_process() -> None:
@@ -67,6 +80,53 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, arrived, number)
     return stopping
+
+
+async def serve_until_signal(
+    loop: asyncio.AbstractEventLoop, start: Coroutine[Any, Any, S], say: Callable[[S], None]
+) -> int:
+    """Starts, says so, and stops at the first signal, which may come before that; answers the exit code.
+
+    :raises Exception: what ``start`` raises
+    """
+    stopping = listen_to_signals(loop)
+    starting = loop.create_task(start)
+    either: set[asyncio.Future[Any]] = {starting, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return EXIT_CODE_FAILED
+    served = await starting
+    try:
+        say(served)
+        await stopping
+        log.info("stopping")
+        async with asyncio.timeout(_STOP_SECONDS):
+            await served.stop()
+    except TimeoutError:
+        log.error("stopping took too long", extra={"seconds": _STOP_SECONDS})
+        return EXIT_CODE_FAILED
+    log.info("stopped")
+    return 0
+
+
+def say_serving(title: str, host: str, ports: Mapping[str, int], brokers: str) -> None:
+    """The one line on standard output.
+
+    :param ports: the real ones, by scheme
+    :param brokers: where they are
+    """
+    # Compared, not bound to.
+    if host in ("", "0.0.0.0", "::"):  # nosec B104
+        host = "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    urls = [f"{scheme}://{shown}:{port}" for scheme, port in ports.items()]
+    named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
+    sys.stdout.write(
+        f"Magnetar {title} is serving {named} (brokers of {brokers}, started in {process_age_ms()} ms)\n"
+    )
+    sys.stdout.flush()
 
 
 def process_age_ms() -> int:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from magnetar.config.proxy import LoadedProxy, ProxySettings, load_proxy
 from magnetar.config.reading import ConfigurationError, SettingsContradict
@@ -22,7 +21,13 @@ from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_door import WebDoor, WebOptions
 from magnetar.server.logs import LogFormat, configure_logging
-from magnetar.server.loop_process import listen_to_signals, new_loop, prepare_process, process_age_ms
+from magnetar.server.loop_process import (
+    EXIT_CODE_FAILED,
+    new_loop,
+    prepare_process,
+    say_serving,
+    serve_until_signal,
+)
 from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
 from magnetar.server.security import authenticator
 from magnetar.server.taken_port import PortTaken, taken_port
@@ -30,8 +35,6 @@ from magnetar.server.tls import DoorTls
 
 log = logging.getLogger(__name__)
 
-EXIT_CODE_FAILED = 1
-_STOP_SECONDS = 10.0
 _HTTP_GRACE_SECONDS = 5.0
 _ANY_NUMBER = 1 << 30
 
@@ -66,36 +69,20 @@ def run_proxy(options: ProxyProcessOptions) -> int:
     prepare_process()
     loop = new_loop()
     try:
-        return loop.run_until_complete(_serve(options, loaded, loop))
+        title = "discovery" if options.discovery else "proxy"
+        return loop.run_until_complete(
+            serve_until_signal(
+                loop,
+                _started(options, loaded, loop),
+                lambda proxy: _say_serving(title, loaded.settings, proxy.ports),
+            )
+        )
     except (OSError, MetadataError, SettingsContradict) as error:
         reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
         sys.stderr.write(f"magnetar: the proxy is not started: {reason or error}\n")
         return EXIT_CODE_FAILED
     finally:
         loop.close()
-
-
-async def _serve(options: ProxyProcessOptions, loaded: LoadedProxy, loop: asyncio.AbstractEventLoop) -> int:
-    stopping = listen_to_signals(loop)
-    starting = loop.create_task(_started(options, loaded, loop))
-    either: set[asyncio.Future[Any]] = {starting, stopping}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait({starting})
-        return EXIT_CODE_FAILED
-    proxy = await starting
-    try:
-        _say_serving("discovery" if options.discovery else "proxy", loaded.settings, proxy.ports)
-        await stopping
-        log.info("stopping")
-        async with asyncio.timeout(_STOP_SECONDS):
-            await proxy.stop()
-    except TimeoutError:
-        log.error("stopping took too long", extra={"seconds": _STOP_SECONDS})
-        return EXIT_CODE_FAILED
-    log.info("stopped")
-    return 0
 
 
 class _Proxy:
@@ -229,15 +216,5 @@ async def _open_doors(
 
 
 def _say_serving(title: str, settings: ProxySettings, ports: Mapping[str, int]) -> None:
-    host = settings.advertised_address or settings.bind_address
-    # Compared, not bound to.
-    if host in ("", "0.0.0.0", "::"):  # nosec B104
-        host = "localhost"
-    shown = f"[{host}]" if ":" in host else host
-    urls = [f"{scheme}://{shown}:{port}" for scheme, port in ports.items()]
-    named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
     where = settings.metadata_store or settings.broker_service_url or settings.broker_service_urltls
-    sys.stdout.write(
-        f"Magnetar {title} is serving {named} (brokers of {where}, started in {process_age_ms()} ms)\n"
-    )
-    sys.stdout.flush()
+    say_serving(title, settings.advertised_address or settings.bind_address, ports, where)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from magnetar.broker.policies.dynamic import Apply
-from magnetar.config.settings import Settings, SettingsContradict
+from magnetar.config.reading import SettingsContradict
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.tls import TlsFiles, TlsRules
 from magnetar.security.authentication import Authenticator, NobodyIsAsked, Provider
@@ -17,7 +17,7 @@ from magnetar.security.chain import ProviderChain
 from magnetar.security.grants import Grants
 from magnetar.security.options import Options, ProviderRefused
 from magnetar.security.rules import PulsarRules
-from magnetar.server.door_settings import DoorSettings
+from magnetar.server.door_settings import AccessSettings, DoorSettings
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ _OWN: Mapping[str, MakeProvider] = {
 class Roles:
     """Superusers and proxies as they are now: some settings can change while the broker runs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AccessSettings) -> None:
         self._of_file = frozenset(settings.super_user_roles), frozenset(settings.proxy_roles)
         self._superusers, self._proxies = self._of_file
 
@@ -172,7 +172,7 @@ def _entry_point(group: str, name: str, setting: str) -> Any:
 
 
 def authorizer(
-    io: Io, settings: Settings, given: Mapping[str, str], roles: Roles, grants: Grants
+    io: Io, settings: AccessSettings, given: Mapping[str, str], roles: Roles, grants: Grants
 ) -> Authorizer:
     """Who is asked who may do what.
 

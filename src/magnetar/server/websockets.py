@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.config.settings import Settings
 from magnetar.io.real import real_client_io
+from magnetar.server.door_settings import WebSocketSettings
 
 if TYPE_CHECKING:
+    from magnetar.http.engine.websocket import WebSocketLimits
     from magnetar.http.websocket.service import WebSocketService
+
+
+def limits_of(settings: WebSocketSettings) -> WebSocketLimits:
+    from magnetar.http.engine.websocket import WebSocketLimits
+
+    return WebSocketLimits(
+        message_bytes=settings.web_socket_max_text_frame_size,
+        idle_seconds=settings.web_socket_session_idle_timeout_millis / 1000,
+        ping_seconds=max(0, settings.web_socket_ping_duration_seconds),
+    )
 
 
 class WebSockets:
@@ -32,18 +44,14 @@ class WebSockets:
         return self._made
 
     def _make(self) -> WebSocketService:
-        from magnetar.http.engine.websocket import WebSocketLimits
         from magnetar.http.websocket.service import WebSocketService
         from magnetar.server.broker_client import own_client
 
         settings = self._settings
-        limits = WebSocketLimits(
-            message_bytes=settings.web_socket_max_text_frame_size,
-            idle_seconds=settings.web_socket_session_idle_timeout_millis / 1000,
-            ping_seconds=max(0, settings.web_socket_ping_duration_seconds),
-        )
         return WebSocketService(
-            real_client_io(self._loop), lambda: own_client(self._loop, settings, self._addresses()), limits
+            real_client_io(self._loop),
+            lambda: own_client(self._loop, settings, self._addresses()),
+            limits_of(settings),
         )
 
     async def close(self) -> None:
