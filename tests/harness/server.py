@@ -70,9 +70,8 @@ class Server:
 
     def start(self) -> None:
         """Starts and waits until it serves."""
-        binary, http = self._ports
         command = [sys.executable, *self.program, *self.command(), "--config", str(self._config)]
-        command += ["--binary-port", str(binary), "--http-port", str(http)]
+        command += self._port_options(*self._ports)
         with (self.folder / "log").open("a") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self._process = process
@@ -88,7 +87,17 @@ class Server:
             pytest.fail(f"the server did not start (exit code {process.returncode}):\n{self.log[-3000:]}")
         found = {url[1]: url for url in _URL.finditer(match[1])}
         self.urls = {scheme: url[0] for scheme, url in found.items()}
-        self._ports = (int(found["pulsar"][2]), int(found["http"][2]))
+        self._ports = self._ports_of({scheme: int(url[2]) for scheme, url in found.items()})
+
+    def _port_options(self, binary: int, http: int) -> list[str]:
+        return ["--binary-port", str(binary), "--http-port", str(http)]
+
+    def _ports_of(self, ports: dict[str, int]) -> tuple[int, int]:
+        """Of the binary protocol and of HTTP.
+
+        :param ports: by scheme
+        """
+        return ports["pulsar"], ports["http"]
 
     @property
     def runs(self) -> bool:

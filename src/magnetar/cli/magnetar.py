@@ -14,7 +14,16 @@ from magnetar.cli.explain_placement import add_explain_placement, run_explain_pl
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
 from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
-from magnetar.cli.serving import add_broker, add_proxy, add_standalone, run_broker, run_proxy, run_standalone
+from magnetar.cli.serving import (
+    add_broker,
+    add_proxy,
+    add_standalone,
+    add_websocket,
+    run_broker,
+    run_proxy,
+    run_standalone,
+    run_websocket,
+)
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
 from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
@@ -31,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_broker(parsed)
     if parsed.command in ("proxy", "discovery"):
         return run_proxy(parsed)
+    if parsed.command == "websocket":
+        return run_websocket(parsed)
     if parsed.command == "pipeline":
         return _pipeline(parsed)
     if parsed.command == "storage":
@@ -72,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     add_standalone(commands)
     add_broker(commands)
     add_proxy(commands)
+    add_websocket(commands)
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)

@@ -1,10 +1,11 @@
 """Commands that serve: ``magnetar standalone``, all in one process; ``broker``, on ZooKeeper and BookKeeper;
-``proxy`` and ``discovery``, before brokers.
+``proxy``, ``discovery`` and ``websocket``, before brokers.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from magnetar.server.broker_process import ProcessOptions
     from magnetar.server.proxy_process import ProxyProcessOptions
+    from magnetar.server.websocket_process import WebSocketProcessOptions
 
 _OVERRIDES = {
     "binary_port": "brokerServicePort",
@@ -23,6 +25,11 @@ _PROXY_OVERRIDES = {
     **_OVERRIDES,
     "binary_port": "servicePort",
     "metadata_store": "metadataStoreUrl",
+}
+_WEBSOCKET_OVERRIDES = {
+    "http_port": "webServicePort",
+    "bind_address": "bindAddress",
+    "broker_url": "brokerServiceUrl",
 }
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -103,6 +110,24 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
     _add_common(parser)
 
 
+def add_websocket(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    websocket = commands.add_parser(
+        "websocket",
+        help="serve WebSockets before brokers",
+        description="Serves Pulsar's WebSocket API before the brokers of a cluster, until SIGTERM or SIGINT.",
+    )
+    websocket.add_argument(
+        *("-c", "--config"), type=Path, metavar="FILE", help="a websocket.conf of Pulsar's"
+    )
+    websocket.add_argument(
+        "--broker-url", metavar="URL", help="the brokers (brokerServiceUrl): pulsar://host:port,host:port"
+    )
+    websocket.add_argument(
+        "--wait", type=_seconds, metavar="SECONDS", help="how long ZooKeeper may take to be there (any time)"
+    )
+    _add_door(websocket)
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--binary-port",
@@ -110,11 +135,15 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="port of the binary protocol (6650); 0 takes a free one",
     )
-    parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free one")
-    parser.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--advertised-address", metavar="A", help="host that clients are told (where it listens)"
     )
+    _add_door(parser)
+
+
+def _add_door(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free one")
+    parser.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--accept-unhonoured",
         action="append",
@@ -170,11 +199,10 @@ def run_broker(parsed: argparse.Namespace) -> int:
 def _options(parsed: argparse.Namespace, data_dir: Path | None) -> ProcessOptions:
     from magnetar.server.broker_process import ProcessOptions
 
-    given = {key: getattr(parsed, option) for option, key in _OVERRIDES.items()}
     return ProcessOptions(
         data_dir=data_dir,
         config=parsed.config,
-        overrides={key: str(value) for key, value in given.items() if value is not None},
+        overrides=_given(parsed, _OVERRIDES),
         accept_unhonoured=frozenset(parsed.accept_unhonoured),
         log_format=parsed.log_format,
         log_level=parsed.log_level,
@@ -191,13 +219,38 @@ def run_proxy(parsed: argparse.Namespace) -> int:
 def _proxy_options(parsed: argparse.Namespace) -> ProxyProcessOptions:
     from magnetar.server.proxy_process import ProxyProcessOptions
 
-    given = {key: getattr(parsed, option) for option, key in _PROXY_OVERRIDES.items()}
     return ProxyProcessOptions(
         config=parsed.config,
-        overrides={key: str(value) for key, value in given.items() if value is not None},
+        overrides=_given(parsed, _PROXY_OVERRIDES),
         accept_unhonoured=frozenset(parsed.accept_unhonoured),
         wait_seconds=parsed.wait,
         discovery=parsed.command == "discovery",
         log_format=parsed.log_format,
         log_level=parsed.log_level,
     )
+
+
+def run_websocket(parsed: argparse.Namespace) -> int:
+    """Answers the exit code."""
+    from magnetar.server.websocket_process import run_websockets
+
+    return run_websockets(_websocket_options(parsed))
+
+
+def _websocket_options(parsed: argparse.Namespace) -> WebSocketProcessOptions:
+    from magnetar.server.websocket_process import WebSocketProcessOptions
+
+    return WebSocketProcessOptions(
+        config=parsed.config,
+        overrides=_given(parsed, _WEBSOCKET_OVERRIDES),
+        accept_unhonoured=frozenset(parsed.accept_unhonoured),
+        wait_seconds=parsed.wait,
+        log_format=parsed.log_format,
+        log_level=parsed.log_level,
+    )
+
+
+def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str]:
+    """Settings that options say, by Pulsar's names."""
+    given = {key: getattr(parsed, option) for option, key in keys.items()}
+    return {key: str(value) for key, value in given.items() if value is not None}

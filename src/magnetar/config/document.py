@@ -1,6 +1,7 @@
 """Writes the pages of settings from their tables.
 
-``python -m magnetar.config.document docs/settings.md``, or ``docs/settings-proxy.md`` for those of proxies.
+``python -m magnetar.config.document docs/settings.md``; ``docs/settings-proxy.md`` for those of proxies,
+``docs/settings-websocket.md`` for those of WebSockets without a broker.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from magnetar.config.table import (
     cluster_settings_table,
     proxy_settings_table,
     settings_table,
+    websocket_settings_table,
 )
 
 _HEAD = """# Settings
@@ -47,6 +49,14 @@ _PROXY_HEAD = """# Settings of a proxy
 `proxy.conf`. This page is made from the table that the program itself uses (`python -m
 magnetar.config.document docs/settings-proxy.md`); what is said of malformed, unknown and empty values in
 [settings.md](settings.md) goes for proxies, too.
+"""
+
+_WEBSOCKET_HEAD = """# Settings of WebSockets without a broker
+
+`magnetar websocket --config FILE` ([websocket.md](websocket.md)) reads Pulsar's own `websocket.conf`. This
+page is made from the table that the program itself uses (`python -m magnetar.config.document
+docs/settings-websocket.md`); what is said of malformed, unknown and empty values in
+[settings.md](settings.md) goes for it, too.
 """
 
 _SECTIONS = {
@@ -98,6 +108,11 @@ def proxy_page() -> str:
     return "\n".join([_PROXY_HEAD, *_sections(proxy_settings_table())])
 
 
+def websocket_page() -> str:
+    """The page of WebSockets without a broker."""
+    return "\n".join([_WEBSOCKET_HEAD, *_sections(websocket_settings_table())])
+
+
 def _sections(table: Mapping[str, Setting]) -> Iterator[str]:
     for kind, (title, text) in _SECTIONS.items():
         chosen = [row for row in table.values() if row.kind is kind]
@@ -144,4 +159,5 @@ def _type_text(kind: str) -> str:
 
 if __name__ == "__main__":
     page = Path(sys.argv[1])
-    page.write_text(proxy_page() if page.name == "settings-proxy.md" else settings_page(), "utf-8")
+    pages = {"settings-proxy.md": proxy_page, "settings-websocket.md": websocket_page}
+    page.write_text(pages.get(page.name, settings_page)(), "utf-8")

@@ -1,8 +1,8 @@
 """The table of all settings: Pulsar's names, types, defaults and ranges, and what each of them does here.
 
 ``settings.tsv`` beside this module is the table, ``cluster.tsv`` says what is otherwise in a broker on
-ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` is the table of proxies,
-``docs/settings-proxy.md`` is made from it.
+ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` is the table of proxies and
+``websocket.tsv`` that of WebSockets without a broker, each with a page of its own.
 """
 
 from __future__ import annotations
@@ -148,6 +148,12 @@ def settings_table() -> dict[str, Setting]:
 def proxy_settings_table() -> dict[str, Setting]:
     """Every key that a proxy knows."""
     return _table_of("proxy.tsv")
+
+
+@cache
+def websocket_settings_table() -> dict[str, Setting]:
+    """Every key that WebSockets without a broker know."""
+    return _table_of("websocket.tsv")
 
 
 def _table_of(name: str) -> dict[str, Setting]:

@@ -53,12 +53,17 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
 
 
 def own_client(
-    loop: asyncio.AbstractEventLoop, settings: OwnClientSettings, at: Addresses, tls: TlsChecks = _CHECKED
+    loop: asyncio.AbstractEventLoop,
+    settings: OwnClientSettings,
+    at: Addresses,
+    tls: TlsChecks = _CHECKED,
+    connections: int = 1,
 ) -> Client:
     """A client in the process's own name.
 
     :param at: a broker's addresses
     :param tls: what is expected of brokers' certificates
+    :param connections: to each broker
     """
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
@@ -68,6 +73,7 @@ def own_client(
     return Client(
         url,
         io=real_client_io(loop),
+        connections_per_broker=connections,
         authentication=authentication,
         tls_files=_files(settings, authentication) if settings.broker_client_tls_enabled else None,
         tls_allow_insecure_connection=not tls.issuer,

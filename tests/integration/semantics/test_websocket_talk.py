@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from server import Server
+from websocket_process import WebSocketProcess
 from websocket_talk import conversation
 
 _RECORDED = Path(__file__).with_name("websocket_talk.txt")
@@ -39,6 +40,19 @@ def _explained(ours: str, theirs: str) -> bool:
 
 
 def test_the_talk_is_pulsars(server: Server) -> None:
+    _is_as_recorded(server)
+
+
+def test_the_talk_with_a_process_without_a_broker_is_pulsars(server: Server, tmp_path: Path) -> None:
+    beside = WebSocketProcess(tmp_path, brokerServiceUrl=server.url)
+    try:
+        beside.start()
+        _is_as_recorded(beside)
+    finally:
+        beside.close()
+
+
+def _is_as_recorded(server: Server) -> None:
     recorded = [_expected(line) for line in _RECORDED.read_text().splitlines()]
     ours = conversation(server.http_url, f"{server.http_url.rpartition(':')[2]}")
     assert len(ours) == len(recorded)

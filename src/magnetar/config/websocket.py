@@ -1,0 +1,135 @@
+"""The settings of WebSockets without a broker, typed, and how they come from Pulsar's ``websocket.conf``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from magnetar.config.reading import ConfigurationError, read_settings, typed
+from magnetar.config.table import websocket_settings_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSocketProcessSettings:
+    """Every honoured setting, Pulsar's name in snake case; units, ranges: docs/settings-websocket.md."""
+
+    cluster_name: str
+    broker_service_url: str
+    broker_service_url_tls: str
+    status_file_path: str
+    global_zookeeper_servers: str
+    configuration_store_servers: str
+    configuration_metadata_store_url: str
+    metadata_store_session_timeout_millis: int
+    zoo_keeper_session_timeout_millis: int
+    web_service_port: int | None
+    web_service_port_tls: int | None
+    bind_address: str
+    web_socket_max_text_frame_size: int
+    authentication_enabled: bool
+    authentication_providers: tuple[str, ...]
+    authorization_enabled: bool
+    authorization_provider: str
+    super_user_roles: tuple[str, ...]
+    authorization_allow_wildcards_matching: bool
+    broker_client_authentication_plugin: str
+    broker_client_authentication_parameters: str = field(repr=False)
+    broker_client_trust_certs_file_path: str
+    tls_hostname_verification_enabled: bool
+    max_http_server_connections: int
+    web_socket_connections_per_broker: int
+    web_socket_session_idle_timeout_millis: int
+    web_socket_ping_duration_seconds: int
+    anonymous_user_role: str
+    broker_client_tls_enabled: bool
+    tls_certificate_file_path: str
+    tls_key_file_path: str
+    tls_trust_certs_file_path: str
+    tls_allow_insecure_connection: bool
+    tls_require_trusted_client_cert_on_connect: bool
+    tls_cert_refresh_check_duration_sec: int
+    tls_enabled_with_key_store: bool
+    tls_key_store_type: str
+    tls_key_store: str
+    tls_key_store_password: str = field(repr=False)
+    tls_trust_store_type: str
+    tls_trust_store: str
+    tls_trust_store_password: str = field(repr=False)
+    web_service_tls_protocols: tuple[str, ...]
+    web_service_tls_ciphers: tuple[str, ...]
+    magnetar_http_allowed_origins: tuple[str, ...]
+
+    @property
+    def configuration_store(self) -> str:
+        """What clusters share; empty: it is not read."""
+        return (
+            self.configuration_metadata_store_url
+            or self.configuration_store_servers
+            or self.global_zookeeper_servers
+        )
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """Of the session with ZooKeeper, as asked for."""
+        older = self.zoo_keeper_session_timeout_millis
+        return older if older > 0 else self.metadata_store_session_timeout_millis
+
+    # What brokers and proxies can be told, and this cannot.
+
+    @property
+    def authenticate_original_auth_data(self) -> bool:
+        """Nobody before it speaks for others."""
+        return False
+
+    @property
+    def proxy_roles(self) -> tuple[str, ...]:
+        """Nobody before it speaks for others."""
+        return ()
+
+    @property
+    def tls_protocols(self) -> tuple[str, ...]:
+        """It has no binary door."""
+        return ()
+
+    @property
+    def tls_ciphers(self) -> tuple[str, ...]:
+        """It has no binary door."""
+        return ()
+
+    @property
+    def broker_client_certificate_file_path(self) -> str:
+        """It proves who it is by its plugin."""
+        return ""
+
+    @property
+    def broker_client_key_file_path(self) -> str:
+        """It proves who it is by its plugin."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWebSockets:
+    """What a configuration of WebSockets amounts to."""
+
+    settings: WebSocketProcessSettings
+    warnings: tuple[str, ...]
+    """One sentence each, for the log."""
+    given: Mapping[str, str] = field(repr=False)
+    """What file and command line say, by name; secrets as they are."""
+
+
+def load_websockets(
+    path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
+) -> LoadedWebSockets:
+    """Reads a ``websocket.conf``; without one all defaults count.
+
+    :param accept: guarded keys that may be set although they are not honoured
+    :param overrides: keys from the command line; they win over the file
+    :raises ConfigurationError: the file cannot be read, or what it says cannot be used
+    """
+    read = read_settings(path, websocket_settings_table(), accept, overrides)
+    if read.problems:
+        raise ConfigurationError(read.problems)
+    settings = typed(WebSocketProcessSettings, read.values)
+    return LoadedWebSockets(settings, tuple(read.warnings), read.everything)

@@ -1,0 +1,52 @@
+"""WebSockets without a broker in the process: their endpoints, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from magnetar.http.door import Door
+from magnetar.http.endpoints.websocket import WEBSOCKET
+from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.engine.origins import Origins
+from magnetar.http.engine.rotation import rotation
+from magnetar.http.routing import Access, WebSocketEndpoint
+from magnetar.http.websocket.service import WebSocketService
+from magnetar.io.interfaces import Io
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    websockets: Callable[[], WebSocketService]
+
+
+@dataclass(frozen=True, slots=True)
+class _Application:
+    process: _Process
+    access: Access
+
+
+class WebSocketDoor(Door[WebSocketEndpoint]):
+    def __init__(
+        self,
+        io: Io,
+        service: WebSocketService,
+        access: Access,
+        limits: HttpLimits,
+        origins: Origins,
+        rotation_file: Callable[[], bool] | None,
+    ) -> None:
+        """:param rotation_file: whether the file is there that says it may be used; None: there is none"""
+        super().__init__(io, WEBSOCKET, limits, origins)
+        self._application = _Application(_Process(lambda: service), access)
+        self._access = access
+        self._rotation_file = rotation_file
+
+    async def answer(self, request: Request) -> Response:
+        if request.path == "/status.html":
+            return rotation(self._rotation_file, "WebSocket service")
+        return await super().answer(request)
+
+    async def _carry_out(self, endpoint: WebSocketEndpoint, request: Request) -> Response:
+        return await endpoint.handler(self._application, request)

@@ -1,0 +1,239 @@
+"""``magnetar websocket`` as a process: WebSockets before the brokers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.policies.clusters import Clusters
+from magnetar.broker.policies.grants import StoredGrants
+from magnetar.broker.policies.namespaces import NamespaceRecords
+from magnetar.broker.policies.tenants import Tenants
+from magnetar.client.client import Client
+from magnetar.client.exceptions import PulsarException
+from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.config.websocket import LoadedWebSockets, WebSocketProcessSettings, load_websockets
+from magnetar.errors import ClusterNotFound
+from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.origins import Origins
+from magnetar.http.routing import Access
+from magnetar.http.websocket.service import WebSocketService
+from magnetar.http.websocket_door import WebSocketDoor
+from magnetar.io.interfaces import Io, ListeningNetwork
+from magnetar.io.real import real_client_io, real_io
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
+from magnetar.security.authorization import Authorizer, EverybodyMay
+from magnetar.server.broker_client import TlsChecks, own_client
+from magnetar.server.cluster_stores import Patience, open_zookeeper
+from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.loop_process import (
+    EXIT_CODE_FAILED,
+    new_loop,
+    prepare_process,
+    say_serving,
+    serve_until_signal,
+)
+from magnetar.server.security import Roles, authenticator, authorizer
+from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.tls import DoorTls
+from magnetar.server.websockets import limits_of
+
+log = logging.getLogger(__name__)
+
+_HTTP_GRACE_SECONDS = 5.0
+_ANY_NUMBER = 1 << 30
+
+
+@dataclass(frozen=True)
+class WebSocketProcessOptions:
+    """What the command line says."""
+
+    config: Path | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings by Pulsar's names."""
+    accept_unhonoured: frozenset[str] = frozenset()
+    wait_seconds: float | None = None
+    """How long ZooKeeper may take to be there at the start; None: any time."""
+    log_format: LogFormat = "text"
+    log_level: str = "info"
+
+
+def run_websockets(options: WebSocketProcessOptions) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
+    try:
+        loaded = load_websockets(options.config, options.accept_unhonoured, options.overrides)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return EXIT_CODE_FAILED
+    configure_logging(options.log_format, options.log_level)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    prepare_process()
+    loop = new_loop()
+    try:
+        return loop.run_until_complete(
+            serve_until_signal(loop, _started(options, loaded, loop), _WebSockets.say_serving)
+        )
+    except (OSError, MetadataError, SettingsContradict) as error:
+        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
+        sys.stderr.write(f"magnetar: WebSockets are not served: {reason or error}\n")
+        return EXIT_CODE_FAILED
+    finally:
+        loop.close()
+
+
+async def _started(
+    options: WebSocketProcessOptions, loaded: LoadedWebSockets, loop: asyncio.AbstractEventLoop
+) -> _WebSockets:
+    made = _WebSockets(real_io(loop, "."), loop, loaded)
+    try:
+        await made.start(options.wait_seconds)
+    except BaseException:
+        await made.stop()
+        raise
+    return made
+
+
+class _WebSockets:
+    """What is to be ended again, in the order in which it was made."""
+
+    def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, loaded: LoadedWebSockets) -> None:
+        self._io = io
+        self._loop = loop
+        self._loaded = loaded
+        self._settings = loaded.settings
+        self._shared: MetadataStore | None = None
+        """What clusters share."""
+        self._tls: DoorTls | None = None
+        self._access = Access()
+        self._service: WebSocketService | None = None
+        self._door: WebSocketDoor | None = None
+        self._ports: dict[str, int] = {}
+        self._brokers = ""
+
+    async def start(self, wait_seconds: float | None) -> None:
+        """
+        :raises SettingsContradict: settings do not go together, or do not say where brokers are
+        :raises MetadataError: ZooKeeper does not answer in time
+        :raises OSError: an address cannot be used
+        """
+        settings = self._settings
+        _check(settings)
+        if settings.web_service_port_tls is not None:
+            self._tls = DoorTls(self._io, self._loop, settings)
+        asked = authenticator(self._io, settings, self._loaded.given)
+        self._access = Access(asked)
+        if settings.configuration_store:
+            address = _address(settings.configuration_store)
+            patience = Patience(self._io.clock, self._io.loop, wait_seconds)
+            self._shared = await open_zookeeper(self._io, address, settings.session_timeout_ms, patience)
+        self._access = Access(asked, self._authorizer())
+        self._brokers = await self._where_brokers_are()
+        client = self._client()
+        self._service = WebSocketService(real_client_io(self._loop), lambda: client, limits_of(settings))
+        await self._open_doors(self._service)
+
+    def _authorizer(self) -> Authorizer:
+        settings, shared = self._settings, self._shared
+        if not settings.authorization_enabled:
+            return EverybodyMay()
+        if shared is None:
+            raise SettingsContradict(
+                "authorizationEnabled wants configurationMetadataStoreUrl: who may do what is written there"
+            )
+        grants = StoredGrants(shared, Tenants(shared), NamespaceRecords(shared))
+        return authorizer(self._io, settings, self._loaded.given, Roles(settings), grants)
+
+    async def _where_brokers_are(self) -> str:
+        settings, shared = self._settings, self._shared
+        tls = settings.broker_client_tls_enabled
+        kind = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
+        said = settings.broker_service_url_tls if tls else settings.broker_service_url
+        if said:
+            return said
+        if shared is None or not settings.cluster_name:
+            raise SettingsContradict(
+                f"{kind}, or clusterName and configurationMetadataStoreUrl, are wanted: where brokers are"
+            )
+        try:
+            cluster = await Clusters(shared).get(settings.cluster_name)
+        except ClusterNotFound as error:
+            raise SettingsContradict(f"clusterName: there is no cluster {settings.cluster_name}") from error
+        url = str(cluster.get(kind) or "")
+        if not url:
+            raise SettingsContradict(f"cluster {settings.cluster_name} has no {kind}: set it here")
+        return url
+
+    def _client(self) -> Client:
+        """Made at the start: what can be no client is told then."""
+        settings = self._settings
+        checks = TlsChecks(
+            issuer=not settings.tls_allow_insecure_connection, name=settings.tls_hostname_verification_enabled
+        )
+        at = Addresses(self._brokers, self._brokers)
+        try:
+            return own_client(self._loop, settings, at, checks, settings.web_socket_connections_per_broker)
+        except PulsarException as error:
+            raise SettingsContradict(str(error)) from error
+
+    async def _open_doors(self, service: WebSocketService) -> None:
+        settings = self._settings
+        path = Path(settings.status_file_path) if settings.status_file_path else None
+        door = self._door = WebSocketDoor(
+            self._io,
+            service,
+            self._access,
+            HttpLimits(connections=settings.max_http_server_connections or _ANY_NUMBER),
+            Origins((settings.bind_address,), settings.magnetar_http_allowed_origins),
+            path.is_file if path is not None else None,
+        )
+        doors: list[tuple[str, int | None, ListeningNetwork | None]] = [
+            ("ws", settings.web_service_port, self._io.network),
+            ("wss", settings.web_service_port_tls, self._tls.http if self._tls else None),
+        ]
+        for scheme, port, network in doors:
+            if port is not None and network is not None:
+                with taken_port("HTTP", "--http-port", port):
+                    self._ports[scheme] = await door.start(settings.bind_address, port, network)
+
+    def say_serving(self) -> None:
+        say_serving("websocket", self._settings.bind_address, self._ports, self._brokers)
+        if self._settings.bind_address == "":
+            log.warning("bindAddress is empty: every address is listened on")
+
+    async def stop(self) -> None:
+        """Also after a start that failed half way."""
+        if self._door is not None:
+            await self._door.stop(_HTTP_GRACE_SECONDS)
+        if self._service is not None:
+            await self._service.close()
+        if self._shared is not None:
+            await self._shared.close()
+        await self._access.authenticator.close()
+        if self._tls is not None:
+            self._tls.close()
+
+
+def _check(settings: WebSocketProcessSettings) -> None:
+    """:raises SettingsContradict: settings do not go together"""
+    if settings.web_service_port is None and settings.web_service_port_tls is None:
+        raise SettingsContradict("no port: webServicePort and webServicePortTls are both empty")
+    try:
+        Origins((), settings.magnetar_http_allowed_origins)
+    except ValueError as error:
+        raise SettingsContradict(str(error)) from error
+
+
+def _address(text: str) -> EnsembleAddress:
+    """:raises SettingsContradict: it is none"""
+    try:
+        return ensemble_address(text)
+    except AddressRefused as error:
+        raise SettingsContradict(f"configurationMetadataStoreUrl: {error}") from error
