@@ -111,11 +111,15 @@ class Server:
         return time.monotonic() - began
 
     def _serves(self) -> bool:
+        return self._answers("/admin/v2/namespaces/public", b"public/default")
+
+    def _answers(self, path: str, wanted: bytes = b"") -> bool:
+        """Whether it answers 200 there, with some bytes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
         try:
-            connection.request("GET", "/admin/v2/namespaces/public")
+            connection.request("GET", path)
             answer = connection.getresponse()
-            return answer.status == 200 and b"public/default" in answer.read()
+            return answer.status == 200 and wanted in answer.read()
         except (OSError, http.client.HTTPException):
             return False
         finally:
