@@ -236,6 +236,26 @@ def test_nobody_gets_through(broker: Broker) -> None:
     assert broker.admin.topic_stats("t")["msgInCounter"] == 1
 
 
+def test_faults_end_with_the_life_of_the_broker(broker: Broker) -> None:
+    client = connected(broker)
+    producer = client.create_producer("t")
+    with broker.delayed_receipts() as held, broker.refused_publishes(topic="elsewhere"):
+        broker.kill()
+        broker.start()
+        with broker.delayed_receipts() as others:
+            producer.send_async(b"x", lambda _result, _id: None)
+            until(lambda: others.count == 1)
+            assert held.count == held.release() == 0
+            held.end()
+            assert others.count == 1
+        producer.flush()
+    closed = connected(broker)
+    closed.close()
+    with broker.unreachable():
+        # Its clients are closed all the same.
+        broker.kill()
+
+
 # Lives
 
 

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import cached_property
 from itertools import count
@@ -60,7 +60,7 @@ class Broker:
         self._ahead = 0.0
         self._running: tuple[int, Channel] | None = None
         self._clients: list[Any] = []
-        self._names = count(1)
+        self._numbers = count(1)
         self._lock = threading.RLock()
         """Around what changes whether it runs."""
 
@@ -143,7 +143,7 @@ class Broker:
         """
         try:
             for client in self._clients:
-                client.close()
+                _close(client)
             if self._running is not None:
                 self._check_alive()
         finally:
@@ -211,7 +211,7 @@ class Broker:
         :param policies: as the HTTP interface names them: ``{"message_ttl_in_seconds": 3600}``
         :raises AdminError: it cannot be made
         """
-        name = name or f"tests/namespace-{next(self._names)}"
+        name = name or f"tests/namespace-{next(self._numbers)}"
         tenant = name.partition("/")[0]
         if tenant not in self.admin.tenants():
             self.admin.create_tenant(tenant)
@@ -268,7 +268,7 @@ class Broker:
 
     def unreachable(self) -> AbstractContextManager[Fault]:
         """Connections of clients are broken, and others right after they were made; HTTP goes on."""
-        return Fault(self._ask, "cut")
+        return Fault(self._ask, next(self._numbers), "cut")
 
     def delayed_receipts(
         self, by: timedelta | float | None = None, *, topic: str | None = None, producer: str | None = None
@@ -283,7 +283,9 @@ class Broker:
         :param producer: only of the one of that name
         """
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
-        return HeldReceipts(self._ask, "hold", seconds=seconds, topic=topic, producer=producer)
+        return HeldReceipts(
+            self._ask, next(self._numbers), "hold", seconds=seconds, topic=topic, producer=producer
+        )
 
     def refused_publishes(
         self,
@@ -302,7 +304,7 @@ class Broker:
         :param producer: only of the one of that name
         """
         what = {"code": int(code), "reason": reason, "topic": topic, "producer": producer}
-        return Fault(self._ask, "refuse", **what)
+        return Fault(self._ask, next(self._numbers), "refuse", **what)
 
     def _ask(self, question: str, **what: Any) -> dict[str, Any]:
         """:raises BrokerRefused: it does not run, or cannot do that
@@ -315,11 +317,20 @@ class Broker:
             pid, channel = self._running
             try:
                 return channel.ask({"do": question, **what})
-            except ChannelClosed:
+            except ChannelClosed as closed:
                 self._running = None
                 channel.close()
                 code = self._keeper.end(pid, kill=True)
-                raise BrokerEnded(f"the broker ended by itself, with {code}\n{self._log_tail()}") from None
+                said = f"the broker ended with {code}, and no test had asked it to: {closed}"
+                raise BrokerEnded(f"{said}\n{self._log_tail()}") from None
+
+
+def _close(client: Any) -> None:
+    import pulsar
+
+    # A test may have closed it itself, and one whose broker is gone has nobody to take leave of.
+    with suppress(pulsar.PulsarException):
+        client.close()
 
 
 def _properties(settings: Mapping[str, Any]) -> str:

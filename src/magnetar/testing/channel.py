@@ -12,6 +12,8 @@ from magnetar.testing.errors import BrokerRefused
 
 _MOST = 65536
 """Bytes that are read at once."""
+PATIENCE_SECONDS = 120.0
+"""How long an answer is waited for: twice as long as a broker may take to stop in order."""
 
 
 class ChannelClosed(Exception):
@@ -37,7 +39,7 @@ class Channel:
             self.tell(question, descriptors)
             heard = self.hear()
         if heard is None:
-            raise ChannelClosed("the other end is gone")
+            raise ChannelClosed("its process is gone")
         answer, _files = heard
         if "refused" in answer:
             raise BrokerRefused(str(answer["refused"]))
@@ -52,14 +54,19 @@ class Channel:
                 line = line[socket.send_fds(self._end, [line], descriptors) :]
             self._end.sendall(line)
         except OSError as error:
-            raise ChannelClosed("the other end is gone") from error
+            raise ChannelClosed("its process is gone") from error
 
     def hear(self) -> tuple[dict[str, Any], list[int]] | None:
-        """The next line and the files that came with it; None when there is nobody any more."""
+        """The next line and the files that came with it; None when there is nobody any more.
+
+        :raises ChannelClosed: the socket has a time-out, and it is over
+        """
         files: list[int] = []
         while b"\n" not in self._heard:
             try:
                 data, found, _flags, _address = socket.recv_fds(self._end, _MOST, 4)
+            except TimeoutError as error:
+                raise ChannelClosed(f"no answer came within {PATIENCE_SECONDS:.0f} s") from error
             except OSError:
                 # It ended without having read everything: that is an end, too.
                 return None

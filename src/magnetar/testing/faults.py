@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
+
+from magnetar.testing.errors import BrokerRefused
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -12,15 +15,18 @@ Ask = Callable[..., dict[str, Any]]
 class Fault:
     """On from the entrance of its ``with`` to the exit."""
 
-    def __init__(self, ask: Ask, kind: str, **what: Any) -> None:
+    def __init__(self, ask: Ask, number: int, kind: str, **what: Any) -> None:
+        """:param number: of no other fault in any life of the broker"""
         self._ask = ask
+        self._number = number
         self._kind = kind
         self._what = what
-        self._number: int | None = None
+        self._on = False
 
     def __enter__(self) -> Self:
         """:raises BrokerRefused: something is wrong with what is asked for"""
-        self._number = self._ask(self._kind, **self._what)["fault"]
+        self._ask(self._kind, fault=self._number, **self._what)
+        self._on = True
         return self
 
     def __exit__(
@@ -29,10 +35,12 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """Before the end of its ``with``; nothing happens when it has ended, or the broker has."""
-        number, self._number = self._number, None
-        if number is not None:
-            self._ask("end", fault=number)
+        """Before the end of its ``with``. Nothing happens when it has ended, or the broker has."""
+        if self._on:
+            self._on = False
+            # Where the broker does not run there is nothing to end.
+            with suppress(BrokerRefused):
+                self._ask("end", fault=self._number)
 
 
 class HeldReceipts(Fault):
@@ -41,8 +49,8 @@ class HeldReceipts(Fault):
     @property
     def count(self) -> int:
         """How many are held now."""
-        return int(self._ask("held", fault=self._number)["held"]) if self._number is not None else 0
+        return int(self._ask("held", fault=self._number)["held"])
 
     def release(self) -> int:
         """Sends those that are held now, and goes on holding; answers how many there were."""
-        return int(self._ask("release", fault=self._number)["released"]) if self._number is not None else 0
+        return int(self._ask("release", fault=self._number)["released"])

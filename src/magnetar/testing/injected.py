@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING
 
 from magnetar.errors import ServerErrorCode
@@ -75,30 +74,24 @@ class Faults:
         """Whether time is being put ahead: clients cannot answer as fast as it goes."""
         self.awaited: UnderWay | None = None
         """What an advance waits for."""
+        # By numbers that the test gives.
         self.refusals: dict[int, Refusal] = {}
         self.holds: dict[int, Hold] = {}
         self.cuts: set[int] = set()
         """Nobody is let in while there are any."""
-        self._numbers = count(1)
 
-    def refuse(self, refusal: Refusal) -> int:
-        """Answers the number by which it is ended."""
-        number = next(self._numbers)
-        self.refusals[number] = refusal
-        return number
+    def held(self, number: int) -> int:
+        """How many receipts a hold has; none when it is none, or not of this life of the broker."""
+        hold = self.holds.get(number)
+        return len(hold.held) if hold is not None else 0
 
-    def hold(self, hold: Hold) -> int:
-        number = next(self._numbers)
-        self.holds[number] = hold
-        return number
-
-    def cut(self) -> int:
-        number = next(self._numbers)
-        self.cuts.add(number)
-        return number
+    def release(self, number: int) -> int:
+        """Sends what a hold has; answers how many receipts that were."""
+        hold = self.holds.get(number)
+        return hold.release() if hold is not None else 0
 
     def end(self, number: int) -> None:
-        """What was held is sent."""
+        """What was held is sent. Nothing happens when there is none of that number."""
         self.refusals.pop(number, None)
         self.cuts.discard(number)
         hold = self.holds.pop(number, None)

@@ -9,15 +9,22 @@ import sys
 import tempfile
 from typing import Any
 
-from magnetar.testing.channel import Channel, ChannelClosed
+from magnetar.testing.channel import PATIENCE_SECONDS, Channel, ChannelClosed
 from magnetar.testing.errors import BrokerNotStarted
+
+
+def _ends() -> tuple[socket.socket, socket.socket]:
+    """Of a channel: the one here, which is not waited for for ever, and the other."""
+    own, others = socket.socketpair()
+    own.settimeout(PATIENCE_SECONDS)
+    return own, others
 
 
 class Keeper:
     """Starts it at once, and does not wait until it is warm."""
 
     def __init__(self) -> None:
-        own, others = socket.socketpair()
+        own, others = _ends()
         # The file has no name: nothing is left of it.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         with others:
@@ -40,7 +47,7 @@ class Keeper:
         :param log: the file that it writes its log to
         :raises BrokerNotStarted: the process kept warm did not start itself
         """
-        own, others = socket.socketpair()
+        own, others = _ends()
         with others:
             answer = self._ask({"do": "fork", "wanted": wanted, "log": log}, [others.fileno()])
         return int(answer["pid"]), Channel(own)

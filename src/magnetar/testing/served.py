@@ -54,10 +54,6 @@ class Wanted:
     log_level: str = "info"
 
 
-class _Refused(Exception):
-    """What a test asks cannot be done."""
-
-
 class TestedBroker(StandaloneBroker):
     """A standalone broker whose connections can be seen."""
 
@@ -163,8 +159,11 @@ class _Served:
             asked = json.loads(line)
             try:
                 answer = await self._answers[asked["do"]](asked)
-            except (_Refused, InvalidName) as error:
+            except InvalidName as error:
                 answer = {"refused": str(error)}
+            except Exception as error:
+                log.exception("what a test asked was not done")
+                answer = {"refused": f"{type(error).__name__}: {error}"}
             if self._stopping.done():
                 # It is answered when that is through.
                 return
@@ -204,23 +203,25 @@ class _Served:
 
     async def _refuse(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         code = ServerErrorCode(asked["code"])
-        return {"fault": self._faults.refuse(Refusal(_publisher(asked), code, asked["reason"]))}
+        self._faults.refusals[asked["fault"]] = Refusal(_publisher(asked), code, asked["reason"])
+        return {}
 
     async def _hold(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"fault": self._faults.hold(Hold(_publisher(asked), asked["seconds"]))}
+        self._faults.holds[asked["fault"]] = Hold(_publisher(asked), asked["seconds"])
+        return {}
 
     async def _held(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"held": len(self._faults.holds[asked["fault"]].held)}
+        return {"held": self._faults.held(asked["fault"])}
 
     async def _release(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"released": self._faults.holds[asked["fault"]].release()}
+        return {"released": self._faults.release(asked["fault"])}
 
-    async def _cut(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _cut(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         assert self._broker is not None
-        number = self._faults.cut()
+        self._faults.cuts.add(asked["fault"])
         for each in list(self._broker.service.connections.all):
             each.abort()
-        return {"fault": number}
+        return {}
 
     async def _end(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         self._faults.end(asked["fault"])
