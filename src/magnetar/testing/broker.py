@@ -84,13 +84,17 @@ class Broker:
                 "ahead": self._ahead,
             }
             pid, channel = self._keeper.fork(wanted, str(self._log_file))
-            heard = channel.hear()
-            if heard is None or "refused" in heard[0]:
+            told: dict[str, Any]
+            try:
+                heard = channel.hear()
+                told = {"refused": "its process ended"} if heard is None else heard[0]
+            except ChannelClosed as closed:
+                told = {"refused": str(closed)}
+            if "refused" in told:
                 channel.close()
                 self._keeper.end(pid, kill=True)
-                said = "" if heard is None else str(heard[0]["refused"])
+                said = told["refused"]
                 raise BrokerNotStarted(f"the broker did not start: {said}\n{self._log_tail()}".rstrip())
-            told = heard[0]
             self._host = told["host"]
             self._ports = {scheme: told["ports"][scheme] for scheme in _PORTS}
             self._running = pid, channel
@@ -126,8 +130,8 @@ class Broker:
             try:
                 ask(channel)
             except ChannelClosed:
-                # How it ended is what its exit code says.
-                kill = False
+                # Its exit code says how it ended; one that does not answer is not waited for any longer.
+                kill = True
             channel.close()
             return self._keeper.end(pid, kill=kill)
 
