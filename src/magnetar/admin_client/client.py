@@ -214,6 +214,15 @@ class AdminClient:
     def revoke_permissions(self, namespace: str, role: str) -> None:
         self._http.ask("DELETE", f"{_namespace_path(namespace)}/permissions/{quote(role, safe='')}")
 
+    def create_tenant(self, tenant: str, clusters: Sequence[str] | None = None) -> None:
+        """:param clusters: that it may use; None: all there are
+
+        :raises Conflict: it is there
+        """
+        allowed = list(self.clusters() if clusters is None else clusters)
+        body = json.dumps({"adminRoles": [], "allowedClusters": allowed})
+        self._http.ask("PUT", f"/admin/v2/tenants/{quote(tenant, safe='')}", body=body)
+
     def tenants(self) -> list[str]:
         return list(self._http.ask("GET", "/admin/v2/tenants"))
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from magnetar import __version__
+from magnetar.cli.check import add_check, run_check
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.doctor import add_doctor, run_doctor
 from magnetar.cli.explain import add_explain, run_explain
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
@@ -48,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.storage import run_report
 
         return run_report(parsed)
+    if parsed.command == "check":
+        return run_check(parsed)
+    if parsed.command == "doctor":
+        return run_doctor(parsed)
     if parsed.command == "explain":
         return run_explain(parsed)
     if parsed.command == "explain-placement":
@@ -87,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)
+    add_check(commands)
+    add_doctor(commands)
     add_explain(commands)
     add_explain_placement(commands)
     add_compact_topic(commands)

@@ -10,11 +10,12 @@ from pathlib import Path
 from magnetar.config.reading import ConfigurationError, read_settings, typed
 from magnetar.config.table import proxy_settings_table
 
-_REVERSE_PROXY = re.compile(
+OF_PROXIES = re.compile(
     r"httpReverseProxy\.([^.]+)\.(path|proxyTo)|brokerClient_.*"
     # Those of a discovery.conf: a port says that there is TLS, and 127.0.0.1 is where we listen anyway.
     r"|bindOnLocalhost|tlsEnabled|authorizationAllowWildcardsMatching"
 )
+"""Names that are none of the table's and still honoured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ def load_proxy(
     :param overrides: keys from the command line; they win over the file
     :raises ConfigurationError: the file cannot be read, or what it says cannot be used
     """
-    read = read_settings(path, proxy_settings_table(), accept, overrides, _REVERSE_PROXY)
+    read = read_settings(path, proxy_settings_table(), accept, overrides, OF_PROXIES)
     for plain, secured in (("servicePort", "servicePortTls"), ("webServicePort", "webServicePortTls")):
         item = read.given.get(plain)
         if item is not None and not item.text.strip() and read.values[secured] is not None:
@@ -164,7 +165,7 @@ def load_proxy(
 def _reverse_proxies(given: Mapping[str, str], problems: list[str]) -> tuple[ReverseProxy, ...]:
     found: dict[str, dict[str, str]] = {}
     for key, text in given.items():
-        match = _REVERSE_PROXY.fullmatch(key)
+        match = OF_PROXIES.fullmatch(key)
         if match is not None and match[1] is not None:
             found.setdefault(match[1], {})[match[2]] = text.strip()
     made = []

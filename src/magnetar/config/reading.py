@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,6 +58,8 @@ class Read:
     warnings: list[str] = field(default_factory=list)
     everything: dict[str, str] = field(default_factory=dict)
     """What is said, by name, names that nobody knows included; secrets as they are."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Names that nobody knows, and their lines."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -92,14 +94,12 @@ def read_settings(
         if item is None:
             read.values[key] = setting.parse("")
             continue
-        try:
-            read.values[key] = setting.parse(item.text)
-        except ValueRefused as refusal:
-            but = "" if setting.secret else f", not {item.text.strip()!r}"
-            read.problems.append(f"{item.origin}: {key} {refusal}{but}")
-            read.values[key] = setting.parse("")
-            continue
-        _judge(item, read.values[key], accepted, read.problems, read.warnings)
+        judged = judge(item, accepted)
+        read.values[key] = judged.value
+        if judged.problem is not None:
+            read.problems.append(judged.problem)
+        if judged.warning is not None:
+            read.warnings.append(judged.warning)
     return read
 
 
@@ -117,7 +117,7 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
         raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from error
     except PropertyError as error:
         raise ConfigurationError([f"{path}:{error.line}: {error}"]) from error
-    unknown: dict[str, int] = {}
+    unknown = read.unknown
     for item in properties:
         read.everything[item.key] = item.value
         setting = read.table.get(item.key)
@@ -132,25 +132,37 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
         read.warnings.append(f"{path}: unknown settings, left aside: {named}")
 
 
-def _judge(
-    item: Given, value: Value, accepted: frozenset[str], problems: list[str], warnings: list[str]
-) -> None:
-    """Tells of a setting that asks for what is not given."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What becomes of a setting."""
+
+    value: Value
+    """As in effect."""
+    problem: str | None = None
+    """Why it stops a start."""
+    warning: str | None = None
+
+
+def judge(item: Given, accepted: Container[str] = ()) -> Judged:
+    """:param accepted: guarded keys that may be set although they are not honoured"""
     setting = item.setting
+    default = setting.parse("")
+    try:
+        value = setting.parse(item.text)
+    except ValueRefused as refusal:
+        but = "" if setting.secret else f", not {item.text.strip()!r}"
+        return Judged(default, problem=f"{item.origin}: {setting.name} {refusal}{but}")
     if setting.kind not in (SettingClass.LATER, SettingClass.GUARDED):
-        return
-    if value == setting.parse("") or item.text.strip() in setting.same:
-        return
+        return Judged(value)
+    if value == default or item.text.strip() in setting.same:
+        return Judged(value)
     reason = f" ({setting.note})" if setting.note else ""
     shown = setting.name if setting.secret else f"{setting.name}={item.text.strip()}"
+    said = f"{item.origin}: {shown} is not honoured yet{reason}"
     if setting.kind is SettingClass.GUARDED and setting.name not in accepted:
-        problems.append(
-            f"{item.origin}: {shown} is not honoured yet{reason}; "
-            f"remove it, or start with --accept-unhonoured {setting.name}"
-        )
-    else:
-        acts = f"; this release acts as with {setting.default}" if setting.default else ""
-        warnings.append(f"{item.origin}: {shown} is not honoured yet{reason}{acts}")
+        return Judged(value, problem=f"{said}; remove it, or start with --accept-unhonoured {setting.name}")
+    acts = f"; this release acts as with {setting.default}" if setting.default else ""
+    return Judged(value, warning=f"{said}{acts}")
 
 
 def _as_text(setting: Setting, value: Value) -> str:

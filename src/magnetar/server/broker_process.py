@@ -176,6 +176,95 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
+class Assembly:
+    """A broker, its doors, and who is asked about those who come in: started and stopped as one."""
+
+    def __init__(
+        self,
+        io: Io,
+        loop: asyncio.AbstractEventLoop,
+        loaded: Loaded,
+        make_broker: MakeBroker,
+        stop: Callable[[], None],
+        broker_io: Io | None = None,
+        asked_through: Callable[[Authenticator], Authenticator] | None = None,
+    ) -> None:
+        """:param stop: begins an orderly end of the process
+
+        :param broker_io: what the broker has of the world; None: ``io``, as all else has it
+        :param asked_through: stands before who is asked about clients; None: nothing does
+        :raises SettingsContradict: settings do not go together
+        """
+        self._io = io
+        self._broker_io = broker_io or io
+        self._loop = loop
+        self._loaded = loaded
+        self._make_broker = make_broker
+        self._stop_process = stop
+        settings = loaded.settings
+        self.host = advertised_host(settings)
+        self._doors = doors(settings)
+        check_listeners(settings, self._doors)
+        self._roles = Roles(settings)
+        asked = authenticator(io, settings, loaded.given, self._roles.proxies)
+        self._asked = asked_through(asked) if asked_through is not None else asked
+        secured = any(door.tls for door in self._doors)
+        self._tls = DoorTls(io, loop, settings) if secured else None
+        self._http = HttpServer(io, _http_limits(settings), _http_origins(settings, self.host))
+        self._http_ports: Mapping[str, int] = {}
+
+    async def make(self) -> Broker:
+        """The broker, which does not serve yet; HTTP listens, and answers that it is not ready.
+
+        :raises OSError: an address cannot be used
+        """
+        self._http_ports = await _open_http(self._http, self._doors, self._tls)
+        loaded, roles = self._loaded, self._roles
+        io, settings = self._broker_io, loaded.settings
+        place = Place(
+            io,
+            settings,
+            loaded.texts,
+            self.host,
+            self._http_ports,
+            [door for door in self._doors if door.binary],
+            self._tls,
+            self._asked,
+            lambda grants: authorizer(io, settings, loaded.given, roles, grants),
+            loaded.cluster,
+            roles.dynamic,
+            self._stop_process,
+        )
+        return self._make_broker(place)
+
+    def serve_http(self, broker: Broker) -> None:
+        """From now on, for a broker that has started."""
+        settings = self._loaded.settings
+        self._http.serve(
+            Application(
+                broker.admin,
+                broker.process,
+                _metrics_options(settings),
+                __version__,
+                settings.cluster_name,
+                Access(self._asked, broker.authorizer, not settings.authenticate_metrics_endpoint),
+            )
+        )
+
+    def ports(self, broker: Broker) -> Mapping[str, int]:
+        """The real ones of doors without a listener of their own, by scheme."""
+        return {**broker.binary_ports, **self._http_ports}
+
+    async def stop(self, broker: Broker) -> int:
+        """Answers the exit code."""
+        seconds = self._loaded.settings.broker_shutdown_timeout_ms / 1000
+        code = await _stop(self._http, broker, seconds)
+        await self._asked.close()
+        if self._tls is not None:
+            self._tls.close()
+        return code
+
+
 async def _serve(
     title: str,
     options: ProcessOptions,
@@ -185,53 +274,17 @@ async def _serve(
 ) -> int:
     stopping = listen_to_signals(loop)
     io = real_io(loop, options.data_dir or ".")
-    settings = loaded.settings
-    host = advertised_host(settings)
-    listening = doors(settings)
-    check_listeners(settings, listening)
-    roles = Roles(settings)
-    asked = authenticator(io, settings, loaded.given, roles.proxies)
-    tls = DoorTls(io, loop, settings) if any(door.tls for door in listening) else None
-    http = HttpServer(io, _http_limits(settings), _http_origins(settings, host))
-    http_ports = await _open_http(http, listening, tls)
-    broker = make_broker(
-        Place(
-            io,
-            settings,
-            loaded.texts,
-            host,
-            http_ports,
-            [door for door in listening if door.binary],
-            tls,
-            asked,
-            lambda grants: authorizer(io, settings, loaded.given, roles, grants),
-            loaded.cluster,
-            roles.dynamic,
-            partial(settle, stopping),
-        )
-    )
+    assembly = Assembly(io, loop, loaded, make_broker, partial(settle, stopping))
+    broker = await assembly.make()
     try:
         if not await _started(broker, loop, stopping):
             return EXIT_CODE_FAILED
-        access = Access(asked, broker.authorizer, not settings.authenticate_metrics_endpoint)
-        http.serve(
-            Application(
-                broker.admin,
-                broker.process,
-                _metrics_options(settings),
-                __version__,
-                settings.cluster_name,
-                access,
-            )
-        )
-        _say_serving(title, options, host, {**broker.binary_ports, **http_ports})
+        assembly.serve_http(broker)
+        _say_serving(title, options, assembly.host, assembly.ports(broker))
         await stopping
         log.info("stopping")
     finally:
-        code = await _stop(http, broker, settings.broker_shutdown_timeout_ms / 1000)
-        await asked.close()
-        if tls is not None:
-            tls.close()
+        code = await assembly.stop(broker)
     if code == 0:
         log.info("stopped")
     return code

@@ -1,0 +1,117 @@
+"""``magnetar check FILE``: what of a Pulsar configuration is honoured, without a start."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from magnetar.server.configuration_check import Checked
+
+_KINDS = ("standalone", "broker", "proxy")
+_WIDEST = 40
+"""Characters of a value in the table."""
+
+
+def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = commands.add_parser(
+        "check",
+        help="what of a Pulsar configuration is honoured",
+        description="Says of each setting of a standalone.conf, broker.conf or proxy.conf whether it is "
+        "honoured, ignored or refused, without starting anything. The exit code is 1 where a start would be "
+        "refused. Ports, disks, keys and certificates are looked at by a start only.",
+    )
+    check.add_argument("file", type=Path, metavar="FILE")
+    check.add_argument(
+        "--as", dest="kind", choices=_KINDS, help="the command that would start with it (told by the file)"
+    )
+    check.add_argument(
+        "--accept-unhonoured",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="as for a start (may be repeated)",
+    )
+    check.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "text", "json"),
+        default="table",
+        help="table: every setting; text: what a start would say; json: both (%(default)s)",
+    )
+
+
+def run_check(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 a start would not be refused, 1 it would, or the file cannot be read."""
+    from magnetar.config.reading import ConfigurationError
+    from magnetar.server.configuration_check import check, kind_of
+
+    path: Path = parsed.file
+    if path.name.lower() == "websocket.conf" and parsed.kind is None:
+        sys.stderr.write(
+            "magnetar: a websocket.conf is for a process that is none here: each broker serves WebSockets "
+            "(docs/websocket.md)\n"
+        )
+        return 1
+    try:
+        kind = parsed.kind or kind_of(path)
+        checked = check(path, kind, parsed.accept_unhonoured)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return 1
+    if parsed.output == "json":
+        sys.stdout.write(_json(kind, checked))
+    else:
+        rows = _table(checked) if parsed.output == "table" else []
+        sys.stdout.write("\n".join([*rows, *_sentences(kind, checked)]) + "\n")
+    return 1 if checked.problems else 0
+
+
+def _json(kind: str, checked: Checked) -> str:
+    settings = [
+        {"name": each.name, "value": each.value, "fate": each.fate.value, "said": each.said}
+        for each in checked.findings
+    ]
+    found = {"as": kind, "starts": not checked.problems, "problems": checked.problems, "settings": settings}
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _table(checked: Checked) -> list[str]:
+    """By fate, the worst first."""
+    from magnetar.config.fates import Fate
+
+    order = list(Fate)
+    found = sorted(checked.findings, key=lambda each: (order.index(each.fate), each.name))
+    rows = [("SETTING", "FATE", "VALUE"), *((each.name, each.fate.value, _cut(each.value)) for each in found)]
+    return [*_aligned(rows), ""]
+
+
+def _aligned(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return [f"{name:{widths[0]}}  {fate:{widths[1]}}  {value}".rstrip() for name, fate, value in rows]
+
+
+def _cut(value: str) -> str:
+    shown = value if value.isprintable() else repr(value)[1:-1]
+    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 3]}..."
+
+
+def _sentences(kind: str, checked: Checked) -> list[str]:
+    """What a start would say, and whether there would be one."""
+    from magnetar.config.fates import Fate
+
+    told = [each for each in checked.findings if each.fate in (Fate.NOT_HONOURED, Fate.UNKNOWN)]
+    counts = [
+        f"{number} {fate.value}"
+        for fate in reversed(Fate)
+        if (number := sum(each.fate is fate for each in checked.findings))
+    ]
+    lines = [*checked.problems, *(each.said for each in told)]
+    ends = f"magnetar {kind} would not start" if checked.problems else f"magnetar {kind} would start"
+    return [*lines, f"{ends} with it: {', '.join(counts) or 'it sets nothing'}"]

@@ -1,0 +1,71 @@
+"""``magnetar doctor``: what a broker will find on this machine, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from magnetar.server.machine_diagnosis import Finding
+
+
+def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="what a broker will find on this machine",
+        description="Looks at versions, compiled modules, limits, clock, settings, ports, disk space and how "
+        "fast the disk syncs, and says what to do where something is not well. The exit code is 1 where a "
+        "start would fail or nothing could be published.",
+    )
+    doctor.add_argument(
+        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar's"
+    )
+    doctor.add_argument(
+        "--data-dir", type=Path, metavar="DIR", default=Path("data"), help="of a standalone broker (data)"
+    )
+    doctor.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="the form of the answer (%(default)s)",
+    )
+
+
+def run_doctor(parsed: argparse.Namespace) -> int:
+    """Answers the exit code: 0 it is well or could be better, 1 something is in the way."""
+    from magnetar.server.machine_diagnosis import State
+
+    told: list[Finding] = []
+    for finding in _findings(parsed):
+        told.append(finding)
+        if parsed.output == "text":
+            sys.stdout.write(_line(finding))
+            sys.stdout.flush()
+    if parsed.output == "json":
+        found = [
+            {"subject": each.subject, "state": each.state.value, "found": each.found, "advice": each.advice}
+            for each in told
+        ]
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    return 1 if any(each.state is State.FAIL for each in told) else 0
+
+
+def _findings(parsed: argparse.Namespace) -> Iterator[Finding]:
+    from magnetar.server.machine_diagnosis import machine
+
+    yield from machine()
+    # What it takes to know more of is loaded when the first lines are there to be read.
+    from magnetar.server.broker_diagnosis import broker
+
+    yield from broker(parsed.config, parsed.data_dir)
+
+
+def _line(finding: Finding) -> str:
+    line = f"{finding.state.value:5}{finding.subject:13}{finding.found}\n"
+    return line + (f"{'':18}do: {finding.advice}\n" if finding.advice else "")

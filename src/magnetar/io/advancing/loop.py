@@ -1,0 +1,119 @@
+"""Timers by a clock that is ahead of the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class QuietLoop(asyncio.SelectorEventLoop):
+    """The real loop below: one that can say whether anything is left to do in this turn."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing but what runs now is ready to run; what sockets have to tell is not known."""
+        return not self._ready  # type: ignore[attr-defined]  # asyncio has no public word for it
+
+
+class AdvancingTimer:
+    """A call that waits for its time."""
+
+    __slots__ = ("_args", "_callback")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+
+    @property
+    def waits(self) -> bool:
+        return self._callback is not None
+
+    def cancel(self) -> None:
+        self._callback = None
+        self._args = ()
+
+    def run(self) -> None:
+        callback, args = self._callback, self._args
+        self.cancel()
+        if callback is not None:
+            callback(*args)
+
+
+class AdvancingLoop:
+    """A :class:`magnetar.io.interfaces.Loop` on a real one; only its timers go by the time put ahead.
+
+    Futures and tasks are the real loop's: sockets and threads know no other, and wait by no other time.
+    """
+
+    def __init__(self, loop: QuietLoop, ahead: float = 0.0) -> None:
+        """:param ahead: seconds"""
+        self._loop = loop
+        self.ahead = ahead
+        """Seconds."""
+        self._timers: list[tuple[float, int, AdvancingTimer]] = []
+        self._numbers = count()
+        self._armed: asyncio.Handle | None = None
+
+    def time(self) -> float:
+        return self._loop.time() + self.ahead
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._loop.call_soon(callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> AdvancingTimer:
+        return self.call_at(self.time() + delay, callback, *args)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> AdvancingTimer:
+        timer = AdvancingTimer(callback, args)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        if self._timers[0][2] is timer:
+            self._arm()
+        return timer
+
+    def create_future(self) -> Any:
+        return self._loop.create_future()
+
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> Any:
+        return self._loop.create_task(coroutine)
+
+    def next_due(self) -> float | None:
+        """When the next timer is due, by :meth:`time`; None: none waits."""
+        while self._timers and not self._timers[0][2].waits:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def skip(self, seconds: float) -> None:
+        """Puts time ahead; what is due then is called in the next turn of the loop, in the order of its time.
+
+        :param seconds: above 0
+        """
+        self.ahead += seconds
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+        due = self.next_due()
+        if due is None:
+            return
+        left = due - self.time()
+        # What is due is called in the next turn, and not when the loop has looked at its timers again.
+        self._armed = (
+            self._loop.call_later(left, self._fire) if left > 0 else self._loop.call_soon(self._fire)
+        )
+
+    def _fire(self) -> None:
+        self._armed = None
+        # The loop may call a hair early: what it was armed for is due in any case.
+        now = max(self.time(), self._timers[0][0]) if self._timers else 0.0
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            if timer.waits:
+                self._loop.call_soon(timer.run)
+        self._arm()

@@ -1,0 +1,129 @@
+"""What a broker with some settings finds on a machine: its ports, and the disk of its data."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+
+from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.config.settings import load
+from magnetar.io.real.disk import RealDisk
+from magnetar.ledger.embedded.disk_guard import DiskGuardSettings, DiskUse
+from magnetar.server.configuration_check import kind_of
+from magnetar.server.doors import Door, doors
+from magnetar.server.machine_diagnosis import Finding, State
+from magnetar.server.settings import disk_guard_settings
+from magnetar.server.taken_port import owner_of
+
+SLOW_SYNC_SECONDS = 0.01
+"""Each publish waits for a sync at least; disks of servers take a hundredth of this."""
+_SYNCS = 40
+_MOST_SECONDS = 0.4
+"""That measuring syncs may take."""
+_BLOCK = bytes(4096)
+
+
+def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
+    """Each as soon as it is known; what needs the settings is left out when they cannot be used.
+
+    :param config: a ``standalone.conf`` or ``broker.conf``; None: all defaults count
+    :param data_dir: of a standalone broker; it need not exist
+    """
+    try:
+        cluster = config is not None and kind_of(config) == "broker"
+        settings = load(config, cluster=cluster).settings
+        listening, bounds = doors(settings), disk_guard_settings(settings)
+    except (ConfigurationError, SettingsContradict) as error:
+        advice = "" if config is None else f"magnetar check {config}"
+        yield Finding("settings", State.FAIL, str(error), advice)
+        return
+    yield Finding("settings", State.OK, "all defaults" if config is None else f"{config} can be used")
+    for door in listening:
+        yield port(door)
+    if not cluster:
+        yield space(bounds, data_dir)
+        yield sync_speed(data_dir)
+
+
+def port(door: Door) -> Finding:
+    """Whether a broker could listen there."""
+    subject = f"port {door.port}"
+    where = f"{door.scheme} on {door.host or 'all addresses'}"
+    host = door.host or None
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(
+            host, door.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with closing(socket.socket(family, kind, protocol)) as tried:
+            # As brokers do: connections of an earlier life are in nobody's way.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        owner = owner_of(door.port)
+        by = f", {owner} listens there" if owner else ""
+        advice = f"end what has it; {door.option} 0 takes a free one"
+        return Finding(subject, State.FAIL, f"{where}: {error.strerror or error}{by}", advice)
+    return Finding(subject, State.OK, f"{where} is free")
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    folder = folder.absolute()
+    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
+
+
+def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
+    """Of the device of the data, by the thresholds at which a broker refuses to publish."""
+    disk = RealDisk(_existing(data_dir))
+    use = DiskUse(disk.total_bytes(), disk.free_bytes())
+    found = f"{data_dir}: {use.free >> 20:,} MiB are free, {use.share:.1%} are used"
+    if use.share > bounds.full_share or use.free < bounds.reserve_bytes:
+        limit = (
+            f"above {bounds.full_share:.0%} or below {bounds.reserve_bytes >> 20} MiB nothing is published"
+        )
+        return Finding("disk space", State.FAIL, f"{found}; {limit}", "make room, or --data-dir elsewhere")
+    if use.share > bounds.warn_share:
+        limit = f"at {bounds.full_share:.0%} nothing is published any more"
+        return Finding("disk space", State.WARN, f"{found}; {limit}", "make room soon")
+    return Finding("disk space", State.OK, found)
+
+
+def sync_speed(data_dir: Path) -> Finding:
+    """How long a commit takes that is written as the broker's log is."""
+    folder = _existing(data_dir)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        advice = "give it to whoever runs the broker, or --data-dir elsewhere"
+        return Finding("sync speed", State.FAIL, f"{folder} cannot be written to", advice)
+    with tempfile.TemporaryDirectory(prefix=".magnetar-doctor-", dir=folder) as temporary:
+        taken = _syncs(temporary)
+    usual, worst = median(taken), max(taken)
+    found = (
+        f"{folder}: {usual * 1000:.2f} ms, at worst {worst * 1000:.2f} ms, of {len(taken)} commits of 4 KiB"
+    )
+    if usual > SLOW_SYNC_SECONDS:
+        advice = (
+            "a publish waits for it: use a local disk, or one with a write cache that survives a power cut"
+        )
+        return Finding("sync speed", State.WARN, found, advice)
+    return Finding("sync speed", State.OK, found)
+
+
+def _syncs(folder: str) -> list[float]:
+    """Seconds of each."""
+    file = RealDisk(folder).open("commits", create=True)
+    try:
+        file.allocate(_SYNCS * len(_BLOCK))
+        taken: list[float] = []
+        while len(taken) < _SYNCS and sum(taken) < _MOST_SECONDS:
+            begun = time.perf_counter()
+            file.write_durably(_BLOCK, len(taken) * len(_BLOCK))
+            taken.append(time.perf_counter() - begun)
+        return taken
+    finally:
+        file.close()

@@ -1,0 +1,96 @@
+"""What a broker finds on a machine, whatever its settings are."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+
+from magnetar import __version__, hot
+
+FEW_FILES = 10_000
+"""Open files of a process: each client is one."""
+_NOT_KEPT = 5
+"""What adjtimex answers when nobody keeps the clock right (TIME_ERROR of sys/timex.h)."""
+_TIMEX_BYTES = 512
+"""More than its structure has anywhere; zeros ask and change nothing."""
+
+
+class State(Enum):
+    OK = "ok"
+    WARN = "warn"
+    """It works, and not as well as it could."""
+    FAIL = "fail"
+    """A start would fail, or nothing could be published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line."""
+
+    subject: str
+    state: State
+    found: str
+    advice: str = ""
+    """What to do; empty where nothing is to be done."""
+
+
+def machine() -> Iterator[Finding]:
+    """Each as soon as it is known."""
+    yield versions()
+    yield compiled()
+    yield open_files()
+    yield clock()
+
+
+def versions() -> Finding:
+    """Of Magnetar, Python, and the event loop."""
+    system = f"{platform.system()} {platform.release()}"
+    found = f"Magnetar {__version__}, Python {platform.python_version()}, {system}"
+    try:
+        loop = f"uvloop {version('uvloop')}"
+    except PackageNotFoundError:
+        advice = "pip install uvloop: a message costs less with it"
+        return Finding("versions", State.WARN, f"{found}, asyncio's own event loop", advice)
+    return Finding("versions", State.OK, f"{found}, {loop}")
+
+
+def compiled() -> Finding:
+    """Whether hot modules run compiled."""
+    status = hot.status(hot.SERVING)
+    warning = status.warning()
+    if warning is None:
+        return Finding("hot modules", State.OK, f"all {len(status.forms)} are compiled")
+    found, _, _advice = warning.partition(" (")
+    return Finding("hot modules", State.WARN, found, "python -m magnetar.hot build")
+
+
+def open_files() -> Finding:
+    """How many a broker may have; it raises its own limit as far as it may."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shown = "any number" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+    found = f"{shown} may be open; each client is one"
+    if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
+        advice = "raise the hard limit: ulimit -Hn, LimitNOFILE= of systemd"
+        return Finding("open files", State.WARN, found, advice)
+    return Finding("open files", State.OK, found)
+
+
+def clock() -> Finding:
+    """Whether somebody keeps it right, as the kernel knows."""
+    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    try:
+        answer = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (AttributeError, OSError):
+        return Finding("clock", State.OK, f"{now}; this system does not tell whether somebody keeps it right")
+    if answer < 0:
+        return Finding("clock", State.OK, f"{now}; who keeps it right may not be asked here")
+    if answer == _NOT_KEPT:
+        advice = "run chrony or systemd-timesyncd: time to live, delays and tokens go by the clock"
+        return Finding("clock", State.WARN, f"{now}; nobody keeps it right", advice)
+    return Finding("clock", State.OK, f"{now}; it is kept right")

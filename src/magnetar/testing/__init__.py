@@ -1,0 +1,41 @@
+"""Brokers for the tests of applications: a pytest plugin, a clock to put ahead, faults to inject.
+
+``docs/testing.md`` shows it. The plugin is there for every project that has pytest and Magnetar; tests name
+its fixtures, and import from here what they need for types and errors.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.errors import ServerErrorCode
+    from magnetar.testing.broker import Broker
+    from magnetar.testing.errors import BrokerEnded, BrokerNotStarted, BrokerRefused
+    from magnetar.testing.faults import HeldReceipts
+
+_PLACES = {
+    "Broker": "magnetar.testing.broker",
+    "BrokerEnded": "magnetar.testing.errors",
+    "BrokerNotStarted": "magnetar.testing.errors",
+    "BrokerRefused": "magnetar.testing.errors",
+    "HeldReceipts": "magnetar.testing.faults",
+    "ServerErrorCode": "magnetar.errors",
+}
+
+__all__ = [
+    "Broker",
+    "BrokerEnded",
+    "BrokerNotStarted",
+    "BrokerRefused",
+    "HeldReceipts",
+    "ServerErrorCode",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The plugin is below this package, and every session of tests loads it.
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

@@ -1,0 +1,92 @@
+"""A process kept warm for a session of tests: it has loaded what a broker needs, and forks one in a moment.
+
+It has one thread, so that what it forks is whole. It ends, with all that it forked, when whoever started it
+has gone, however that went.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+from magnetar.testing.channel import Channel, ChannelClosed
+from magnetar.testing.served import Wanted, run
+
+
+class _Keeper:
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._channel = Channel(end)
+        self._children: set[int] = set()
+
+    def serve(self) -> None:
+        """Until whoever asks is gone."""
+        try:
+            self._channel.tell({"ready": True})
+            while (heard := self._channel.hear()) is not None:
+                asked, files = heard
+                if asked["do"] == "fork":
+                    self._channel.tell({"pid": self._fork(Wanted(**asked["wanted"]), asked["log"], files[0])})
+                else:
+                    self._channel.tell({"status": self._end_of(asked["pid"], kill=asked["do"] == "kill")})
+        except ChannelClosed:
+            # As if it had said so.
+            pass
+        finally:
+            for pid in list(self._children):
+                self._end_of(pid, kill=True)
+
+    def _fork(self, wanted: Wanted, log: str, control: int) -> int:
+        pid = os.fork()
+        if not pid:
+            self._be_broker(wanted, log, control)
+        self._children.add(pid)
+        os.close(control)
+        # Here as well as there: whoever is first. It may have ended already.
+        with suppress(OSError):
+            os.setpgid(pid, pid)
+        return pid
+
+    def _be_broker(self, wanted: Wanted, log: str, control: int) -> None:
+        """Never returns."""
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            self._end.close()
+            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            os.close(file)
+            code = run(socket.socket(fileno=control), wanted)
+        except BaseException:  # noqa: BLE001 - of a process of its own: nobody above may hear of it
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _end_of(self, pid: int, *, kill: bool) -> int:
+        """How a broker ended, as exit codes tell: below 0 by a signal. Waits for it."""
+        if pid not in self._children:
+            return 0
+        if kill:
+            # What it started ends with it.
+            os.killpg(pid, signal.SIGKILL)
+        _pid, status = os.waitpid(pid, 0)
+        self._children.discard(pid)
+        return os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    """``python -m magnetar.testing.keeper DESCRIPTOR``"""
+    gc.collect()
+    gc.freeze()
+    _Keeper(socket.socket(fileno=int(sys.argv[1]))).serve()
+
+
+if __name__ == "__main__":
+    main()

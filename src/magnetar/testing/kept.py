@@ -1,0 +1,78 @@
+"""The process that is kept warm for a session of tests, as the tests see it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from magnetar.testing.channel import PATIENCE_SECONDS, Channel, ChannelClosed
+from magnetar.testing.errors import BrokerNotStarted
+
+
+def _ends() -> tuple[socket.socket, socket.socket]:
+    """Of a channel: the one here, which is not waited for for ever, and the other."""
+    own, others = socket.socketpair()
+    own.settimeout(PATIENCE_SECONDS)
+    return own, others
+
+
+class Keeper:
+    """Starts it at once, and does not wait until it is warm."""
+
+    def __init__(self) -> None:
+        own, others = _ends()
+        # The file has no name: nothing is left of it.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        with others:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "magnetar.testing.keeper", str(others.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=[others.fileno()],
+                # Ctrl-C is for whoever runs the tests: brokers are there until the tests have ended.
+                start_new_session=True,
+            )
+        self._channel = Channel(own)
+        self._warm = False
+
+    def fork(self, wanted: dict[str, Any], log: str) -> tuple[int, Channel]:
+        """The process id of a broker that begins to start, and where it is asked.
+
+        :param wanted: fields of ``served.Wanted``
+        :param log: the file that it writes its log to
+        :raises BrokerNotStarted: the process kept warm did not start itself
+        """
+        own, others = _ends()
+        with others:
+            answer = self._ask({"do": "fork", "wanted": wanted, "log": log}, [others.fileno()])
+        return int(answer["pid"]), Channel(own)
+
+    def end(self, pid: int, *, kill: bool) -> int:
+        """How a broker ended, as exit codes tell: below 0 by a signal.
+
+        :param kill: at once, with SIGKILL; else it is waited for
+        """
+        return int(self._ask({"do": "kill" if kill else "wait", "pid": pid})["status"])
+
+    def _ask(self, question: dict[str, Any], files: tuple[int, ...] | list[int] = ()) -> dict[str, Any]:
+        try:
+            if not self._warm:
+                if self._channel.hear() is None:
+                    raise ChannelClosed("it has not become warm")
+                self._warm = True
+            return self._channel.ask(question, files)
+        except ChannelClosed as error:
+            code = self._process.wait()
+            said = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
+            raise BrokerNotStarted(f"the process that starts brokers ended with {code}:\n{said}") from error
+
+    def close(self) -> None:
+        """Ends it, and all brokers it has started."""
+        self._channel.close()
+        self._process.wait()
+        self._log.close()

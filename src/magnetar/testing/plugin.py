@@ -1,0 +1,108 @@
+"""The pytest plugin: fixtures ``broker`` and ``broker_factory``, and the marker ``broker``.
+
+Every session of tests loads it where Magnetar is installed: it imports nothing before a test wants a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from magnetar.testing.broker import Broker
+    from magnetar.testing.kept import Keeper
+
+_FIXTURE = "broker_factory"
+"""Of whoever wants a broker: others may have a fixture called ``broker`` that is not ours."""
+_OPTIONS = frozenset({"settings", "config"})
+_SHOWN = 4000
+"""Characters of a broker's log that a failed test shows."""
+
+_keeper = pytest.StashKey["Keeper"]()
+_brokers = pytest.StashKey[list["Broker"]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "broker(settings={...}, config=FILE): settings of the test's Magnetar broker, by Pulsar's names",
+    )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where a test wants a broker, what starts them gets warm while others run."""
+    if session.config.option.collectonly:
+        return
+    if any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items):
+        _kept(session.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends it, and with it whatever it may have started."""
+    keeper = config.stash.get(_keeper, None)
+    if keeper is not None:
+        del config.stash[_keeper]
+        keeper.close()
+
+
+def _kept(config: pytest.Config) -> Keeper:
+    from magnetar.testing.kept import Keeper
+
+    if _keeper not in config.stash:
+        config.stash[_keeper] = Keeper()
+    return config.stash[_keeper]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """A test that failed shows what its brokers have logged."""
+    report = yield
+    if report.failed:
+        for broker in item.stash.get(_brokers, ()):
+            if text := broker.log[-_SHOWN:]:
+                report.sections.append((f"log of {broker.service_url}", text))
+    return report
+
+
+@pytest.fixture
+def broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
+    """Starts brokers for one test: ``broker_factory(settings=None, config=None)``, as the marker has them."""
+    from magnetar.testing.broker import Broker
+
+    keeper = _kept(request.config)
+    started: list[Broker] = request.node.stash.setdefault(_brokers, [])
+
+    def start(settings: dict[str, Any] | None = None, *, config: str | Path | None = None) -> Broker:
+        broker = Broker(keeper, settings, config)
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    failed: list[Exception] = []
+    while started:
+        try:
+            started.pop().close()
+        except Exception as error:  # noqa: BLE001 - raised below: the others have to end, too
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else ExceptionGroup("brokers did not end well", failed)
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, broker_factory: Callable[..., Broker]) -> Broker:
+    """A Magnetar broker for this test alone; ``@pytest.mark.broker(settings={...})`` says how it is set."""
+    marker = request.node.get_closest_marker("broker")
+    options = dict(marker.kwargs) if marker is not None else {}
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown or (marker is not None and marker.args):
+        raise pytest.UsageError(
+            f"the marker broker takes {' and '.join(sorted(_OPTIONS))} by name, not "
+            f"{', '.join([*unknown, *map(repr, marker.args if marker is not None else ())])}"
+        )
+    return broker_factory(options.get("settings"), config=options.get("config"))

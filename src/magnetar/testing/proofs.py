@@ -1,0 +1,42 @@
+"""What clients prove themselves by, where the broker's clock is ahead of the one they were proven by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from magnetar.security.authentication import Authenticator, Claim
+from magnetar.security.principal import Principal
+from magnetar.security.proof_counts import Proofs
+
+
+class AheadAuthenticator:
+    """Asks by the real clock, by which proofs are made; they end so much later as the broker's is ahead.
+
+    An advance beyond the end of a proof thus ends it as in life: the client is asked for a fresh one.
+    """
+
+    def __init__(self, real: Authenticator, ahead_ms: Callable[[], int]) -> None:
+        self._real = real
+        self._ahead_ms = ahead_ms
+
+    @property
+    def asks(self) -> bool:
+        return self._real.asks
+
+    async def authenticate(self, claim: Claim) -> Principal:
+        """See :class:`magnetar.security.authentication.Authenticator`."""
+        principal = await self._real.authenticate(claim)
+        if principal.expires is None:
+            return principal
+        return replace(principal, expires=principal.expires + self._ahead_ms() / 1000)
+
+    def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
+        self._real.listen(changed)
+
+    @property
+    def proofs(self) -> Sequence[Proofs]:
+        return self._real.proofs
+
+    async def close(self) -> None:
+        await self._real.close()

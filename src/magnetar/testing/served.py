@@ -1,0 +1,256 @@
+"""The process of one broker for tests: serves it, and does what the test asks of its clock and clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.service import BrokerService
+from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict, load
+from magnetar.errors import ServerErrorCode
+from magnetar.io.advancing import AdvancingIo, QuietLoop
+from magnetar.io.real import real_io
+from magnetar.io.waiting import settle
+from magnetar.ledger.interface import LedgerError
+from magnetar.metadata.interface import MetadataError
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.server.broker_process import Assembly
+from magnetar.server.entry_filters import load_entry_filters
+from magnetar.server.logs import configure_logging
+from magnetar.server.loop_process import prepare_process
+from magnetar.server.standalone import StandaloneBroker
+from magnetar.testing.injected import Faults, Hold, Refusal, Whom
+from magnetar.testing.proofs import AheadAuthenticator
+from magnetar.testing.wire import FaultyNetwork
+
+log = logging.getLogger(__name__)
+
+_FAILURES = (OSError, LedgerError, MetadataError, SettingsContradict)
+_MOST_LINE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The broker that a test wants."""
+
+    folder: str
+    """For its data."""
+    config: str
+    """A file of Pulsar's settings."""
+    ports: Mapping[str, str] = field(default_factory=dict)
+    """By the names of their settings."""
+    ahead: float = 0.0
+    """Seconds that its clock is ahead."""
+    log_level: str = "info"
+
+
+class TestedBroker(StandaloneBroker):
+    """A standalone broker whose connections can be seen."""
+
+    __test__ = False
+    """Not one of pytest's, whatever it is called."""
+
+    @property
+    def service(self) -> BrokerService:
+        """:raises RuntimeError: it has not started"""
+        if self._broker is None:
+            raise RuntimeError("the broker has not started")
+        return self._broker
+
+
+def run(control: socket.socket, wanted: Wanted) -> int:
+    """Serves until the test says otherwise, or is gone; answers the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Whoever runs the tests is told; the broker is there until the test has ended.
+        signal.signal(number, signal.SIG_IGN)
+    configure_logging("text", wanted.log_level)
+    prepare_process()
+    loop = QuietLoop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_Served(loop, control, wanted).run())
+    finally:
+        loop.close()
+
+
+class _Served:
+    def __init__(self, loop: QuietLoop, control: socket.socket, wanted: Wanted) -> None:
+        self._loop = loop
+        self._control = control
+        self._wanted = wanted
+        self._stopping = loop.create_future()
+        self._faults = Faults(loop)
+        real = real_io(loop, wanted.folder)
+        self._time = AdvancingIo(
+            replace(real, network=FaultyNetwork(real.network, self._faults)), loop, wanted.ahead
+        )
+        self._faults.ahead_ms = lambda: round(self._time.loop.ahead * 1000)
+        self._faults.awaited = self._time.under_way
+        self._real = real
+        self._broker: TestedBroker | None = None
+        self._answers: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
+            "advance": self._advance,
+            "now": self._now,
+            "drop": self._drop,
+            "refuse": self._refuse,
+            "hold": self._hold,
+            "held": self._held,
+            "release": self._release,
+            "cut": self._cut,
+            "end": self._end,
+            "stop": self._stop,
+        }
+
+    async def run(self) -> int:
+        self._control.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=self._control, limit=_MOST_LINE)
+
+        def tell(what: Mapping[str, Any]) -> None:
+            writer.write(json.dumps(what).encode() + b"\n")
+
+        try:
+            loaded = load(self._wanted.config, (), self._wanted.ports)
+            _check_doors(loaded.settings)
+            load_entry_filters(loaded.settings.entry_filter_names)
+            assembly = Assembly(
+                self._real,
+                self._loop,
+                loaded,
+                TestedBroker,
+                partial(settle, self._stopping),
+                self._time.io,
+                lambda asked: AheadAuthenticator(asked, self._faults.ahead_ms),
+            )
+            broker = await assembly.make()
+            assert isinstance(broker, TestedBroker)
+            self._broker = broker
+            await broker.start()
+        except (ConfigurationError, *_FAILURES) as error:
+            problems = error.problems if isinstance(error, ConfigurationError) else (str(error),)
+            tell({"refused": "\n".join(problems)})
+            await writer.drain()
+            writer.close()
+            return 1
+        assembly.serve_http(broker)
+        ports = dict(assembly.ports(broker))
+        tell({"host": assembly.host, "ports": ports, "warnings": loaded.warnings})
+        listening = self._loop.create_task(self._listen(reader, tell))
+        await self._stopping
+        code = await assembly.stop(broker)
+        if not listening.done():
+            tell({"code": code})
+            listening.cancel()
+        writer.close()
+        return code
+
+    async def _listen(self, reader: asyncio.StreamReader, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        """One question after the other; the end of questions is that of the broker."""
+        while line := await reader.readline():
+            asked = json.loads(line)
+            try:
+                answer = await self._answers[asked["do"]](asked)
+            except InvalidName as error:
+                answer = {"refused": str(error)}
+            except Exception as error:
+                log.exception("what a test asked was not done")
+                answer = {"refused": f"{type(error).__name__}: {error}"}
+            if self._stopping.done():
+                # It is answered when that is through.
+                return
+            tell(answer)
+        # The test is gone, and whoever would read its log with it.
+        sys.stderr.flush()
+        settle(self._stopping)
+
+    # What may be asked
+
+    async def _stop(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        settle(self._stopping)
+        return {}
+
+    async def _advance(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._faults.advancing = True
+        try:
+            rested = await self._time.advance(asked["seconds"])
+        finally:
+            self._faults.advancing = False
+        return {"rested": rested, "ahead": self._time.loop.ahead}
+
+    async def _now(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"ms": self._time.io.clock.wall_ms()}
+
+    async def _drop(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert self._broker is not None
+        topic = _topic(asked)
+        every = topic is None and asked["producer"] is None and asked["consumer"] is None
+        dropped = 0
+        for each in list(self._broker.service.connections.all):
+            assert isinstance(each, Connection)
+            if every or _has(each, topic, asked["producer"], asked["consumer"]):
+                each.abort()
+                dropped += 1
+        return {"dropped": dropped}
+
+    async def _refuse(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        code = ServerErrorCode(asked["code"])
+        self._faults.refusals[asked["fault"]] = Refusal(_publisher(asked), code, asked["reason"])
+        return {}
+
+    async def _hold(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._faults.holds[asked["fault"]] = Hold(_publisher(asked), asked["seconds"])
+        return {}
+
+    async def _held(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"held": self._faults.held(asked["fault"])}
+
+    async def _release(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"released": self._faults.release(asked["fault"])}
+
+    async def _cut(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert self._broker is not None
+        self._faults.cuts.add(asked["fault"])
+        for each in list(self._broker.service.connections.all):
+            each.abort()
+        return {}
+
+    async def _end(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._faults.end(asked["fault"])
+        return {}
+
+
+def _has(connection: Connection, topic: TopicName | None, producer: str | None, consumer: str | None) -> bool:
+    """Whether a client has what is named: of a topic alone, any producer or consumer."""
+    session = connection.session
+    published = producer is not None or consumer is None
+    if published and any(
+        Whom(topic, producer).meets(p.topic.name, p.name) for p in session.producers.values()
+    ):
+        return True
+    consumed = consumer is not None or producer is None
+    met = Whom(topic, consumer)
+    return consumed and any(met.meets(c.subscription.topic.name, c.name) for c in session.consumers.values())
+
+
+def _check_doors(settings: Settings) -> None:
+    """:raises SettingsContradict: there are doors at which no fault could be injected"""
+    if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
+        raise SettingsContradict("brokers for tests are served without TLS: leave out its ports")
+
+
+def _topic(asked: Mapping[str, Any]) -> TopicName | None:
+    """:raises InvalidName: it is no topic's name"""
+    return None if asked["topic"] is None else TopicName.parse(asked["topic"])
+
+
+def _publisher(asked: Mapping[str, Any]) -> Whom:
+    return Whom(_topic(asked), asked["producer"])

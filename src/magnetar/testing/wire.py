@@ -1,0 +1,239 @@
+"""What stands between a broker and the sockets of its clients: faults, and the time of what they publish.
+
+It is an ``Io``'s network, so that the broker knows nothing of it. Frames pass whole; they are looked at only
+while something is to be done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.broker.connections import answers
+from magnetar.broker.connections.connection import Connection
+from magnetar.errors import BrokerError, ServerErrorCode
+from magnetar.io.interfaces import Listener, ListeningNetwork, Network, StreamProtocol, Transport
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.errors import FrameError
+from magnetar.protocol.frames import decode_command, encode_command, split
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.testing.injected import Faults, Refusal
+from magnetar.testing.publish_times import put_ahead
+
+_PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong={}))
+_SIZE = 4
+
+
+class FaultyNetwork:
+    """A network whose clients come in by a :class:`Wire` each."""
+
+    def __init__(self, real: Network, faults: Faults) -> None:
+        self._real = real
+        self._faults = faults
+
+    async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
+        """See :class:`magnetar.io.interfaces.ListeningNetwork`."""
+        return await listen(self._real, self._faults, host, port, factory)
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], StreamProtocol]
+    ) -> tuple[Transport, StreamProtocol]:
+        """See :class:`magnetar.io.interfaces.ConnectingNetwork`; nothing goes wrong there."""
+        return await self._real.connect(host, port, factory)
+
+
+async def listen(
+    real: ListeningNetwork, faults: Faults, host: str, port: int, factory: Callable[[], StreamProtocol]
+) -> Listener:
+    """Listens for clients of a broker; ``factory`` makes its connections."""
+
+    def wired() -> Wire:
+        connection = factory()
+        assert isinstance(connection, Connection)
+        return Wire(connection, faults)
+
+    return await real.listen(host, port, wired)
+
+
+class _Sender:
+    """The transport that a connection sees; all but what is written goes to the real one."""
+
+    def __init__(self, transport: Any, wire: Wire) -> None:
+        self._transport = transport
+        self._wire = wire
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Whole frames: connections write no parts of them."""
+        self._wire.sent(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Wire:
+    """Of one client: a protocol for its socket."""
+
+    def __init__(self, connection: Connection, faults: Faults) -> None:
+        self._connection = connection
+        self._faults = faults
+        self._transport: Any = None
+        self._heard = b""
+        self._needed = _SIZE
+        self._broken = False
+        """Whether frames make no sense any more: the broker is to say so."""
+        self._proving = False
+        """Whether an advance waits until the client has proven itself again."""
+
+    # What the socket tells
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        if self._faults.cuts:
+            transport.abort()
+            return
+        self._connection.connection_made(_Sender(transport, self))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._proof_came()
+        self._connection.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        heard = self._heard = self._heard + data if self._heard else data
+        if len(heard) < self._needed and not self._broken:
+            return
+        try:
+            frames = [] if self._broken else list(split(heard, self._connection.broker.max_frame))
+        except FrameError:
+            self._broken = True
+        if self._broken:
+            self._heard = b""
+            self._connection.data_received(heard)
+            return
+        end = frames[-1][2] if frames else 0
+        self._heard = rest = heard[end:]
+        self._needed = _SIZE + int.from_bytes(rest[:_SIZE], "big") if len(rest) >= _SIZE else _SIZE
+        if end:
+            self._arrived(heard[:end], frames)
+
+    # From the client
+
+    def _arrived(self, heard: bytes, frames: list[tuple[int, int, int]]) -> None:
+        ahead = self._faults.ahead_ms()
+        if not ahead and not self._faults.refusals and not self._proving:
+            self._connection.data_received(heard)
+            return
+        passed = [self._judged(kind, heard[begin:end], ahead) for kind, begin, end in frames]
+        if found := b"".join(passed):
+            self._connection.data_received(found)
+
+    def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
+        """What the broker is to hear instead of a frame."""
+        if kind == BaseCommand.AUTH_RESPONSE and self._proving:
+            self._faults.loop.call_soon(self._proof_came)
+        if kind == BaseCommand.SEND:
+            if self._faults.refusals and self._refuses_entry(frame):
+                return b""
+            return put_ahead(frame, ahead) if ahead else frame
+        if kind == BaseCommand.PRODUCER and self._faults.refusals and self._refuses_producer(frame):
+            return b""
+        return frame
+
+    def _refuses_entry(self, frame: bytes) -> bool:
+        send = decode_command(frame, 0).send
+        producer = self._connection.session.producers.get(send.producer_id)
+        refusal = self._faults.refusal(producer.topic.name, producer.name) if producer is not None else None
+        if refusal is None:
+            return False
+        error = answers.send_error(send.producer_id, send.sequence_id, refusal.code, refusal.reason)
+        self.send(encode_command(error))
+        return True
+
+    def _refuses_producer(self, frame: bytes) -> bool:
+        asked = decode_command(frame, 0).producer
+        try:
+            name = TopicName.parse(asked.topic)
+        except InvalidName:
+            # The broker has its own answer to that.
+            return False
+        refusal = self._faults.refusal(name, asked.producer_name)
+        if refusal is None:
+            return False
+        self.send(encode_command(answers.failure(asked.request_id, _Refused(refusal))))
+        return True
+
+    # To the client
+
+    def sent(self, data: bytes | bytearray) -> None:
+        """A connection writes whole frames."""
+        faults = self._faults
+        if faults.holds or faults.advancing:
+            frames = bytes(data)
+            data = b"".join(
+                frames[begin:end]
+                for kind, begin, end in split(frames, len(frames))
+                if self._passes(kind, frames, begin, end)
+            )
+        if data:
+            self.send(data)
+
+    def send(self, frames: bytes | bytearray) -> None:
+        """To the client, whatever else there is; nothing happens when it has gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
+
+    def _passes(self, kind: int, data: bytes, begin: int, end: int) -> bool:
+        faults = self._faults
+        if kind == BaseCommand.PING and faults.advancing:
+            # Whether the client lives is asked by a time that is not its own.
+            faults.loop.call_soon(self._answer_ping)
+            return False
+        if kind == BaseCommand.AUTH_CHALLENGE and faults.advancing:
+            self._proof_awaited()
+        if kind != BaseCommand.SEND_RECEIPT or not faults.holds:
+            return True
+        receipt = decode_command(data, begin).send_receipt
+        producer = self._connection.session.producers.get(receipt.producer_id)
+        hold = faults.hold_of(producer.topic.name, producer.name) if producer is not None else None
+        if hold is None:
+            return True
+        hold.held.append((self, data[begin:end]))
+        if hold.seconds is not None:
+            faults.loop.call_later(hold.seconds, hold.release_next)
+        return False
+
+    def _proof_awaited(self) -> None:
+        if self._faults.awaited is not None and not self._proving:
+            self._proving = True
+            self._faults.awaited.began()
+
+    def _proof_came(self) -> None:
+        if self._faults.awaited is not None and self._proving:
+            self._proving = False
+            self._faults.awaited.ended()
+
+    def _answer_ping(self) -> None:
+        if self._transport is not None:
+            self._connection.data_received(_PONG)
+
+
+class _Refused(BrokerError):
+    """A refusal that a test chose."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self._code = refusal.code
+
+    @property
+    def code(self) -> ServerErrorCode:
+        return self._code
