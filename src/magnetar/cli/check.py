@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from magnetar.server.configuration_check import Checked
 
-_KINDS = ("standalone", "broker", "proxy")
+_KINDS = ("standalone", "broker", "proxy", "websocket")
 _WIDEST = 40
 """Characters of a value in the table."""
 
@@ -22,9 +22,9 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     check = commands.add_parser(
         "check",
         help="what of a Pulsar configuration is honoured",
-        description="Says of each setting of a standalone.conf, broker.conf or proxy.conf whether it is "
-        "honoured, ignored or refused, without starting anything. The exit code is 1 where a start would be "
-        "refused. Ports, disks, keys and certificates are looked at by a start only.",
+        description="Says of each setting of a standalone.conf, broker.conf, proxy.conf or websocket.conf "
+        "whether it is honoured, ignored or refused, without starting anything. The exit code is 1 where a "
+        "start would be refused. Ports, disks, keys and certificates are looked at by a start only.",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     check.add_argument(
@@ -52,12 +52,6 @@ def run_check(parsed: argparse.Namespace) -> int:
     from magnetar.server.configuration_check import check, kind_of
 
     path: Path = parsed.file
-    if path.name.lower() == "websocket.conf" and parsed.kind is None:
-        sys.stderr.write(
-            "magnetar: a websocket.conf is for a process that is none here: each broker serves WebSockets "
-            "(docs/websocket.md)\n"
-        )
-        return 1
     try:
         kind = parsed.kind or kind_of(path)
         checked = check(path, kind, parsed.accept_unhonoured)

@@ -11,7 +11,14 @@ from magnetar.config.fates import Finding, fates
 from magnetar.config.proxy import OF_PROXIES, load_proxy
 from magnetar.config.reading import ConfigurationError, SettingsContradict
 from magnetar.config.settings import load
-from magnetar.config.table import Setting, cluster_settings_table, proxy_settings_table, settings_table
+from magnetar.config.table import (
+    Setting,
+    cluster_settings_table,
+    proxy_settings_table,
+    settings_table,
+    websocket_settings_table,
+)
+from magnetar.config.websocket import load_websockets
 from magnetar.server.doors import check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
 
@@ -51,10 +58,15 @@ def _try_proxy(path: Path, accept: Iterable[str]) -> None:
     load_proxy(path, accept)
 
 
+def _try_websockets(path: Path, accept: Iterable[str]) -> None:
+    load_websockets(path, accept)
+
+
 _KINDS: Mapping[str, _Kind] = {
     "standalone": _Kind(settings_table, _try_standalone),
     "broker": _Kind(cluster_settings_table, _try_of_cluster),
     "proxy": _Kind(proxy_settings_table, _try_proxy, OF_PROXIES),
+    "websocket": _Kind(websocket_settings_table, _try_websockets),
 }
 
 
@@ -65,7 +77,7 @@ _METADATA = ("metadataStoreUrl", "zookeeperServers")
 def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
     """Ports, disks, keys and certificates are not looked at.
 
-    :param kind: of process: ``standalone``, ``broker`` or ``proxy``
+    :param kind: of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
     :param accept: guarded keys that may be set although they are not honoured
     :raises ConfigurationError: the file cannot be read
     """
@@ -89,6 +101,8 @@ def kind_of(path: Path) -> str:
     name = path.name.lower()
     if "proxy" in name or "discovery" in name:
         return "proxy"
+    if "websocket" in name:
+        return "websocket"
     if "standalone" in name:
         return "standalone"
     given = {each.name: each.value for each in fates(path, settings_table())}

@@ -168,6 +168,11 @@ def test_files_that_cannot_be_checked(check: Check, tmp_path: Path, written: Cal
         1,
         f"magnetar: {tmp_path}/nowhere.conf: cannot be read: No such file or directory\n",
     )
-    code, said = check(written("webServicePort=1\n", "websocket.conf"))
+
+
+def test_a_file_for_websockets_is_known_by_its_name(check: Check, written: Callable[..., Path]) -> None:
+    text = "brokerServiceUrl=pulsar://a\ncryptoKeyReaderFactoryClassName=x.Y\n"
+    code, said = check(written(text, "websocket.conf"))
     assert code == 1
-    assert "each broker serves WebSockets" in said
+    assert "a class of Java" in said
+    assert check(written("brokerServiceUrl=pulsar://a\n", "websocket.conf"))[0] == 0
