@@ -10,7 +10,8 @@ import pytest
 from magnetar.admin_client import AdminError, topic_path
 from magnetar.admin_client.http import AdminHttp
 from magnetar.cli import pulsar_client, pulsar_perf
-from magnetar.cli.admin.arguments import commands
+from magnetar.cli.admin.arguments import Command, commands
+from magnetar.cli.admin.help import example
 from magnetar.cli.pulsar_admin import main
 from magnetar.naming.errors import InvalidName
 
@@ -161,7 +162,14 @@ def test_terminate_says_where(broker: Broker, capsys: pytest.CaptureFixture[str]
         ("topics list a/b --nope", "Unknown option: '--nope'"),
         ("topics skip t -n 3", "Missing required option: '--subscription'"),
         ("topics skip t -s s -n x", "Invalid value for option '--count'"),
-        ("topics offload t -s 1", "topics offload is not supported by this release yet"),
+        ("topics offload t -s 1", "topics offload: Tiered storage is not supported by this broker yet"),
+        ("functions create --jar a.jar", "functions create: Functions are not supported"),
+        ("source list", "sources list: Sources are not supported"),
+        ("topic list public/default", "did you mean topics"),
+        ("topics create-partitoned-topic t", "did you mean create-partitioned-topic"),
+        ("topics stats t --get-precise-backlogs", "did you mean --get-precise-backlog"),
+        ("topics stats t -o yaml", "one of text, json, table is wanted"),
+        ("topics stats t --request-timeout", "Missing required parameter for option '--request-timeout'"),
         ("namespaces set-deduplication a/b", "Need to specify either enable or disable"),
     ],
 )
@@ -184,7 +192,44 @@ def test_a_broker_that_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[s
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 1
-    assert "topics" in capsys.readouterr().err
+    assert "To begin with:" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert "topics  " in told
+    assert "Functions are not supported" in told
+
+
+def test_options_of_all_commands_may_stand_anywhere(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in (
+        "--admin-url URL clusters list",
+        "clusters --admin-url URL list",
+        "clusters list --admin-url=URL",
+    ):
+        assert main(line.replace("URL", broker.url).split(" ")) == 0
+        assert capsys.readouterr() == ("standalone\n", "")
+    assert main(["clusters", "list", "-v"]) == 0
+    assert "Magnetar" in capsys.readouterr().out
+    # A value that looks like an option belongs to the option in front of it.
+    assert main(["--admin-url", broker.url, "topics", "skip", "t", "-n", "3", "-s", "-v"]) == 1
+    assert broker.asked[-1][0] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("line", "printed"),
+    [
+        ("clusters list -o json", '[\n  "standalone"\n]\n'),
+        ("clusters list -o table", "standalone\n"),
+        ("clusters get standalone -o table", "serviceUrl  http://x\n"),
+        ("clusters get standalone --output text", '{\n  "serviceUrl" : "http://x"\n}\n'),
+    ],
+)
+def test_answers_have_the_form_that_is_wanted(
+    broker: Broker, line: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--admin-url", broker.url, *line.split(" ")]) == 0
+    assert capsys.readouterr() == (printed, "")
 
 
 def test_paths_of_topics() -> None:
@@ -227,12 +272,21 @@ def test_options_become_requests(broker: Broker, line: str, sent: tuple[str, str
 def test_every_command_of_the_table_can_tell_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     for name in commands():
         assert main([*name.split(" "), "--help"]) == 0
-        assert name in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert name in told
+        assert f"  pulsar-admin {name}" in told
+
+
+@pytest.mark.parametrize("command", commands().values(), ids=lambda command: command.name)
+def test_every_example_is_understood(command: Command) -> None:
+    command.parse(example(command))
 
 
 def test_a_group_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics", "--help"]) == 0
-    assert "create-subscription" in capsys.readouterr().err
+    assert "create-subscription" in capsys.readouterr().out
+    assert main(["functions", "--help"]) == 0
+    assert "(not here) " in capsys.readouterr().out
 
 
 def test_what_the_broker_does_not_honour_is_told_and_the_command_succeeds(
@@ -278,7 +332,6 @@ def test_root_options_that_change_nothing_are_taken(
         (pulsar_client.main, "read t"),
         (pulsar_perf.main, "transaction -n 3"),
         (pulsar_perf.main, "managed-ledger"),
-        (main, "topics offload t -s 1"),
     ],
 )
 def test_commands_that_are_not_there_are_answered_alike(
@@ -291,7 +344,7 @@ def test_commands_that_are_not_there_are_answered_alike(
 def test_no_redirect_leads_out_of_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(_http: AdminHttp, _method: str, url: str, _body: str | None) -> Any:
+    def answer(_http: AdminHttp, _method: str, url: str, *_sent: str | None) -> Any:
         asked.append(url)
         return 307, {"location": "https://b/x" if len(asked) == 1 else "HTTP://c/x"}, b""
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.admin_client.client import topic_path
-from magnetar.admin_client.http import AdminHttp
+from magnetar.admin_client.http import JSON_TYPE, AdminHttp
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -30,7 +30,15 @@ class Call:
         """None where the command has no such option, or it was not given."""
         return self.values.get(key)
 
-    def ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: Any = SILENT,
+        *,
+        content_type: str = JSON_TYPE,
+    ) -> Any:
         """:param query: None and False values are left out
 
         :param body: sent as JSON; :data:`SILENT` for none
@@ -41,7 +49,8 @@ class Call:
             for key, value in (query or {}).items()
             if value not in (None, False)
         }
-        return self._http.ask(method, path, sent, None if body is SILENT else json.dumps(body))
+        text = None if body is SILENT else json.dumps(body)
+        return self._http.ask(method, path, sent, text, content_type=content_type)
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Headers, by name in lower case, and bytes.
@@ -50,9 +59,17 @@ class Call:
         """
         return self._http.fetch(path, query)
 
-    def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: Any = SILENT,
+        *,
+        content_type: str = JSON_TYPE,
+    ) -> Any:
         """Like :meth:`ask`; whatever comes back is not printed."""
-        self.ask(method, path, query, body)
+        self.ask(method, path, query, body, content_type=content_type)
         return SILENT
 
     def _operand(self) -> str:

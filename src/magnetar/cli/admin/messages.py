@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -85,13 +85,18 @@ def _peek(call: Call) -> Any:
                 break
             raise
         printed.extend(_messages(headers, data))
-    return Rows(f"{_RULE}\n\n".join("".join(f"{line}\n" for line in lines) for lines in printed))
+    texts = _texts(printed)
+    return Rows([f"{_RULE}\n\n".join(texts)], texts)
 
 
 def _shown(call: Call, path: str, query: dict[str, str] | None = None, *, redelivered: bool = False) -> Any:
     headers, data = call.fetch(path, query)
-    shown = _messages(headers, data, redelivered=redelivered)
-    return Rows(f"{line}\n" for lines in shown for line in lines)
+    texts = _texts(_messages(headers, data, redelivered=redelivered))
+    return Rows(texts, texts)
+
+
+def _texts(messages: Iterable[Sequence[str]]) -> list[str]:
+    return ["".join(f"{line}\n" for line in lines) for lines in messages]
 
 
 def _examine(call: Call) -> Any:

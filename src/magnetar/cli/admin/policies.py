@@ -310,6 +310,16 @@ def _offload_threshold(call: Call) -> str:
     return f"offloadThresholdInBytes: {size}\noffloadThresholdInSeconds: {seconds}"
 
 
+def _offload_policies() -> dict[str, Action]:
+    """To read and remove them; to set any is left out."""
+    found: dict[str, Action] = {}
+    for group in ("topics", "topicPolicies"):
+        policy = Policy("offloadPolicies", lambda _call: None)
+        found[f"{group} get-offload-policies"] = _getter(policy, _of_topic)
+        found[f"{group} remove-offload-policies"] = _remover("", policy, _of_topic, namespace=False)
+    return found
+
+
 _ALL: dict[str, Action] = {
     **_actions(),
     "namespaces get-offload-threshold": _offload_threshold,
@@ -339,6 +349,7 @@ _ALL: dict[str, Action] = {
     "topicPolicies remove-subscription-dispatch-rate": lambda call: call.send(
         "DELETE", _rate_path(call), {"isGlobal": call.get("global")}
     ),
+    **_offload_policies(),
     "topicPolicies delete": lambda call: call.send("DELETE", f"{call.topic}/policies"),
 }
 
