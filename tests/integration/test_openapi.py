@@ -25,7 +25,7 @@ TOLD = (*ENDPOINTS, *LEFT_OUT)
 
 _SECONDS = 30
 _LEFT_OUT = (
-    "ffload|/functions|/worker|/sinks?/|/sources?/|/transactions/|/migrat|/(mbeans|allocator|bookieops)"
+    "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/packages/|/migrat|/mbeans|/alloc|/bookieo"
 )
 """Whose answer is always a 501."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from magnetar import __version__
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.completion import add_completion, run_completion
 from magnetar.cli.explain import add_explain, run_explain
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.tokens import run_tokens
 
         return run_tokens(parsed)
+    if parsed.command == "completion":
+        return run_completion(parsed, parser)
     if parsed.command == "version":
         sys.stdout.write(f"magnetar {__version__}\n")
         return 0
@@ -82,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add_translate_positions(commands)
     add_orphaned_ledgers(commands)
     add_tokens(commands)
+    add_completion(commands)
     return parser
 
 

@@ -144,7 +144,7 @@ def test_what_is_sent(broker: Broker) -> None:
 def test_terminate_says_where(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     topic = "persistent://sample/standalone/ns1/a/b c"
     assert main(["--admin-url", broker.url, "topics", "terminate", topic]) == 0
-    assert capsys.readouterr().out == "Topic successfully terminated at 6:3\n"
+    assert capsys.readouterr().out == "Topic successfully terminated at 6:3:-1\n"
 
 
 @pytest.mark.parametrize(

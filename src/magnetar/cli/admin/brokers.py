@@ -26,7 +26,9 @@ ACTIONS: dict[str, Action] = {
         "DELETE", f"/admin/v2/brokers/configuration/{piece(call['config'])}"
     ),
     "brokers list-dynamic-config": lambda call: call.ask("GET", "/admin/v2/brokers/configuration"),
-    "brokers get-all-dynamic-config": lambda call: call.ask("GET", "/admin/v2/brokers/configuration/values"),
+    "brokers get-all-dynamic-config": lambda call: rows(
+        call.ask("GET", "/admin/v2/brokers/configuration/values")
+    ),
     "brokers healthcheck": lambda call: call.ask("GET", "/admin/v2/brokers/health"),
     "brokers get-internal-config": lambda call: call.ask("GET", "/admin/v2/brokers/internal-configuration"),
     "brokers get-runtime-config": lambda call: rows(

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from magnetar.admin_client.client import topic_path
 from magnetar.admin_client.http import JSON_TYPE, AdminHttp
 from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.namespace_name import NamespaceName
 
 SILENT = object()
@@ -113,6 +114,14 @@ class Call:
 
 
 Action = Callable[[Call], Any]
+
+
+def written(call: Call, value: Any) -> Rows:
+    """On one line unless ``--indent`` is given, as Pulsar's tool writes what is long."""
+    separators = None if call["indent"] else (",", ":")
+    return Rows(
+        [f"{json.dumps(value, indent=2 if call['indent'] else None, separators=separators)}\n"], value
+    )
 
 
 def piece(text: str) -> str:

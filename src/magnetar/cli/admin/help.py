@@ -49,8 +49,6 @@ _SAMPLES = {
     "broker": "127.0.0.1:8080",
     "bookie": "127.0.0.1:3181",
     "filename": "schema.json",
-    "path": "package.jar",
-    "packageName": "function://public/default/count@1.0",
     "auto-failover-policy-type": "min_available",
     "auto-failover-policy-params": "min_limit=1,usage_threshold=80",
 }

@@ -320,8 +320,21 @@ def _offload_policies() -> dict[str, Action]:
     return found
 
 
+def _offload_lag(call: Call) -> Any:
+    lag = call.ask("GET", f"{call.namespace}/offloadDeletionLagMs")
+    return "Unset for namespace. Defaulting to broker setting." if lag is None else lag
+
+
+def _auto_update_strategy(call: Call) -> Any:
+    """In Pulsar's tool's spelling, which is not the one of what it is answered."""
+    strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
+    return strategy.upper() if strategy else strategy
+
+
 _ALL: dict[str, Action] = {
     **_actions(),
+    "namespaces get-offload-deletion-lag": _offload_lag,
+    "namespaces get-schema-autoupdate-strategy": _auto_update_strategy,
     "namespaces get-offload-threshold": _offload_threshold,
     "namespaces set-resource-group": lambda call: call.send(
         "POST", f"{call.namespace}/resourcegroup/{piece(call['resource-group-name'])}"

@@ -10,7 +10,7 @@ from magnetar.cli.admin.rendering import FORMS, TEXT
 
 _HELP = ("-h", "--help")
 _VERSION = ("-v", "--version")
-_OUTPUT = ("-o", "--output")
+OUTPUT = ("-o", "--output")
 _TIMEOUT = "--request-timeout"
 _PROVIDER = "--tls-provider"
 _VALUES = {
@@ -21,12 +21,13 @@ _VALUES = {
     _TIMEOUT: "",
     # Pulsar's choice between libraries of Java; here TLS is OpenSSL's.
     _PROVIDER: "",
-    **dict.fromkeys(_OUTPUT, ""),
+    **dict.fromkeys(OUTPUT, ""),
 }
 _FLAGS = {
     "--tls-allow-insecure": "tlsAllowInsecureConnection",
     "--tls-enable-hostname-verification": "tlsEnableHostnameVerification",
 }
+WITH_VALUES = frozenset(_VALUES)
 NAMES = frozenset((*_HELP, *_VERSION, *_VALUES, *_FLAGS))
 USAGE = [
     "  --admin-url URL                      where the admin interface is (http://localhost:8080)",
@@ -111,7 +112,7 @@ def _take(root: Root, name: str, value: str) -> None:
         if not (value.isascii() and value.isdigit() and int(value) > 0):
             raise UsageError(f"Invalid value for option '{name}': {value!r} is no number of seconds")
         root.timeout_seconds = float(value)
-    elif name in _OUTPUT:
+    elif name in OUTPUT:
         if value not in FORMS:
             raise UsageError(f"Invalid value for option '{name}': one of {', '.join(FORMS)} is wanted")
         root.form = value

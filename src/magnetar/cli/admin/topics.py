@@ -33,7 +33,7 @@ def message_id(text: str) -> dict[str, int]:
 
 def _list(call: Call) -> Any:
     query = {"bundle": call.get("bundle"), "includeSystemTopic": call.get("include-system-topic")}
-    domain = call.get("topic-domain")
+    domain = (call.get("topic-domain") or "").replace("_", "-")
     names: list[str] = []
     for wanted in (domain,) if domain else ("persistent", "non-persistent"):
         names += call.ask("GET", call.topics_of_namespace(wanted), query)
@@ -126,7 +126,8 @@ def _reset_cursor(call: Call) -> Any:
 
 def _terminate(call: Call) -> Any:
     last = call.ask("POST", f"{call.topic}/terminate")
-    return f"Topic successfully terminated at {last['ledgerId']}:{last['entryId']}"
+    partition = TopicName.parse(call.named).partition_index
+    return f"Topic successfully terminated at {last['ledgerId']}:{last['entryId']}:{partition}"
 
 
 def _terminate_partitions(call: Call) -> Any:
