@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -359,3 +361,67 @@ def test_a_password_in_an_address_is_not_told(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().err
     assert "http://127.0.0.1:1" in told
     assert "kept" not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"serviceUrl": "http://a:1", "brokerClientTlsEnabled": true, "peerClusterNames": ["b", "c"]}',
+        "---\n# of us\nserviceUrl: http://a:1 # there\nbrokerClientTlsEnabled: true\n"
+        "\npeerClusterNames: [b, 'c']\nlistenerName:\n",
+    ],
+)
+def test_a_cluster_is_told_by_a_file_and_flags_count_before_it(
+    broker: Broker, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster").write_text(text)
+    line = ["clusters", "create", "x", "--cluster-config-file", str(tmp_path / "cluster")]
+    main(["--admin-url", broker.url, *line, "--broker-url", "pulsar://a:2"])
+    told = json.loads(broker.asked[-1][2])
+    assert told["serviceUrl"] == "http://a:1"
+    assert told["brokerServiceUrl"] == "pulsar://a:2"
+    assert told["brokerClientTlsEnabled"] is True
+    assert told["peerClusterNames"] == ["b", "c"]
+    assert "listenerName" not in told
+    main(["--admin-url", broker.url, *line, "--url", "http://b:1"])
+    assert json.loads(broker.asked[-1][2])["serviceUrl"] == "http://b:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("serviceURL: http://a:1", "a cluster has no 'serviceURL'; did you mean serviceUrl"),
+        ("serviceUrl: x\n  nested: y", "line 2: 'name: value' is wanted"),
+        ("{", "is no JSON"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_tells_of_no_cluster(
+    broker: Broker, text: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "cluster").write_text(text)
+    line = ["clusters", "update", "x", "--cluster-config-file", str(tmp_path / "cluster")]
+    assert main(["--admin-url", broker.url, *line]) == 1
+    assert told in capsys.readouterr().err
+    assert broker.asked == []
+
+
+def test_deleting_by_pattern_or_file(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--admin-url", broker.url, "topics", "delete", "-r", "persistent://public/default/."]) == 0
+    assert main(["--admin-url", broker.url, "topics", "delete", "-r", "public/default/(", "-f"]) == 1
+    assert "is no pattern" in capsys.readouterr().err
+    names = tmp_path / "names"
+    names.write_text("t\n\npublic/default/gone\n")
+    assert main(["--admin-url", broker.url, "topics", "delete", "--from-file", str(names), "-f"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "public/default/gone is still there: nothing there" in err
+    assert "1 of 2 topics could not be deleted" in err
+    assert [query for method, query, _ in broker.asked if method == "DELETE"] == [
+        "",
+        "force=true",
+        "force=true",
+    ]

@@ -7,6 +7,7 @@ from typing import Any
 from magnetar.admin_client.client import topic_path
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece, properties_of
+from magnetar.cli.admin.cluster_file import read_cluster_file
 from magnetar.cli.admin.rendering import objects, rows
 
 _CLUSTER_FIELDS = {
@@ -46,10 +47,13 @@ def _cluster(call: Call) -> str:
 
 
 def _cluster_data(call: Call) -> dict[str, Any]:
-    if call.get("cluster-config-file"):
-        raise UsageError("--cluster-config-file is not supported by this release yet")
+    file = call.get("cluster-config-file")
+    known = (*_CLUSTER_FIELDS.values(), "peerClusterNames")
+    written = read_cluster_file(file, known) if file else {}
     given = {field: call[option] for option, field in _CLUSTER_FIELDS.items() if call[option] is not None}
-    return {**_CLUSTER_DEFAULTS, **given}
+    # A flag that is not given is false, and says nothing against the file.
+    flags = {field: value for field, value in given.items() if value is False}
+    return {**_CLUSTER_DEFAULTS, **flags, **written, **{k: v for k, v in given.items() if v is not False}}
 
 
 def _list_clusters(call: Call) -> Any:

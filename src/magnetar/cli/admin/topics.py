@@ -12,7 +12,8 @@ from magnetar.admin_client import AdminError, topic_path
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
 from magnetar.cli.admin.rendering import Rows, rows
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName
 
 _LAST_ID = 2**63 - 1
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
@@ -71,16 +72,20 @@ def _delete(call: Call) -> Any:
 def _matching(call: Call) -> list[str]:
     """Full names of topics that a pattern of full names fits, of the namespace that it begins with.
 
+    :raises InvalidName: what it begins with is no namespace
     :raises UsageError: it is no pattern
     """
-    text = call["topic"]
-    name = TopicName.parse(text)
+    domain, _, rest = call["topic"].rpartition("://")
+    domain = domain or Domain.PERSISTENT.value
+    pieces = rest.split("/")
+    if domain not in [each.value for each in Domain] or len(pieces) not in (3, 4):
+        raise UsageError(f"{call['topic']!r} is no pattern like persistent://tenant/namespace/orders-.*")
     try:
-        pattern = re.compile(text if "://" in text else f"{name.domain.value}://{text}")
+        pattern = re.compile(f"{domain}://{rest}")
     except re.error as error:
-        raise UsageError(f"{text!r} is no pattern: {error}") from error
-    prefix = "/admin" if name.legacy else "/admin/v2"
-    found = call.ask("GET", f"{prefix}/{name.domain.value}/{name.namespace_name}")
+        raise UsageError(f"{call['topic']!r} is no pattern: {error}") from error
+    name = NamespaceName.parse("/".join(pieces[:-1]))
+    found = call.ask("GET", f"{'/admin' if name.legacy else '/admin/v2'}/{domain}/{name}")
     return [each for each in found if pattern.fullmatch(each)]
 
 
