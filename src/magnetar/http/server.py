@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 
 from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
 from magnetar.http.audit import record
-from magnetar.http.endpoints.left_out import LEFT_OUT
-from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.claims import claim_of
 from magnetar.http.engine.connection import HttpConnection, HttpLimits
@@ -46,7 +45,7 @@ class HttpServer:
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None
-        self._router = Router(with_description((*ENDPOINTS, *LEFT_OUT)))
+        self._router = Router(with_description(WHOLE))
         self._connections: dict[HttpConnection, str] = {}
         """With their clients' addresses."""
         self._of_address: dict[str, int] = {}
