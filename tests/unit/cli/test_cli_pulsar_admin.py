@@ -194,7 +194,14 @@ def test_a_broker_that_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[s
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 1
-    assert "To begin with:" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "To begin with:" in told
+    shown = [line.split() for line in told.splitlines() if line.startswith("  pulsar-admin ")]
+    assert len(shown) > 3
+    for _, group, name, *rest in shown:
+        command = commands()[f"{group} {name}"]
+        options = {each for option in command.options for each in option.names}
+        assert {word for word in rest if word.startswith("-")} <= options
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
     assert "topics  " in told

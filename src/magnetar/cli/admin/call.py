@@ -60,17 +60,9 @@ class Call:
         """
         return self._http.fetch(path, query)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, Any] | None = None,
-        body: Any = SILENT,
-        *,
-        content_type: str = JSON_TYPE,
-    ) -> Any:
+    def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
         """Like :meth:`ask`; whatever comes back is not printed."""
-        self.ask(method, path, query, body, content_type=content_type)
+        self.ask(method, path, query, body)
         return SILENT
 
     def _operand(self) -> str:

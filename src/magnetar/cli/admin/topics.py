@@ -50,7 +50,8 @@ def _create_partitioned(call: Call) -> Any:
     if not call.get("metadata"):
         return call.send("PUT", path, None, call["partitions"])
     body = {"partitions": call["partitions"], "properties": properties_of(call["metadata"])}
-    return call.send("PUT", path, None, body, content_type=_PARTITIONED_METADATA)
+    call.ask("PUT", path, None, body, content_type=_PARTITIONED_METADATA)
+    return SILENT
 
 
 def _delete(call: Call) -> Any:
