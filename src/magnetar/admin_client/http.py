@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls
 
 TIMEOUT_SECONDS = 60.0
+JSON_TYPE = "application/json"
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
@@ -62,13 +63,19 @@ class AdminHttp:
             raise AdminError("a certificate proves something over TLS only: https://")
 
     def ask(
-        self, method: str, path: str, query: dict[str, str] | None = None, body: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: str | None = None,
+        *,
+        content_type: str = JSON_TYPE,
     ) -> Any:
         """The answer: parsed where it is JSON, text where not, None where empty.
 
         :raises AdminError: no connection, or the broker refused; the text is its reason
         """
-        status, _, data = self._exchanged(method, path, query, body)
+        status, _, data = self._exchanged(method, path, query, body, content_type)
         try:
             return _answer(status, data.decode())
         except UnicodeDecodeError as error:
@@ -85,22 +92,29 @@ class AdminHttp:
         return headers, data
 
     def _exchanged(
-        self, method: str, path: str, query: dict[str, str] | None, body: str | None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None,
+        body: str | None,
+        content_type: str = JSON_TYPE,
     ) -> tuple[int, Mapping[str, str], bytes]:
         target = path + (f"?{urlencode(query)}" if query else "")
         for _ in self._urls[1:]:
             try:
-                return self._followed(method, self._urls[0] + target, body)
+                return self._followed(method, self._urls[0] + target, body, content_type)
             except CannotConnect as error:
                 if method != "GET" and not isinstance(error, _NotReached):
                     raise
                 # Those that follow begin with one that may be there.
                 self._urls = [*self._urls[1:], self._urls[0]]
-        return self._followed(method, self._urls[0] + target, body)
+        return self._followed(method, self._urls[0] + target, body, content_type)
 
-    def _followed(self, method: str, url: str, body: str | None) -> tuple[int, Mapping[str, str], bytes]:
+    def _followed(
+        self, method: str, url: str, body: str | None, content_type: str
+    ) -> tuple[int, Mapping[str, str], bytes]:
         for _ in range(_MAX_REDIRECTS):
-            status, headers, data = self._exchange(method, url, body)
+            status, headers, data = self._exchange(method, url, body, content_type)
             if self._warn is not None:
                 for sentence in _WARNING.findall(headers.get("warning", "")):
                     self._warn(sentence)
@@ -112,7 +126,9 @@ class AdminHttp:
             url = location
         raise AdminError(f"too many redirects, the last to {url}")
 
-    def _exchange(self, method: str, url: str, body: str | None) -> tuple[int, Mapping[str, str], bytes]:
+    def _exchange(
+        self, method: str, url: str, body: str | None, content_type: str
+    ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers by name in lower case, body."""
         parts = urlsplit(url)
         # What may stand before the host is a secret.
@@ -124,7 +140,7 @@ class AdminHttp:
         except OSError as error:
             raise _NotReached(f"cannot ask {asked}: {error}") from error
         try:
-            connection.request(method, target, body, self._headers())
+            connection.request(method, target, body, self._headers(content_type))
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.headers.items()}
             if warnings := response.headers.get_all("Warning"):
@@ -152,9 +168,9 @@ class AdminHttp:
             raise AdminError(str(error)) from error
         return HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, content_type: str) -> dict[str, str]:
         """:raises AdminError: there is nothing to prove who asks"""
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": JSON_TYPE}
         if self._authentication is not None:
             try:
                 headers.update(self._authentication.headers())

@@ -10,6 +10,7 @@ from pathlib import Path
 from magnetar import __version__
 from magnetar.cli.check import add_check, run_check
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
+from magnetar.cli.completion import add_completion, run_completion
 from magnetar.cli.doctor import add_doctor, run_doctor
 from magnetar.cli.explain import add_explain, run_explain
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
@@ -72,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from magnetar.cli.tokens import run_tokens
 
         return run_tokens(parsed)
+    if parsed.command == "completion":
+        return run_completion(parsed, parser)
     if parsed.command == "version":
         sys.stdout.write(f"magnetar {__version__}\n")
         return 0
@@ -102,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     add_translate_positions(commands)
     add_orphaned_ledgers(commands)
     add_tokens(commands)
+    add_completion(commands)
     return parser
 
 

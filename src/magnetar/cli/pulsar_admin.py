@@ -3,47 +3,110 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from magnetar import __version__
+from magnetar import __version__, left_out
 from magnetar.admin_client.errors import AdminError
 from magnetar.admin_client.http import AdminHttp
-from magnetar.cli.admin.arguments import Command, UsageError, commands
+from magnetar.cli.admin.arguments import Command, UsageError, advice, commands
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import render
-from magnetar.cli.admin.root import USAGE, Root, root_options
+from magnetar.cli.admin.root import Root, leading_options, trailing_options
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.cli.not_there import not_there
+from magnetar.cli.colours import bold, red
 from magnetar.cli.streams import on_standard_streams
 from magnetar.naming.errors import InvalidName
 
-_HELP = ("-h", "--help")
+_GROUP_ALIASES = {"source": "sources", "sink": "sinks"}
+_ALIASES = {
+    "broker-stats destinations": "broker-stats topics",
+    "functions getstatus": "functions status",
+    "sources getstatus": "sources status",
+    "sinks getstatus": "sinks status",
+}
+"""Pulsar's other names."""
 
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; answers the exit code: 0 well, 1 failed or not understood, as Pulsar's does."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        root, words = root_options(words)
-        if root.version:
-            sys.stdout.write(f"pulsar-admin of Magnetar {__version__}\n")
-            return 0
-        command, rest = _command(words)
-        if command is None:
-            sys.stderr.write(_overview(words))
-            return 0 if any(word in _HELP for word in words) else 1
-        if any(word in _HELP for word in rest):
-            sys.stdout.write(command.usage())
-            return 0
-        action = _action(command.name)
-        answer = action(Call(_http(root), command.parse(rest)))
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     except (AccessRefused, AdminError, InvalidName, UsageError) as error:
-        sys.stderr.write(f"pulsar-admin: {error}\n")
+        sys.stderr.write(f"{red(sys.stderr, 'pulsar-admin:')} {error}\n")
         return 1
-    _print(answer)
+
+
+def _run(words: list[str]) -> int:
+    root = Root()
+    rest = leading_options(root, words)
+    group = rest.pop(0) if rest and not root.version else ""
+    group = _GROUP_ALIASES.get(group, group)
+    if group:
+        _check(group, "", {name.partition(" ")[0] for name in _names()})
+        rest = leading_options(root, rest)
+    if root.version:
+        return _version()
+    if not rest:
+        return _told(root, group)
+    name = f"{group} {rest.pop(0)}"
+    name = _ALIASES.get(name, name)
+    _check(name, f"{group} ", [each for each in _names() if each.startswith(f"{group} ")])
+    if name in left_out.commands():
+        raise UsageError(f"{name}: {left_out.commands()[name].reason}")
+    command = commands()[name]
+    rest = trailing_options(root, command, rest)
+    if root.version:
+        return _version()
+    if root.help:
+        return _help_of(command)
+    answer = _action(name)(Call(_http(root), command.parse(rest)))
+    if answer is not SILENT:
+        sys.stdout.write(render(answer, root.form))
     return 0
+
+
+def _version() -> int:
+    sys.stdout.write(f"pulsar-admin of Magnetar {__version__}\n")
+    return 0
+
+
+def _told(root: Root, group: str) -> int:
+    """Help where no command is named; that is asked for, or a mistake."""
+    from magnetar.cli.admin import help as told
+
+    text = told.of_group(group) if group else told.overview() if root.help else told.guide()
+    sys.stdout.write(_with_headings(text))
+    return 0 if root.help else 1
+
+
+def _help_of(command: Command) -> int:
+    from magnetar.cli.admin.help import of_command
+
+    sys.stdout.write(_with_headings(of_command(command)))
+    return 0
+
+
+def _with_headings(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(bold(sys.stdout, line) if line.endswith(":\n") else line for line in lines)
+
+
+def _names() -> list[str]:
+    """Of all commands, those that are left out, too."""
+    return [*commands(), *left_out.commands()]
+
+
+def _check(wanted: str, shared: str, known: Iterable[str]) -> None:
+    """:param shared: what they all begin with
+
+    :raises UsageError: there is no such command
+    """
+    known = list(known)
+    if wanted in known:
+        return
+    near = advice(wanted.removeprefix(shared), [each.removeprefix(shared) for each in known])
+    raise UsageError(f"Unknown command: '{wanted}'{near}")
 
 
 def _warn(sentence: str) -> None:
@@ -54,29 +117,13 @@ def _http(root: Root) -> AdminHttp:
     return cluster_access(root.flags).http(timeout_seconds=root.timeout_seconds, warn=_warn)
 
 
-def _command(words: list[str]) -> tuple[Command | None, list[str]]:
-    """The command that is named, and what follows it; None where only a group is, or nothing.
-
-    :raises UsageError: there is no such command
-    """
-    if not words or words[0] in _HELP:
-        return None, []
-    groups = {name.partition(" ")[0] for name in commands()}
-    if words[0] not in groups:
-        raise UsageError(f"Unknown command: '{words[0]}'")
-    if len(words) == 1 or words[1] in _HELP:
-        return None, []
-    command = commands().get(f"{words[0]} {words[1]}")
-    if command is None:
-        raise UsageError(f"Unknown command: '{words[0]} {words[1]}'")
-    return command, words[2:]
-
-
 def _action(name: str) -> Action:
-    """:raises UsageError: this release does not have it"""
+    """What a command of the table does."""
     from magnetar.cli.admin import (
         backlogs,
         bookies,
+        brokers,
+        documents,
         load,
         messages,
         policies,
@@ -91,37 +138,15 @@ def _action(name: str) -> Action:
         messages.ACTIONS,
         backlogs.ACTIONS,
         resources.ACTIONS,
+        brokers.ACTIONS,
         bookies.ACTIONS,
         load.ACTIONS,
         proxies.ACTIONS,
         policies.ACTIONS,
         schemas.ACTIONS,
+        documents.ACTIONS,
     )
-    for table in tables:
-        if name in table:
-            return table[name]
-    raise UsageError(not_there(name))
-
-
-def _overview(words: list[str]) -> str:
-    """The groups, or the commands of one."""
-    group = next((word for word in words if not word.startswith("-")), None)
-    lines = ["Usage: pulsar-admin [OPTIONS] GROUP COMMAND ..."]
-    if group is None:
-        lines += USAGE
-        lines += sorted({f"  {name.partition(' ')[0]}" for name in commands()})
-    else:
-        lines += [
-            f"  {name.partition(' ')[2]:<44} {command.purpose}"
-            for name, command in commands().items()
-            if name.partition(" ")[0] == group
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _print(answer: Any) -> None:
-    if answer is not SILENT:
-        sys.stdout.write(render(answer))
+    return next(table[name] for table in tables if name in table)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ class Settings:
     delayed_delivery_max_delay_in_millis: int
     acknowledgment_at_batch_index_level_enabled: bool
     web_socket_service_enabled: bool
+    status_file_path: str
     web_socket_session_idle_timeout_millis: int
     web_socket_ping_duration_seconds: int
     web_socket_max_text_frame_size: int

@@ -41,6 +41,8 @@ class Process:
     """Ids of the bookies that there are, registered now or not; none where ledgers are embedded."""
     stop: Callable[[], None] = lambda: None
     """Begins an orderly end, as SIGTERM does."""
+    in_rotation: Callable[[], bool] | None = None
+    """Whether the operator wants load balancers to send clients here; None: nobody said how to tell."""
     websockets: Callable[[], WebSocketService] | None = None
     """Those of this process, made when the first one is asked for; None: there are none."""
 

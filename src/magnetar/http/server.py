@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from magnetar.http.door import Door, named
-from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response
@@ -30,7 +30,7 @@ class HttpServer(Door[Endpoint]):
 
     def __init__(self, io: Io, limits: HttpLimits | None = None, origins: Origins | None = None) -> None:
         """:param origins: which pages may change something; None: only those of the loopback addresses"""
-        super().__init__(io, with_description(ENDPOINTS), limits, origins)
+        super().__init__(io, with_description(WHOLE), limits, origins)
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from magnetar.broker.admin.all import Admin
@@ -145,7 +146,11 @@ class ServingBroker:
         if place.settings.web_socket_service_enabled:
             loop = asyncio.get_running_loop()
             self._websockets = WebSockets(loop, place.settings, lambda: broker.settings.addresses)
-        self._process = _seen_by_http(broker, stores, place.stop, self._websockets)
+        marker = place.settings.status_file_path
+        self._process = replace(
+            _seen_by_http(broker, stores, place.stop, self._websockets),
+            in_rotation=Path(marker).is_file if marker else None,
+        )
         self._collector = Collector(place.io, stores.wheel, broker)
         self._collector.start()
         return broker

@@ -133,6 +133,20 @@ def test_they_are_printed_as_pulsar_prints_them(
     printed = capsys.readouterr().out
     assert f"Batch Message ID: {ledger}:1:1" in printed
     assert "|00000000| 74 77 6f                                        |two             |" in printed
+    assert main(["--admin-url", looked_at.http_url, *line.split(" "), "-o", "json"]) == 0
+    first, one, two = json.loads(capsys.readouterr().out)
+    assert (first["messageId"], first["content"]) == (f"{ledger}:0", "hello")
+    assert first["eventTime"] == 1_700_000_000_000
+    assert first["properties"] == {"a": "b", "ü": "\n"}
+    assert one["messageId"] == f"{ledger}:1:0"
+    assert two["contentBase64"] == "dHdv"
+    assert main(["--admin-url", looked_at.http_url, *line.split(" "), "-o", "table"]) == 0
+    assert [row.split()[0] for row in capsys.readouterr().out.splitlines()] == [
+        "MESSAGEID",
+        f"{ledger}:0",
+        f"{ledger}:1:0",
+        f"{ledger}:1:1",
+    ]
 
 
 def test_peeking_at_an_empty_backlog_prints_nothing(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 from magnetar.admin_client import AdminError, topic_path
 from magnetar.admin_client.http import AdminHttp
 from magnetar.cli import pulsar_client, pulsar_perf
-from magnetar.cli.admin.arguments import commands
+from magnetar.cli.admin.arguments import Command, commands
+from magnetar.cli.admin.help import example
 from magnetar.cli.pulsar_admin import main
 from magnetar.naming.errors import InvalidName
 
@@ -143,7 +146,7 @@ def test_what_is_sent(broker: Broker) -> None:
 def test_terminate_says_where(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     topic = "persistent://sample/standalone/ns1/a/b c"
     assert main(["--admin-url", broker.url, "topics", "terminate", topic]) == 0
-    assert capsys.readouterr().out == "Topic successfully terminated at 6:3\n"
+    assert capsys.readouterr().out == "Topic successfully terminated at 6:3:-1\n"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,14 @@ def test_terminate_says_where(broker: Broker, capsys: pytest.CaptureFixture[str]
         ("topics list a/b --nope", "Unknown option: '--nope'"),
         ("topics skip t -n 3", "Missing required option: '--subscription'"),
         ("topics skip t -s s -n x", "Invalid value for option '--count'"),
-        ("topics offload t -s 1", "topics offload is not supported by this release yet"),
+        ("topics offload t -s 1", "topics offload: Tiered storage is not supported by this broker yet"),
+        ("functions create --jar a.jar", "functions create: Functions are not supported"),
+        ("source list", "sources list: Sources are not supported"),
+        ("topic list public/default", "did you mean topics"),
+        ("topics create-partitoned-topic t", "did you mean create-partitioned-topic"),
+        ("topics stats t --get-precise-backlogs", "did you mean --get-precise-backlog"),
+        ("topics stats t -o yaml", "one of text, json, table is wanted"),
+        ("topics stats t --request-timeout", "Missing required parameter for option '--request-timeout'"),
         ("namespaces set-deduplication a/b", "Need to specify either enable or disable"),
     ],
 )
@@ -184,7 +194,51 @@ def test_a_broker_that_cannot_be_asked(url: str, capsys: pytest.CaptureFixture[s
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 1
-    assert "topics" in capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert "To begin with:" in told
+    shown = [line.split() for line in told.splitlines() if line.startswith("  pulsar-admin ")]
+    assert len(shown) > 3
+    for _, group, name, *rest in shown:
+        command = commands()[f"{group} {name}"]
+        options = {each for option in command.options for each in option.names}
+        assert {word for word in rest if word.startswith("-")} <= options
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert "topics  " in told
+    assert "Functions are not supported" in told
+
+
+def test_options_of_all_commands_may_stand_anywhere(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in (
+        "--admin-url URL clusters list",
+        "clusters --admin-url URL list",
+        "clusters list --admin-url=URL",
+    ):
+        assert main(line.replace("URL", broker.url).split(" ")) == 0
+        assert capsys.readouterr() == ("standalone\n", "")
+    assert main(["clusters", "list", "-v"]) == 0
+    assert "Magnetar" in capsys.readouterr().out
+    # A value that looks like an option belongs to the option in front of it.
+    assert main(["--admin-url", broker.url, "topics", "skip", "t", "-n", "3", "-s", "-v"]) == 1
+    assert broker.asked[-1][0] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("line", "printed"),
+    [
+        ("clusters list -o json", '[\n  "standalone"\n]\n'),
+        ("clusters list -o table", "standalone\n"),
+        ("clusters get standalone -o table", "serviceUrl  http://x\n"),
+        ("clusters get standalone --output text", '{\n  "serviceUrl" : "http://x"\n}\n'),
+    ],
+)
+def test_answers_have_the_form_that_is_wanted(
+    broker: Broker, line: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--admin-url", broker.url, *line.split(" ")]) == 0
+    assert capsys.readouterr() == (printed, "")
 
 
 def test_paths_of_topics() -> None:
@@ -227,12 +281,21 @@ def test_options_become_requests(broker: Broker, line: str, sent: tuple[str, str
 def test_every_command_of_the_table_can_tell_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     for name in commands():
         assert main([*name.split(" "), "--help"]) == 0
-        assert name in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert name in told
+        assert f"  pulsar-admin {name}" in told
+
+
+@pytest.mark.parametrize("command", commands().values(), ids=lambda command: command.name)
+def test_every_example_is_understood(command: Command) -> None:
+    command.parse(example(command))
 
 
 def test_a_group_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics", "--help"]) == 0
-    assert "create-subscription" in capsys.readouterr().err
+    assert "create-subscription" in capsys.readouterr().out
+    assert main(["functions", "--help"]) == 0
+    assert "(not here) " in capsys.readouterr().out
 
 
 def test_what_the_broker_does_not_honour_is_told_and_the_command_succeeds(
@@ -278,7 +341,6 @@ def test_root_options_that_change_nothing_are_taken(
         (pulsar_client.main, "read t"),
         (pulsar_perf.main, "transaction -n 3"),
         (pulsar_perf.main, "managed-ledger"),
-        (main, "topics offload t -s 1"),
     ],
 )
 def test_commands_that_are_not_there_are_answered_alike(
@@ -291,7 +353,7 @@ def test_commands_that_are_not_there_are_answered_alike(
 def test_no_redirect_leads_out_of_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(_http: AdminHttp, _method: str, url: str, _body: str | None) -> Any:
+    def answer(_http: AdminHttp, _method: str, url: str, *_sent: str | None) -> Any:
         asked.append(url)
         return 307, {"location": "https://b/x" if len(asked) == 1 else "HTTP://c/x"}, b""
 
@@ -306,3 +368,67 @@ def test_a_password_in_an_address_is_not_told(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().err
     assert "http://127.0.0.1:1" in told
     assert "kept" not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"serviceUrl": "http://a:1", "brokerClientTlsEnabled": true, "peerClusterNames": ["b", "c"]}',
+        "---\n# of us\nserviceUrl: http://a:1 # there\nbrokerClientTlsEnabled: true\n"
+        "\npeerClusterNames: [b, 'c']\nlistenerName:\n",
+    ],
+)
+def test_a_cluster_is_told_by_a_file_and_flags_count_before_it(
+    broker: Broker, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster").write_text(text)
+    line = ["clusters", "create", "x", "--cluster-config-file", str(tmp_path / "cluster")]
+    main(["--admin-url", broker.url, *line, "--broker-url", "pulsar://a:2"])
+    told = json.loads(broker.asked[-1][2])
+    assert told["serviceUrl"] == "http://a:1"
+    assert told["brokerServiceUrl"] == "pulsar://a:2"
+    assert told["brokerClientTlsEnabled"] is True
+    assert told["peerClusterNames"] == ["b", "c"]
+    assert "listenerName" not in told
+    main(["--admin-url", broker.url, *line, "--url", "http://b:1"])
+    assert json.loads(broker.asked[-1][2])["serviceUrl"] == "http://b:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("serviceURL: http://a:1", "a cluster has no 'serviceURL'; did you mean serviceUrl"),
+        ("serviceUrl: x\n  nested: y", "line 2: 'name: value' is wanted"),
+        ("{", "is no JSON"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_tells_of_no_cluster(
+    broker: Broker, text: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "cluster").write_text(text)
+    line = ["clusters", "update", "x", "--cluster-config-file", str(tmp_path / "cluster")]
+    assert main(["--admin-url", broker.url, *line]) == 1
+    assert told in capsys.readouterr().err
+    assert broker.asked == []
+
+
+def test_deleting_by_pattern_or_file(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--admin-url", broker.url, "topics", "delete", "-r", "persistent://public/default/."]) == 0
+    assert main(["--admin-url", broker.url, "topics", "delete", "-r", "public/default/(", "-f"]) == 1
+    assert "is no pattern" in capsys.readouterr().err
+    names = tmp_path / "names"
+    names.write_text("t\n\npublic/default/gone\n")
+    assert main(["--admin-url", broker.url, "topics", "delete", "--from-file", str(names), "-f"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "public/default/gone is still there: nothing there" in err
+    assert "1 of 2 topics could not be deleted" in err
+    assert [query for method, query, _ in broker.asked if method == "DELETE"] == [
+        "",
+        "force=true",
+        "force=true",
+    ]

@@ -1,5 +1,7 @@
 """Endpoints, asked of a broker on a simulated world."""
 
+from itertools import pairwise
+
 import pytest
 from served import LEGACY, TOPIC, Served, answer
 
@@ -180,6 +182,19 @@ def test_a_partition_cannot_have_partitions(served: Served) -> None:
     response = served.ask("PUT", path, "2")
     assert response.status == 412
     assert answer(response) == {"reason": "Partitioned Topic Name should not contain '-partition-'"}
+
+
+def test_topics_are_listed_by_bundle() -> None:
+    served = Served()
+    assert served.ask("PUT", f"{P}/parted/partitions", "6").status == 204
+    bounds = served.get("/admin/v2/namespaces/public/default/bundles")["boundaries"]
+    lists = [
+        answer(served.ask("GET", P, query={"bundle": f"{lower}_{upper}"}))
+        for lower, upper in pairwise(bounds)
+    ]
+    assert sum(map(bool, lists)) > 1
+    assert sorted(name for names in lists for name in names) == served.get(P)
+    assert served.ask("GET", P, query={"bundle": "0x1_0x2"}).status == 412
 
 
 def test_partitioned_topics_of_the_system_are_told_to_who_asks_for_them() -> None:

@@ -317,7 +317,7 @@ class BundleAdmin:
             for each in await self._topics(bundle)
             if not wanted or str(each) in topics or str(each.base) in wanted
         }
-        return {"namespace": str(name), "bundle": text, "hashPositions": found}
+        return {"namespace": str(name), "bundle": text, "topicHashPositions": found}
 
 
 def _through(topic: AnyTopic) -> Carried:

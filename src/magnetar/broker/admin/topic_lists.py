@@ -50,6 +50,15 @@ class TopicListAdmin:
             raise failures[0]
         return sorted(each for each in found if system or not TopicName.parse(each).reserved)
 
+    async def within(self, namespace: str, text: str, topics: Sequence[str]) -> Sequence[str]:
+        """Those of a namespace's topics that lie in a bundle, whoever serves it.
+
+        :param text: ``0xSTART_0xEND``
+        :raises PreconditionFailed: no such bundle
+        """
+        bundle = await self._bundles.named(self._broker.parse_namespace(namespace), text)
+        return [each for each in topics if TopicName.parse(each) in bundle]
+
     async def of_bundle(self, namespace: str, text: str) -> Sequence[str] | None:
         """Full names of a bundle's non-persistent topics, sorted; None: nobody serves it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,15 @@ class Option:
         return self.parse(self.default)
 
 
+def advice(wanted: str, known: Iterable[str]) -> str:
+    """Which ones may have been meant, as the end of a sentence; empty: nobody knows."""
+    # Loaded for those who mistyped.
+    from difflib import get_close_matches
+
+    close = get_close_matches(wanted, list(known), 3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
 def _quantity(text: str, units: dict[str, int]) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or (match[2] and match[2].lower() not in units):
@@ -114,7 +123,7 @@ class Command:
             option = known.get(name)
             if option is None:
                 if word.startswith("-") and not re.fullmatch(r"-\d+.*", word):
-                    raise UsageError(f"Unknown option: '{word}'")
+                    raise UsageError(f"Unknown option: '{word}'{advice(name, known)}")
                 rest.append(word)
                 continue
             given.add(option.key)
@@ -139,15 +148,6 @@ class Command:
             raise UsageError(f"Unmatched argument: '{rest[len(self.operands)]}'")
         for operand, word in zip(self.operands, rest, strict=False):
             values[operand.key] = operand.parse(word)
-
-    def usage(self) -> str:
-        """Help, for people."""
-        operands = " ".join(operand.names[0] for operand in self.operands)
-        lines = [f"Usage: pulsar-admin {self.name} [options] {operands}".rstrip(), f"  {self.purpose}"]
-        for option in self.options:
-            default = "" if option.default in ("-", "false") else f" (default {option.default})"
-            lines.append(f"  {', '.join(option.names):<40} {option.purpose}{default}")
-        return "\n".join(lines) + "\n"
 
 
 def _joined(before: Any, value: Any, option: Option) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.admin_client.client import topic_path
-from magnetar.admin_client.http import AdminHttp
+from magnetar.admin_client.http import JSON_TYPE, AdminHttp
 from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.namespace_name import NamespaceName
 
 SILENT = object()
@@ -30,7 +31,15 @@ class Call:
         """None where the command has no such option, or it was not given."""
         return self.values.get(key)
 
-    def ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: Any = SILENT,
+        *,
+        content_type: str = JSON_TYPE,
+    ) -> Any:
         """:param query: None and False values are left out
 
         :param body: sent as JSON; :data:`SILENT` for none
@@ -41,7 +50,8 @@ class Call:
             for key, value in (query or {}).items()
             if value not in (None, False)
         }
-        return self._http.ask(method, path, sent, None if body is SILENT else json.dumps(body))
+        text = None if body is SILENT else json.dumps(body)
+        return self._http.ask(method, path, sent, text, content_type=content_type)
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Headers, by name in lower case, and bytes.
@@ -96,6 +106,14 @@ class Call:
 
 
 Action = Callable[[Call], Any]
+
+
+def written(call: Call, value: Any) -> Rows:
+    """On one line unless ``--indent`` is given, as Pulsar's tool writes what is long."""
+    separators = None if call["indent"] else (",", ":")
+    return Rows(
+        [f"{json.dumps(value, indent=2 if call['indent'] else None, separators=separators)}\n"], value
+    )
 
 
 def piece(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from magnetar.cli.admin.arguments import UsageError
-from magnetar.cli.admin.call import Action, Call, piece, properties_of
+from magnetar.cli.admin.call import Action, Call, piece, properties_of, written
+from magnetar.cli.admin.rendering import Rows, render
 
 _QUOTAS = "/admin/v2/resource-quotas"
 _STATS = "/admin/v2/broker-stats"
@@ -52,6 +53,12 @@ def _set_policy(call: Call) -> Any:
     return call.send("POST", _policy(call), None, policy)
 
 
+def _isolated_brokers(call: Call) -> Any:
+    """Each as an object of its own, as Pulsar prints them."""
+    found = [{"namespaceRegex": [], **each} for each in call.ask("GET", f"{_policies(call)}/brokers")]
+    return Rows(map(render, found), found)
+
+
 def _domains(call: Call) -> str:
     return f"/admin/v2/clusters/{piece(call['cluster'])}/failureDomains"
 
@@ -72,8 +79,8 @@ def _of_group(call: Call) -> Any:
 
 ACTIONS: dict[str, Action] = {
     "broker-stats load-report": lambda call: call.ask("GET", f"{_STATS}/load-report"),
-    "broker-stats monitoring-metrics": lambda call: call.ask("GET", f"{_STATS}/metrics"),
-    "broker-stats topics": lambda call: call.ask("GET", f"{_STATS}/topics"),
+    "broker-stats monitoring-metrics": lambda call: written(call, call.ask("GET", f"{_STATS}/metrics")),
+    "broker-stats topics": lambda call: written(call, call.ask("GET", f"{_STATS}/topics")),
     "resource-quotas get": lambda call: call.ask("GET", _quota(call)),
     "resource-quotas set": _set_quota,
     "resource-quotas reset-namespace-bundle-quota": lambda call: call.send("DELETE", _quota(call)),
@@ -81,7 +88,7 @@ ACTIONS: dict[str, Action] = {
     "ns-isolation-policy get": lambda call: call.ask("GET", _policy(call)),
     "ns-isolation-policy set": _set_policy,
     "ns-isolation-policy delete": lambda call: call.send("DELETE", _policy(call)),
-    "ns-isolation-policy brokers": lambda call: call.ask("GET", f"{_policies(call)}/brokers"),
+    "ns-isolation-policy brokers": _isolated_brokers,
     "ns-isolation-policy broker": lambda call: call.ask(
         "GET", f"{_policies(call)}/brokers/{piece(call['broker'])}"
     ),

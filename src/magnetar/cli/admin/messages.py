@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -36,31 +38,65 @@ def _dump(data: bytes) -> Iterator[str]:
     yield _DUMP_RULE
 
 
-def _lines(
-    name: str,
-    headers: Mapping[str, str],
-    properties: Mapping[str, str],
-    data: bytes,
-    *,
-    redelivered: bool,
-) -> Iterator[str]:
-    yield name
-    yield f"Publish time: {_milliseconds(headers.get('x-pulsar-publish-time'))}"
-    yield f"Event time: {_milliseconds(headers.get('x-pulsar-event-time'))}"
-    if redelivered:
-        yield "Redelivery count: 0"
-    yield "Properties:"
-    yield from (f"{key}    {value}" for key, value in properties.items())
-    yield from _dump(data)
+@dataclass(frozen=True, slots=True)
+class _Message:
+    id: str
+    """``ledger:entry``, and behind it the place in a batch."""
+    batched: bool
+    headers: Mapping[str, str]
+    """Of the answer that it came with, by name in lower case."""
+    properties: Mapping[str, str]
+    data: bytes
+
+    @property
+    def publish_time(self) -> int:
+        """In milliseconds; 0: it has none."""
+        return _milliseconds(self.headers.get("x-pulsar-publish-time"))
+
+    @property
+    def event_time(self) -> int:
+        """In milliseconds; 0: it has none."""
+        return _milliseconds(self.headers.get("x-pulsar-event-time"))
+
+    def text(self, *, redelivered: bool) -> str:
+        """As Pulsar prints it.
+
+        :param redelivered: with the count that Pulsar prints of some
+        """
+        lines = [
+            f"{'Batch ' if self.batched else ''}Message ID: {self.id}",
+            f"Publish time: {self.publish_time}",
+            f"Event time: {self.event_time}",
+            *(["Redelivery count: 0"] if redelivered else []),
+            "Properties:",
+            *(f"{key}    {value}" for key, value in self.properties.items()),
+            *_dump(self.data),
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    def value(self) -> Mapping[str, Any]:
+        """As JSON has it: the content as text where it is some, and as Base64 in any case."""
+        try:
+            text = self.data.decode()
+        except UnicodeDecodeError:
+            text = None
+        return {
+            "messageId": self.id,
+            "publishTime": self.publish_time,
+            "eventTime": self.event_time,
+            "properties": dict(self.properties),
+            "content": text,
+            "contentBase64": b64encode(self.data).decode(),
+        }
 
 
-def _messages(headers: Mapping[str, str], data: bytes, *, redelivered: bool = False) -> Iterator[list[str]]:
-    """The lines of each message of an entry."""
+def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
+    """Each message of an entry."""
     where = headers["x-pulsar-message-id"]
     properties = json.loads(headers.get("x-pulsar-property", "{}"))
     count = headers.get("x-pulsar-num-batch-message")
     if count is None:
-        yield list(_lines(f"Message ID: {where}", headers, properties, data, redelivered=redelivered))
+        yield _Message(where, False, headers, properties, data)
         return
     # Loaded when a batch is to be taken apart: protobuf is large.
     from magnetar.protocol.batches import split_batch
@@ -71,12 +107,11 @@ def _messages(headers: Mapping[str, str], data: bytes, *, redelivered: bool = Fa
     }
     for index, message in enumerate(split_batch(data, int(count))):
         own = {pair.key: pair.value for pair in message.metadata.properties}
-        name = f"Batch Message ID: {where}:{index}"
-        yield list(_lines(name, headers, {**shared, **own}, message.payload, redelivered=redelivered))
+        yield _Message(f"{where}:{index}", True, headers, {**shared, **own}, message.payload)
 
 
 def _peek(call: Call) -> Any:
-    printed: list[list[str]] = []
+    found: list[_Message] = []
     for number in range(1, call["count"] + 1):
         try:
             headers, data = call.fetch(f"{call.subscription}/position/{number}")
@@ -84,14 +119,15 @@ def _peek(call: Call) -> Any:
             if "Message not found" in str(error):
                 break
             raise
-        printed.extend(_messages(headers, data))
-    return Rows(f"{_RULE}\n\n".join("".join(f"{line}\n" for line in lines) for lines in printed))
+        found.extend(_messages(headers, data))
+    texts = [each.text(redelivered=False) for each in found]
+    return Rows([f"{_RULE}\n\n".join(texts)], [each.value() for each in found])
 
 
 def _shown(call: Call, path: str, query: dict[str, str] | None = None, *, redelivered: bool = False) -> Any:
     headers, data = call.fetch(path, query)
-    shown = _messages(headers, data, redelivered=redelivered)
-    return Rows(f"{line}\n" for lines in shown for line in lines)
+    found = list(_messages(headers, data))
+    return Rows((each.text(redelivered=redelivered) for each in found), [each.value() for each in found])
 
 
 def _examine(call: Call) -> Any:

@@ -310,8 +310,31 @@ def _offload_threshold(call: Call) -> str:
     return f"offloadThresholdInBytes: {size}\noffloadThresholdInSeconds: {seconds}"
 
 
+def _offload_policies() -> dict[str, Action]:
+    """To read and remove them; to set any is left out."""
+    found: dict[str, Action] = {}
+    for group in ("topics", "topicPolicies"):
+        policy = Policy("offloadPolicies", lambda _call: None)
+        found[f"{group} get-offload-policies"] = _getter(policy, _of_topic)
+        found[f"{group} remove-offload-policies"] = _remover("", policy, _of_topic, namespace=False)
+    return found
+
+
+def _offload_lag(call: Call) -> Any:
+    lag = call.ask("GET", f"{call.namespace}/offloadDeletionLagMs")
+    return "Unset for namespace. Defaulting to broker setting." if lag is None else lag
+
+
+def _auto_update_strategy(call: Call) -> Any:
+    """In Pulsar's tool's spelling, which is not the one of what it is answered."""
+    strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
+    return strategy.upper() if strategy else strategy
+
+
 _ALL: dict[str, Action] = {
     **_actions(),
+    "namespaces get-offload-deletion-lag": _offload_lag,
+    "namespaces get-schema-autoupdate-strategy": _auto_update_strategy,
     "namespaces get-offload-threshold": _offload_threshold,
     "namespaces set-resource-group": lambda call: call.send(
         "POST", f"{call.namespace}/resourcegroup/{piece(call['resource-group-name'])}"
@@ -339,6 +362,7 @@ _ALL: dict[str, Action] = {
     "topicPolicies remove-subscription-dispatch-rate": lambda call: call.send(
         "DELETE", _rate_path(call), {"isGlobal": call.get("global")}
     ),
+    **_offload_policies(),
     "topicPolicies delete": lambda call: call.send("DELETE", f"{call.topic}/policies"),
 }
 

@@ -1,14 +1,26 @@
-"""Answers as ``pulsar-admin`` prints them: names one a line, objects as JSON with Pulsar's spacing."""
+"""Answers as they are printed: as Pulsar's ``pulsar-admin`` does, as JSON, or as a table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+TEXT, JSON, TABLE = FORMS = ("text", "json", "table")
+_GAP = "  "
 
-def render(answer: Any) -> str:
-    """What is printed, with its line end; of a list of texts one a line, of nothing ``null``."""
+
+def render(answer: Any, form: str = TEXT) -> str:
+    """What is printed, with its line end.
+
+    As text: of a list of texts one a line, of nothing ``null``; objects as JSON with Pulsar's spacing.
+
+    :param form: one of :data:`FORMS`
+    """
+    if form == JSON:
+        return f"{json.dumps(_value(answer), indent=2, ensure_ascii=False)}\n"
+    if form == TABLE:
+        return _table(_value(answer))
     if isinstance(answer, Rows):
         return answer.text
     if isinstance(answer, str):
@@ -18,22 +30,27 @@ def render(answer: Any) -> str:
     return f"{_json(answer, '')}\n"
 
 
-def rows(answer: Any) -> Any:
-    """A map as Pulsar prints some: a row for each key."""
-    return Rows(f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items())
-
-
 class Rows:
-    """Printed as it is."""
+    """Printed as it is; other forms than text are of the value behind it."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], value: Any) -> None:
         """:param lines: each with its line end"""
         self.text = "".join(lines)
+        self.value = value
+
+
+def rows(answer: Any) -> Any:
+    """A map as Pulsar prints some: a row for each key."""
+    return Rows((f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items()), answer or {})
 
 
 def objects(answer: Any) -> Any:
     """A list that Pulsar prints as JSON."""
-    return Rows([f"{_json(answer, '')}\n"])
+    return Rows([f"{_json(answer, '')}\n"], answer)
+
+
+def _value(answer: Any) -> Any:
+    return answer.value if isinstance(answer, Rows) else answer
 
 
 def _plain(value: Any) -> str:
@@ -50,8 +67,42 @@ def _json(value: Any, indent: str) -> str:
         if not value:
             return "{ }"
         inner = indent + "  "
-        rows = (f"{inner}{json.dumps(key)} : {_json(item, inner)}" for key, item in value.items())
-        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+        lines = (f"{inner}{json.dumps(key)} : {_json(item, inner)}" for key, item in value.items())
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list):
         return f"[ {', '.join(_json(item, indent) for item in value)} ]" if value else "[ ]"
     return json.dumps(value)
+
+
+def _table(value: Any) -> str:
+    """Of objects a line each, under the names of their fields; of one object a line for each field."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return _records([("", item) for item in value])
+    if isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
+        return _records(list(value.items()))
+    if isinstance(value, dict):
+        return _aligned([[str(name), _cell(item)] for name, item in value.items()])
+    return "".join(f"{_cell(item)}\n" for item in (value if isinstance(value, list) else [value]))
+
+
+def _records(records: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    """:param records: by name; empty: they have none"""
+    fields = dict.fromkeys(name for _, record in records for name in record)
+    named = any(name for name, _ in records)
+    lines = [["NAME"] * named + [field.upper() for field in fields]]
+    lines += [[name] * named + [_cell(record.get(field)) for field in fields] for name, record in records]
+    return _aligned(lines)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    )
+    return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

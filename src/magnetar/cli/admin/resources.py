@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from magnetar.admin_client.client import topic_path
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call, piece, properties_of
+from magnetar.cli.admin.cluster_file import read_cluster_file
 from magnetar.cli.admin.rendering import objects, rows
 
 _CLUSTER_FIELDS = {
@@ -45,10 +47,13 @@ def _cluster(call: Call) -> str:
 
 
 def _cluster_data(call: Call) -> dict[str, Any]:
-    if call.get("cluster-config-file"):
-        raise UsageError("--cluster-config-file is not supported by this release yet")
+    file = call.get("cluster-config-file")
+    known = (*_CLUSTER_FIELDS.values(), "peerClusterNames")
+    written = read_cluster_file(file, known) if file else {}
     given = {field: call[option] for option, field in _CLUSTER_FIELDS.items() if call[option] is not None}
-    return {**_CLUSTER_DEFAULTS, **given}
+    # A flag that is not given is false, and says nothing against the file.
+    flags = {field: value for field, value in given.items() if value is False}
+    return {**_CLUSTER_DEFAULTS, **flags, **written, **{k: v for k, v in given.items() if v is not False}}
 
 
 def _list_clusters(call: Call) -> Any:
@@ -61,8 +66,22 @@ def _list_clusters(call: Call) -> Any:
 
 def _delete_cluster(call: Call) -> Any:
     if call["all"]:
-        raise UsageError("--all is not supported by this release yet: delete tenants and namespaces first")
+        _delete_everything(call)
     return call.send("DELETE", _cluster(call))
+
+
+def _delete_everything(call: Call) -> None:
+    """Every tenant with what is in it, as Pulsar's does."""
+    for tenant in call.ask("GET", "/admin/v2/tenants"):
+        for namespace in call.ask("GET", f"/admin/v2/namespaces/{piece(tenant)}"):
+            version = "/admin" if namespace.count("/") > 1 else "/admin/v2"
+            for domain in ("persistent", "non-persistent"):
+                for rest in ("/partitioned", ""):
+                    for topic in call.ask("GET", f"{version}/{domain}/{namespace}{rest}"):
+                        ending = "/partitions" if rest else ""
+                        call.send("DELETE", topic_path(topic) + ending, {"force": True})
+            call.send("DELETE", f"{version}/namespaces/{namespace}")
+        call.send("DELETE", f"/admin/v2/tenants/{piece(tenant)}")
 
 
 def _tenant(call: Call) -> str:
@@ -144,7 +163,17 @@ def _get_property(call: Call) -> Any:
     return call.ask("GET", f"{call.namespace}/property/{piece(call['key'])}")
 
 
+_TENANTS: dict[str, Action] = {
+    "list": lambda call: call.ask("GET", "/admin/v2/tenants"),
+    "get": lambda call: call.ask("GET", _tenant(call)),
+    "create": _create_tenant,
+    "update": _update_tenant,
+    "delete": lambda call: call.send("DELETE", _tenant(call), {"force": call["force"]}),
+}
+
 ACTIONS: dict[str, Action] = {
+    # The latter is what tenants were called once.
+    **{f"{group} {name}": action for group in ("tenants", "properties") for name, action in _TENANTS.items()},
     "clusters list": _list_clusters,
     "clusters get": lambda call: call.ask("GET", _cluster(call)),
     "clusters create": lambda call: call.send("PUT", _cluster(call), None, _cluster_data(call)),
@@ -159,11 +188,6 @@ ACTIONS: dict[str, Action] = {
     "resourcegroups create": _put_group,
     "resourcegroups update": _put_group,
     "resourcegroups delete": lambda call: call.send("DELETE", _group(call)),
-    "tenants list": lambda call: call.ask("GET", "/admin/v2/tenants"),
-    "tenants get": lambda call: call.ask("GET", _tenant(call)),
-    "tenants create": _create_tenant,
-    "tenants update": _update_tenant,
-    "tenants delete": lambda call: call.send("DELETE", _tenant(call), {"force": call["force"]}),
     "namespaces list": lambda call: call.ask("GET", f"/admin/v2/namespaces/{piece(call['tenant'])}"),
     "namespaces list-cluster": lambda call: call.ask("GET", f"/admin/namespaces/{call['params']}"),
     "namespaces topics": lambda call: call.ask(
@@ -217,26 +241,4 @@ ACTIONS: dict[str, Action] = {
     ),
     "namespaces get-properties": lambda call: call.ask("GET", f"{call.namespace}/properties"),
     "namespaces clear-properties": lambda call: call.send("DELETE", f"{call.namespace}/properties"),
-    "brokers list": lambda call: call.ask("GET", f"/admin/v2/brokers/{piece(call['cluster'])}"),
-    "brokers leader-broker": lambda call: call.ask("GET", "/admin/v2/brokers/leaderBroker"),
-    "brokers namespaces": lambda call: call.ask(
-        "GET", f"/admin/v2/brokers/{piece(call['cluster'])}/{piece(call['url'])}/ownedNamespaces"
-    ),
-    "brokers shutdown": lambda call: call.send(
-        "POST",
-        "/admin/v2/brokers/shutdown",
-        {
-            "maxConcurrentUnloadPerSec": call["max-concurrent-unload-per-sec"],
-            "forcedTerminateTopic": call["forced-terminate-topic"],
-        },
-    ),
-    "brokers update-dynamic-config": lambda call: call.send(
-        "POST", f"/admin/v2/brokers/configuration/{piece(call['config'])}/{piece(call['value'])}"
-    ),
-    "brokers delete-dynamic-config": lambda call: call.send(
-        "DELETE", f"/admin/v2/brokers/configuration/{piece(call['config'])}"
-    ),
-    "brokers list-dynamic-config": lambda call: call.ask("GET", "/admin/v2/brokers/configuration"),
-    "brokers get-all-dynamic-config": lambda call: call.ask("GET", "/admin/v2/brokers/configuration/values"),
-    "brokers healthcheck": lambda call: call.ask("GET", "/admin/v2/brokers/health"),
 }

@@ -1,13 +1,16 @@
-"""The options of ``pulsar-admin`` in front of its commands."""
+"""The options that all commands of ``pulsar-admin`` have, in front of them or behind."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from magnetar.cli.admin.arguments import UsageError
+from magnetar.cli.admin.arguments import Command, UsageError
+from magnetar.cli.admin.rendering import FORMS, TEXT
 
 _HELP = ("-h", "--help")
 _VERSION = ("-v", "--version")
+OUTPUT = ("-o", "--output")
 _TIMEOUT = "--request-timeout"
 _PROVIDER = "--tls-provider"
 _VALUES = {
@@ -18,11 +21,14 @@ _VALUES = {
     _TIMEOUT: "",
     # Pulsar's choice between libraries of Java; here TLS is OpenSSL's.
     _PROVIDER: "",
+    **dict.fromkeys(OUTPUT, ""),
 }
 _FLAGS = {
     "--tls-allow-insecure": "tlsAllowInsecureConnection",
     "--tls-enable-hostname-verification": "tlsEnableHostnameVerification",
 }
+WITH_VALUES = frozenset(_VALUES)
+NAMES = frozenset((*_HELP, *_VERSION, *_VALUES, *_FLAGS))
 USAGE = [
     "  --admin-url URL                      where the admin interface is (http://localhost:8080)",
     "  --auth-plugin CLASS                  how to prove who asks: a class of Pulsar's, or token, basic, tls",
@@ -32,40 +38,73 @@ USAGE = [
     "  --tls-enable-hostname-verification   on unless client.conf says no",
     "  --tls-provider NAME                  changes nothing: TLS is OpenSSL's",
     "  --request-timeout SECONDS            until an answer must be there (300)",
+    "  -o, --output FORM                    text (as Pulsar prints it), json or table",
     "  -v, --version                        print the version",
-    "Groups:",
+    "  -h, --help                           of the command, the group, or all",
 ]
 
 
 @dataclass(slots=True)
 class Root:
-    """What stands in front of a command."""
+    """What was said for all commands."""
 
     flags: dict[str, str | bool | None] = field(default_factory=dict)
     """By the keys of ``client.conf``."""
     timeout_seconds: float = 300.0
+    form: str = TEXT
+    """One of :data:`magnetar.cli.admin.rendering.FORMS`."""
     version: bool = False
+    help: bool = False
 
 
-def root_options(words: list[str]) -> tuple[Root, list[str]]:
-    """The options, and what follows them.
+def leading_options(root: Root, words: list[str]) -> list[str]:
+    """What follows the options that come first; these go to ``root``.
 
     :raises UsageError: one is unknown, or lacks its value
     """
-    root, rest = Root(), list(words)
-    while rest and rest[0].startswith("-") and rest[0] not in _HELP:
-        name, equals, attached = rest.pop(0).partition("=")
-        if name in _VERSION:
-            root.version = True
-        elif name in _FLAGS and not equals:
-            root.flags[_FLAGS[name]] = True
-        elif name not in _VALUES:
-            raise UsageError(f"Unknown option: '{name}'")
-        elif not equals and not rest:
-            raise UsageError(f"Missing required parameter for option '{name}'")
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        _take_next(root, rest, NAMES)
+    return rest
+
+
+def trailing_options(root: Root, command: Command, words: list[str]) -> list[str]:
+    """The words of a command without those of ``root``, wherever they stand; the command's own go first.
+
+    :raises UsageError: one lacks its value
+    """
+    own = {name: option for option in command.options for name in option.names}
+    shared = NAMES - own.keys()
+    rest, kept = list(words), list[str]()
+    while rest:
+        name, equals, _ = rest[0].partition("=")
+        option = own.get(name)
+        if option is not None:
+            kept.append(rest.pop(0))
+            if option.arity and not equals and rest:
+                kept.append(rest.pop(0))
+        elif name in shared:
+            _take_next(root, rest, shared)
         else:
-            _take(root, name, attached if equals else rest.pop(0))
-    return root, rest
+            kept.append(rest.pop(0))
+    return kept
+
+
+def _take_next(root: Root, rest: list[str], known: Collection[str]) -> None:
+    """Takes an option and its value from the words."""
+    name, equals, attached = rest.pop(0).partition("=")
+    if name in _HELP and name in known:
+        root.help = True
+    elif name in _VERSION and name in known:
+        root.version = True
+    elif name in _FLAGS and not equals:
+        root.flags[_FLAGS[name]] = True
+    elif name not in _VALUES:
+        raise UsageError(f"Unknown option: '{name}'")
+    elif not equals and not rest:
+        raise UsageError(f"Missing required parameter for option '{name}'")
+    else:
+        _take(root, name, attached if equals else rest.pop(0))
 
 
 def _take(root: Root, name: str, value: str) -> None:
@@ -73,5 +112,9 @@ def _take(root: Root, name: str, value: str) -> None:
         if not (value.isascii() and value.isdigit() and int(value) > 0):
             raise UsageError(f"Invalid value for option '{name}': {value!r} is no number of seconds")
         root.timeout_seconds = float(value)
+    elif name in OUTPUT:
+        if value not in FORMS:
+            raise UsageError(f"Invalid value for option '{name}': one of {', '.join(FORMS)} is wanted")
+        root.form = value
     elif _VALUES[name]:
         root.flags[_VALUES[name]] = value

@@ -71,7 +71,8 @@ def _get(call: Call) -> Any:
 
 def _shown(*answers: Any) -> Rows:
     """Pulsar prints schemas with another spacing than everything else."""
-    return Rows(f"{json.dumps(answer, indent=2)}\n" for answer in answers)
+    lines = (f"{json.dumps(answer, indent=2)}\n" for answer in answers)
+    return Rows(lines, list(answers) if len(answers) > 1 else answers[0])
 
 
 def _payload(call: Call) -> Any:
@@ -93,15 +94,10 @@ def _delete(call: Call) -> Any:
     return SILENT
 
 
-def _extract(_call: Call) -> Any:
-    raise UsageError("schemas extract is not supported: it needs the class in a Java machine")
-
-
 ACTIONS: dict[str, Action] = {
     "schemas get": _get,
     "schemas delete": _delete,
     "schemas upload": lambda call: call.send("POST", _path(call, "schema"), None, _payload(call)),
-    "schemas extract": _extract,
     "schemas metadata": lambda call: call.ask("GET", _path(call, "metadata")),
     "schemas compatibility": _check,
 }

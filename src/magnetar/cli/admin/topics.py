@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from magnetar.admin_client import AdminError
+from magnetar.admin_client import AdminError, topic_path
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call, piece, properties_of
-from magnetar.cli.admin.rendering import rows
-from magnetar.naming.topic_name import TopicName
+from magnetar.cli.admin.rendering import Rows, rows
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import Domain, TopicName
 
 _LAST_ID = 2**63 - 1
+_PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 _POSITION = re.compile(r"(-?\d+):(-?\d+)")
 
 
@@ -29,10 +33,8 @@ def message_id(text: str) -> dict[str, int]:
 
 
 def _list(call: Call) -> Any:
-    if call.get("bundle"):
-        raise UsageError("--bundle is not supported by this release yet")
-    query = {"includeSystemTopic": call.get("include-system-topic")}
-    domain = call.get("topic-domain")
+    query = {"bundle": call.get("bundle"), "includeSystemTopic": call.get("include-system-topic")}
+    domain = (call.get("topic-domain") or "").replace("_", "-")
     names: list[str] = []
     for wanted in (domain,) if domain else ("persistent", "non-persistent"):
         names += call.ask("GET", call.topics_of_namespace(wanted), query)
@@ -44,15 +46,57 @@ def _create(call: Call) -> Any:
 
 
 def _create_partitioned(call: Call) -> Any:
-    if call.get("metadata"):
-        raise UsageError("--metadata is not supported for partitioned topics by this release yet")
-    return call.send("PUT", f"{call.topic}/partitions", None, call["partitions"])
+    path = f"{call.topic}/partitions"
+    if not call.get("metadata"):
+        return call.send("PUT", path, None, call["partitions"])
+    body = {"partitions": call["partitions"], "properties": properties_of(call["metadata"])}
+    call.ask("PUT", path, None, body, content_type=_PARTITIONED_METADATA)
+    return SILENT
 
 
 def _delete(call: Call) -> Any:
-    if call.get("r") or call.get("from-file"):
-        raise UsageError("deleting topics by a pattern or a file is not supported by this release yet")
-    return call.send("DELETE", call.topic, {"force": call.get("force")})
+    if not (call.get("r") or call.get("from-file")):
+        return call.send("DELETE", call.topic, {"force": call.get("force")})
+    names = _matching(call) if call.get("r") else _named_in(call["topic"])
+    failed = 0
+    for name in names:
+        try:
+            call.send("DELETE", topic_path(name), {"force": call.get("force")})
+        except AdminError as error:
+            failed += 1
+            sys.stderr.write(f"pulsar-admin: {name} is still there: {error}\n")
+    if failed:
+        raise AdminError(f"{failed} of {len(names)} topics could not be deleted")
+    return SILENT
+
+
+def _matching(call: Call) -> list[str]:
+    """Full names of topics that a pattern of full names fits, of the namespace that it begins with.
+
+    :raises InvalidName: what it begins with is no namespace
+    :raises UsageError: it is no pattern
+    """
+    domain, _, rest = call["topic"].rpartition("://")
+    domain = domain or Domain.PERSISTENT.value
+    pieces = rest.split("/")
+    if domain not in [each.value for each in Domain] or len(pieces) not in (3, 4):
+        raise UsageError(f"{call['topic']!r} is no pattern like persistent://tenant/namespace/orders-.*")
+    try:
+        pattern = re.compile(f"{domain}://{rest}")
+    except re.error as error:
+        raise UsageError(f"{call['topic']!r} is no pattern: {error}") from error
+    name = NamespaceName.parse("/".join(pieces[:-1]))
+    found = call.ask("GET", f"{'/admin' if name.legacy else '/admin/v2'}/{domain}/{name}")
+    return [each for each in found if pattern.fullmatch(each)]
+
+
+def _named_in(file: str) -> list[str]:
+    """:raises UsageError: the file cannot be read"""
+    try:
+        lines = Path(file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _create_subscription(call: Call) -> Any:
@@ -88,14 +132,13 @@ def _reset_cursor(call: Call) -> Any:
 
 def _terminate(call: Call) -> Any:
     last = call.ask("POST", f"{call.topic}/terminate")
-    return f"Topic successfully terminated at {last['ledgerId']}:{last['entryId']}"
+    partition = TopicName.parse(call.named).partition_index
+    return f"Topic successfully terminated at {last['ledgerId']}:{last['entryId']}:{partition}"
 
 
 def _terminate_partitions(call: Call) -> Any:
     ends = call.ask("POST", f"{call.topic}/terminate/partitions")
-    for index, end in ends.items():
-        print(f"{index} - {end['ledgerId']}:{end['entryId']}")
-    return SILENT
+    return Rows((f"{index} - {end['ledgerId']}:{end['entryId']}\n" for index, end in ends.items()), ends)
 
 
 def _compact(call: Call) -> Any:
@@ -120,13 +163,34 @@ def _compaction_status(call: Call) -> Any:
 
 
 def _lookup_path(call: Call) -> str:
-    name = TopicName.parse(call["topicName"] if call.get("topicName") else call["topic"])
+    return _lookup_of(TopicName.parse(call["topicName"] if call.get("topicName") else call["topic"]))
+
+
+def _lookup_of(name: TopicName) -> str:
     kind = "destination" if name.legacy else "topic"
     return f"/lookup/v2/{kind}/{name.domain.value}/{name.namespace_name}/{piece(name.local)}"
 
 
 def _lookup(call: Call) -> Any:
     return call.ask("GET", _lookup_path(call))["brokerUrl"]
+
+
+def _partitioned_lookup(call: Call) -> Any:
+    """The broker of each partition, or the partitions of each broker."""
+    count = call.ask("GET", f"{call.topic}/partitions")["partitions"]
+    if not count:
+        raise AdminError("Topic is not a partitioned topic")
+    name = TopicName.parse(call.named)
+    found: dict[str, str] = {}
+    for index in range(count):
+        partition = f"{name}-partition-{index}"
+        found[partition] = call.ask("GET", _lookup_of(TopicName.parse(partition)))["brokerUrl"]
+    if not call.get("sort-by-broker"):
+        return rows(found)
+    brokers: dict[str, list[str]] = {}
+    for partition, broker in found.items():
+        brokers.setdefault(broker, []).append(partition)
+    return rows(brokers)
 
 
 def _stats(call: Call) -> Any:
@@ -211,6 +275,7 @@ _TOPICS: dict[str, Action] = {
     "remove-properties": lambda call: call.send("DELETE", f"{call.topic}/properties", {"key": call["key"]}),
     "partitioned-terminate": _terminate_partitions,
     "get-backlog-size": _backlog_size,
+    "partitioned-lookup": _partitioned_lookup,
     "set-replicated-subscription-status": _replicate,
     "get-replicated-subscription-status": lambda call: rows(
         call.ask("GET", f"{call.subscription}/replicatedSubscriptionStatus")
@@ -226,5 +291,8 @@ ACTIONS: dict[str, Action] = {
         for name in ("create-partitioned-topic", "lookup", "stats", "stats-internal")
     },
     "non-persistent get-partitioned-topic-metadata": _COMMON["get-partitioned-topic-metadata"],
+    "non-persistent list-in-bundle": lambda call: call.ask(
+        "GET", f"{call.topics_of_namespace('non-persistent')}/{piece(call['bundle'])}"
+    ),
     "non-persistent list": lambda call: call.ask("GET", call.topics_of_namespace("non-persistent")),
 }

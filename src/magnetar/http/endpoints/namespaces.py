@@ -153,7 +153,7 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "offloadThreshold",
         "offload_threshold",
-        shapes.only(-1, whole(64), "offloadThreshold", "Tiered storage"),
+        shapes.only(-1, whole(64), "offloadThreshold", "offload"),
         "PUT",
         unset=-1,
         removable=False,
@@ -161,13 +161,13 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "offloadThresholdInSeconds",
         "offload_threshold_in_seconds",
-        shapes.only(-1, whole(64), "offloadThresholdInSeconds", "Tiered storage"),
+        shapes.only(-1, whole(64), "offloadThresholdInSeconds", "offload"),
         "PUT",
         unset=-1,
         removable=False,
     ),
-    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", shapes.refused("Tiered storage"), "PUT"),
-    Policy("offloadPolicies", "offload_policies", shapes.refused("Tiered storage"), removable=False),
+    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", shapes.refused("offload"), "PUT"),
+    Policy("offloadPolicies", "offload_policies", shapes.refused("offload"), removable=False),
     Policy(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",

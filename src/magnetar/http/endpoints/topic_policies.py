@@ -57,7 +57,7 @@ def _object(path: str, field: str, check: Any, **options: Any) -> TopicPolicy:
     return TopicPolicy(path, field, shapes.optional(check, path), **options)
 
 
-_OFFLOAD = shapes.refused("Tiered storage")
+_OFFLOAD = shapes.refused("offload")
 
 POLICIES: Sequence[TopicPolicy] = (
     TopicPolicy(
@@ -138,7 +138,7 @@ POLICIES: Sequence[TopicPolicy] = (
         unset=False,
     ),
     TopicPolicy("replication", "replicationClusters", body(texts, "clusterIds")),
-    TopicPolicy("shadowTopics", "shadowTopics", shapes.refused("Shadowing topics"), "PUT", applied=False),
+    TopicPolicy("shadowTopics", "shadowTopics", shapes.refused("shadow-topics"), "PUT", applied=False),
     TopicPolicy("offloadPolicies", "offloadPolicies", _OFFLOAD),
 )
 

@@ -36,7 +36,7 @@ _ROWS: Sequence[Endpoint] = (
         topics.list_topics,
         "list topics, one for each partition",
         N.GET_TOPICS,
-        parameters=(_SYSTEM,),
+        parameters=(_SYSTEM, Parameter("bundle", "text")),
     ),
     Endpoint(
         "GET",

@@ -31,6 +31,9 @@ async def list_topics(application: Application, request: Request) -> Response:
         names = await application.admin.topic_lists.non_persistent(namespace, system=system)
     else:
         names = await application.admin.namespaces.topics(namespace, mode="PERSISTENT", system=system)
+    bundle = request.query.get("bundle")
+    if bundle:
+        names = await application.admin.topic_lists.within(namespace, bundle, names)
     return json_response(list(names))
 
 

@@ -20,6 +20,7 @@ from magnetar.http.shapes.fields import (
     truth,
     whole,
 )
+from magnetar.left_out import why
 
 QUOTA_TYPES = ("destination_storage", "message_age")
 SUBSCRIPTION_TYPES = ("Exclusive", "Failover", "Key_Shared", "Shared")
@@ -161,20 +162,20 @@ def persistence(request: Request) -> Any:
     return body(PERSISTENCE, "persistence", required="persistence policies should not be null")(request)
 
 
-def refused(what: str) -> Shape:
-    """A policy that this release cannot honour.
+def refused(subject: str) -> Shape:
+    """A policy of something that is left out (:mod:`magnetar.left_out`).
 
     :raises NotSupported: always
     """
 
     def shape(_request: Request) -> Any:
-        raise NotSupported(f"{what} is not supported by this broker yet")
+        raise NotSupported(why(subject))
 
     return shape
 
 
-def only(allowed: Any, check: Check, name: str, what: str) -> Shape:
-    """A policy of which this release can honour one value.
+def only(allowed: Any, check: Check, name: str, subject: str) -> Shape:
+    """A policy of something that is left out, of which one value can be honoured.
 
     :raises NotSupported: another value
     """
@@ -182,7 +183,7 @@ def only(allowed: Any, check: Check, name: str, what: str) -> Shape:
     def shape(request: Request) -> Any:
         value = body(check, name)(request)
         if value != allowed:
-            return refused(what)(request)
+            return refused(subject)(request)
         return value
 
     return shape

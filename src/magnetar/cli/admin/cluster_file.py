@@ -1,0 +1,63 @@
+"""What ``--cluster-config-file`` names: fields of a cluster, as JSON or as lines ``name: value`` of YAML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from magnetar.cli.admin.arguments import UsageError, advice
+
+_LINE = re.compile(r"(\w+):(?:\s+(.*))?")
+_COMMENT = re.compile(r"\s+#.*$")
+_TRUTHS = {"true": True, "false": False}
+
+
+def read_cluster_file(file: str, known: Collection[str]) -> dict[str, Any]:
+    """The fields that a file sets.
+
+    :param known: names of fields that there are
+    :raises UsageError: the file cannot be read, is neither form, or sets what there is not
+    """
+    try:
+        text = Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    fields = _object(file, text) if text.lstrip().startswith("{") else _lines(file, text)
+    for name in fields:
+        if name not in known:
+            raise UsageError(f"{file}: a cluster has no {name!r}{advice(name, known)}")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _object(file: str, text: str) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{file} is no JSON: {error}") from error
+    return value
+
+
+def _lines(file: str, text: str) -> dict[str, Any]:
+    """YAML of one level: nothing deeper can be said of a cluster."""
+    found: dict[str, Any] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        if match is None:
+            raise UsageError(f"{file}, line {number}: 'name: value' is wanted")
+        found[match[1]] = _value(match[2] or "")
+    return found
+
+
+def _value(text: str) -> Any:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if quoted:
+        return text[1:-1]
+    text = _COMMENT.sub("", f" {text}").strip()
+    if text.startswith("[") and text.endswith("]"):
+        return [_value(each.strip()) for each in text[1:-1].split(",") if each.strip()]
+    return _TRUTHS.get(text, text) if text not in ("", "~", "null") else None

@@ -1,0 +1,121 @@
+"""What may come next in a command line of ``pulsar-admin``: for the completion of shells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from magnetar import left_out
+from magnetar.admin_client.errors import AdminError
+from magnetar.cli.admin.arguments import Command, Option, UsageError, commands
+from magnetar.cli.admin.call import piece
+from magnetar.cli.admin.rendering import FORMS
+from magnetar.cli.admin.root import NAMES, OUTPUT, WITH_VALUES, Root, leading_options, trailing_options
+from magnetar.cli.cluster_access import AccessRefused, cluster_access
+
+_SECONDS = 0.5
+"""Nobody waits longer than this for each answer of a broker."""
+_TOPICS = ("topicName", "topic")
+_NAMESPACES = ("namespaceName", "namespace", "namespaces")
+_DOMAINS = ("persistent://", "non-persistent://")
+
+Ask = Callable[[str], Sequence[str]]
+"""A list of names at a path of the admin interface."""
+
+
+def candidates(words: Sequence[str], current: str) -> list[str]:
+    """What may stand in place of the word that is being written.
+
+    :param words: those before it, without the program's name
+    :param current: what is there of it
+    """
+    found = _candidates(list(words), current)
+    return [each for each in found if each.startswith(current)]
+
+
+def _candidates(words: list[str], current: str) -> Iterable[str]:
+    if words and words[-1] in OUTPUT:
+        return FORMS
+    if words and words[-1] in WITH_VALUES:
+        return ()
+    root = Root()
+    try:
+        rest = leading_options(root, words)
+        group = rest[0] if rest else ""
+        behind = leading_options(root, rest[1:])
+        name = f"{group} {behind[0]}" if behind else ""
+        command = commands().get(name)
+        given = trailing_options(root, command, behind[1:]) if command is not None else []
+    except UsageError:
+        # Whoever runs the line is told; while it is written nobody is interrupted.
+        return ()
+    if command is not None:
+        return _of_command(command, given, current, lambda path: _asked(root, path))
+    if current.startswith("-"):
+        return sorted(NAMES)
+    names = [*commands(), *left_out.commands()] if not group else list(commands())
+    if not group:
+        return sorted({each.partition(" ")[0] for each in names})
+    return [each.partition(" ")[2] for each in names if each.startswith(f"{group} ")] if not behind else ()
+
+
+def _of_command(command: Command, given: Sequence[str], current: str, ask: Ask) -> Iterable[str]:
+    options = {name: option for option in command.options for name in option.names}
+    last = options.get(given[-1]) if given else None
+    if last is not None and last.arity:
+        return _values(last, current, ask)
+    if current.startswith("-"):
+        return sorted({*options, *NAMES})
+    operands, skip = 0, False
+    for word in given:
+        option = options.get(word)
+        if not skip and option is None and not word.startswith("-"):
+            operands += 1
+        skip = not skip and option is not None and bool(option.arity)
+    return _values(command.operands[operands], current, ask) if operands < len(command.operands) else ()
+
+
+def _values(option: Option, current: str, ask: Ask) -> Iterable[str]:
+    if option.type.startswith("enum"):
+        return option.type.removeprefix("enum{").rstrip("}").split(",")
+    if option.key in _TOPICS:
+        return _topics(current, ask)
+    if option.key in _NAMESPACES:
+        return _namespaces(current, ask)
+    if option.key == "tenant":
+        return ask("/admin/v2/tenants")
+    if option.key in ("cluster", "clusterName", "clusters"):
+        return ask("/admin/v2/clusters")
+    return ()
+
+
+def _namespaces(current: str, ask: Ask) -> Iterable[str]:
+    tenant, slash, _ = current.partition("/")
+    if not slash:
+        return [f"{each}/" for each in ask("/admin/v2/tenants")]
+    return ask(f"/admin/v2/namespaces/{piece(tenant)}")
+
+
+def _topics(current: str, ask: Ask) -> Iterable[str]:
+    """Step by step: the domain, tenants, namespaces, topics; of partitioned topics not the partitions."""
+    domain = next((each for each in _DOMAINS if current.startswith(each)), "")
+    rest = current.removeprefix(domain)
+    if not domain and "/" not in rest:
+        return (*_DOMAINS, *_namespaces(rest, ask))
+    pieces = rest.split("/")
+    if len(pieces) <= 2:
+        return [f"{domain}{each.rstrip('/')}/" for each in _namespaces(rest, ask)]
+    kind = domain.removesuffix("://") or "persistent"
+    path = f"/admin/v2/{kind}/{piece(pieces[0])}/{piece(pieces[1])}"
+    parted = set(ask(f"{path}/partitioned"))
+    names = parted | {each for each in ask(path) if each.rpartition("-partition-")[0] not in parted}
+    return sorted(names if domain else (each.removeprefix(f"{kind}://") for each in names))
+
+
+def _asked(root: Root, path: str) -> Sequence[str]:
+    try:
+        answer: Any = cluster_access(root.flags).http(timeout_seconds=_SECONDS).ask("GET", path)
+    except (AccessRefused, AdminError):
+        # Nothing is offered, as while a line is written there is nowhere to say why.
+        return ()
+    return cast(Sequence[str], answer) if isinstance(answer, list) else ()

@@ -1,0 +1,99 @@
+"""``magnetar completion``: scripts by which shells complete lines of ``magnetar`` and ``pulsar-admin``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+_BASH = """\
+_magnetar_words() {
+    local line="${COMP_LINE:0:COMP_POINT}" each cut=""
+    local word="${line##* }"
+    # What bash takes for another word, because of its colon, is not to be written twice.
+    [[ "$word" == *:* && "$COMP_WORDBREAKS" == *:* ]] && cut="${word%"${word##*:}"}"
+    COMPREPLY=()
+    while IFS= read -r each; do
+        COMPREPLY+=("${each#"$cut"}")
+        [[ "$each" == */ ]] && compopt -o nospace 2>/dev/null
+    done < <(magnetar completion words "$line" 2>/dev/null)
+}
+complete -o default -F _magnetar_words magnetar pulsar-admin
+"""
+_ZSH = """\
+#compdef magnetar pulsar-admin
+_magnetar_words() {
+    local -a found parts
+    found=("${(@f)$(magnetar completion words "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
+    parts=("${(@M)found:#*/}")
+    found=("${(@)found:#*/}")
+    (( $#parts )) && compadd -S '' -- $parts
+    (( $#found )) && compadd -- $found
+}
+compdef _magnetar_words magnetar pulsar-admin
+"""
+_FISH = """\
+function __magnetar_words
+    magnetar completion words (commandline -cp | string collect) 2>/dev/null
+end
+complete -c magnetar -a '(__magnetar_words)'
+complete -c pulsar-admin -f -a '(__magnetar_words)'
+"""
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_WORDS = "words"
+
+
+def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to those of ``magnetar``."""
+    parser = commands.add_parser(
+        "completion",
+        help="let a shell complete command lines",
+        description="Prints a script for a shell: source <(magnetar completion bash); "
+        "magnetar completion fish | source. Topics and namespaces are asked of the broker.",
+    )
+    parser.add_argument("what", choices=(*_SCRIPTS, _WORDS), help="the shell; words: what may come next")
+    parser.add_argument("line", nargs="?", default="", help="of words: the line as far as it is written")
+
+
+def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:
+    """Prints a script, or what may come next, one a line."""
+    if parsed.what in _SCRIPTS:
+        sys.stdout.write(_SCRIPTS[parsed.what])
+        return 0
+    words, current = _split(parsed.line)
+    if words and Path(words[0]).name == "pulsar-admin":
+        from magnetar.cli.admin.completing import candidates
+
+        found = candidates(words[1:], current)
+    else:
+        found = [each for each in _of_parser(magnetar, words[1:]) if each.startswith(current)]
+    sys.stdout.write("".join(f"{each}\n" for each in found))
+    return 0
+
+
+def _split(line: str) -> tuple[list[str], str]:
+    """The words before the last one, and that."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        # A quote is still open.
+        words = line.split()
+    if not words or line[-1:].isspace():
+        return words, ""
+    return words[:-1], words[-1]
+
+
+def _of_parser(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+    """Commands below the one that the words name, and its options."""
+    found: list[str] = []
+    for action in parser._actions:
+        found += action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for index, word in enumerate(words):
+                if word in action.choices:
+                    return _of_parser(action.choices[word], words[index + 1 :])
+            found += action.choices
+        elif action.choices is not None and not action.option_strings:
+            found += map(str, action.choices)
+    return found

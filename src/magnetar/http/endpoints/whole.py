@@ -1,0 +1,26 @@
+"""All that is served: what is asked for by name, what is left out, and what is for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.http.endpoints.left_out import LEFT_OUT
+from magnetar.http.endpoints.table import ENDPOINTS
+from magnetar.http.handlers.rotation import rotation
+from magnetar.http.routing import Endpoint
+from magnetar.security.operations import BrokerOperation
+
+WHOLE: Sequence[Endpoint] = (
+    *ENDPOINTS,
+    *LEFT_OUT,
+    Endpoint(
+        "GET",
+        "/status.html",
+        rotation,
+        "whether load balancers are to send clients here",
+        BrokerOperation.READY_CHECK,
+        refusals={404: "the file of statusFilePath is not there, or clients are not served"},
+        # Load balancers prove nothing; Pulsar asks them for nothing, either.
+        public=True,
+    ),
+)

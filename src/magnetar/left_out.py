@@ -1,0 +1,63 @@
+"""What Apache Pulsar has and Magnetar has not, and why: the one list of it, ``left_out.tsv``.
+
+Commands refuse with it, REST answers 501 with it, OpenAPI describes it, ``docs/admin-rest.md`` has a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """A request of the admin interface."""
+
+    method: str
+    path: str
+    """With ``{name}`` for what differs."""
+    older: Sequence[str]
+    """Other paths to the same."""
+    what: str
+
+
+@dataclass(slots=True)
+class Subject:
+    """What is left out for one reason."""
+
+    name: str
+    reason: str
+    """A sentence without a full stop."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """Of ``pulsar-admin``, by group and name: what each would do."""
+    rows: list[Row] = field(default_factory=list)
+
+
+@cache
+def subjects() -> Mapping[str, Subject]:
+    """All of them, by name."""
+    found: dict[str, Subject] = {}
+    # Read as a file beside this one, as commands are to start at once.
+    for line in Path(__file__).with_suffix(".tsv").read_text("utf-8").splitlines()[1:]:
+        subject, kind, name, older, what = line.split("\t")
+        if kind == "reason":
+            found[subject] = Subject(subject, what)
+        elif kind == "command":
+            found[subject].commands[name] = what
+        else:
+            paths = () if older == "-" else tuple(older.split(" "))
+            found[subject].rows.append(Row(kind, name, paths, what))
+    return found
+
+
+@cache
+def commands() -> Mapping[str, Subject]:
+    """What each command of ``pulsar-admin`` that is left out belongs to, by group and name."""
+    return {name: subject for subject in subjects().values() for name in subject.commands}
+
+
+def why(subject: str) -> str:
+    """The sentence that says why."""
+    return subjects()[subject].reason
