@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.refused_statuses import is_refused_as_unauthorized
@@ -41,6 +42,8 @@ class Process:
     """Ids of the bookies that there are, registered now or not; none where ledgers are embedded."""
     stop: Callable[[], None] = lambda: None
     """Begins an orderly end, as SIGTERM does."""
+    board: TopicBoard | None = None
+    """What the page at ``/`` watches; None: there is none."""
     websockets: Callable[[], WebSocketService] | None = None
     """Those of this process, made when the first one is asked for; None: there are none."""
 

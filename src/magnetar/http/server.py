@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from magnetar.errors import AuthorizationFailure, BrokerError, NotSupported, ServedElsewhere
 from magnetar.http.audit import record
+from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboard
 from magnetar.http.endpoints.table import ENDPOINTS
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.claims import claim_of
@@ -36,8 +37,18 @@ _DEFECT = "An internal error; the log of the broker has the details"
 class HttpServer:
     """Serves the endpoint table for one broker, from the moment it is given one."""
 
-    def __init__(self, io: Io, limits: HttpLimits | None = None, origins: Origins | None = None) -> None:
-        """:param origins: which pages may change something; None: only those of the loopback addresses"""
+    def __init__(
+        self,
+        io: Io,
+        limits: HttpLimits | None = None,
+        origins: Origins | None = None,
+        *,
+        dashboard: bool = True,
+    ) -> None:
+        """:param origins: which pages may change something; None: only those of the loopback addresses
+
+        :param dashboard: whether there is a page at ``/``
+        """
         self.io = io
         self.limits = limits or HttpLimits()
         self.bodies = Bodies(self.limits.bodies_bytes)
@@ -45,7 +56,9 @@ class HttpServer:
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None
-        self._router = Router(with_description(ENDPOINTS))
+        self._router = Router(
+            (*with_description(ENDPOINTS), *(endpoints_of_dashboard() if dashboard else ()))
+        )
         self._connections: dict[HttpConnection, str] = {}
         """With their clients' addresses."""
         self._of_address: dict[str, int] = {}

@@ -192,7 +192,12 @@ async def _serve(
     roles = Roles(settings)
     asked = authenticator(io, settings, loaded.given, roles.proxies)
     tls = DoorTls(io, loop, settings) if any(door.tls for door in listening) else None
-    http = HttpServer(io, _http_limits(settings), _http_origins(settings, host))
+    http = HttpServer(
+        io,
+        _http_limits(settings),
+        _http_origins(settings, host),
+        dashboard=settings.magnetar_dashboard_enabled,
+    )
     http_ports = await _open_http(http, listening, tls)
     broker = make_broker(
         Place(

@@ -1,0 +1,79 @@
+// Reads events of the broker as they come. EventSource cannot send a token, so it is done by hand.
+
+import { Refused, refusalOf } from "./api.js";
+import { headers } from "./token.js";
+
+/** The connection ended, or never was. */
+class Lost extends Error {}
+
+const lost = (error) => {
+  throw new Lost(error.message);
+};
+
+const AGAIN_MS = [500, 1000, 2000, 5000];
+
+async function read(body, take) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read().catch(lost);
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const found = { event: "", data: "" };
+      for (const line of block.split("\n")) {
+        const colon = line.indexOf(": ");
+        if (colon > 0) found[line.slice(0, colon)] = line.slice(colon + 2);
+      }
+      take(found.event, found.data);
+    }
+  }
+}
+
+/**
+ * Watches a path until it is told to stop: asks again when the connection ends.
+ *
+ * show(value) gets what is to be shown, refused(error) what the broker refused, state(text) how the connection is.
+ */
+export function watch(path, { show, refused, state }) {
+  const stopped = new AbortController();
+  let failures = 0;
+
+  async function once() {
+    state("connecting");
+    const answer = await fetch(path, { headers: headers(), cache: "no-store", signal: stopped.signal }).catch(lost);
+    if (!answer.ok) throw await refusalOf(answer);
+    await read(answer.body, (event, data) => {
+      failures = 0;
+      state("live");
+      if (event === "shown") show(JSON.parse(data));
+      if (event === "gone") {
+        const told = JSON.parse(data);
+        throw new Refused(told.status, told.reason);
+      }
+    });
+  }
+
+  async function run() {
+    while (!stopped.signal.aborted) {
+      try {
+        await once();
+      } catch (error) {
+        if (stopped.signal.aborted) return;
+        if (error instanceof Refused && error.status !== 503 && error.status !== 429) {
+          state("stopped");
+          refused(error);
+          return;
+        }
+        if (!(error instanceof Refused) && !(error instanceof Lost)) throw error;
+        state("away");
+      }
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)]));
+      failures += 1;
+    }
+  }
+
+  run();
+  return () => stopped.abort();
+}
