@@ -160,6 +160,11 @@ def test_topics_are_found_ordered_and_opened_by_keys_alone(page: Page) -> None:
     page.sees("from line to line")
     page.press(Keys.ESCAPE)
     page.misses("from line to line")
+    page.press("?")
+    page.sees("from line to line")
+    # What was open goes with what it was opened over.
+    page.browser.back()
+    page.misses("from line to line")
 
 
 def test_figures_are_live_and_a_backlog_is_cleared_once_its_name_is_typed(page: Page, served: Server) -> None:
@@ -236,6 +241,24 @@ def test_what_is_made_is_seen_and_what_is_deleted_is_gone(page: Page, served: Se
     # The refusal that was asked for, and the only one.
     [line] = page.browser.get_log("browser")
     assert "409" in line["message"]
+
+
+def test_partitions_and_what_is_stored_nowhere_are_shown(page: Page, served: Server) -> None:
+    path = "/admin/v2/persistent/public/default/many/partitions"
+    assert served.ask("PUT", path, "3")[0] == 204
+    page.go("/topic/persistent/public/default/many")
+    page.sees("3 partitions", "many-partition-2", "1 to 3 of 3")
+    page.element("main tbody a").click()
+    page.sees("0 subscriptions", "Retention")
+    page.push("Delete")
+    page.fill(typed="many")
+    page.push("Delete", "dialog")
+    page.sees("many was deleted")
+    assert served.ask("GET", "/admin/v2/persistent/public/default/partitioned")[1] == b"[]"
+    assert served.ask("PUT", "/admin/v2/non-persistent/public/default/passing")[0] == 204
+    page.go("/topic/non-persistent/public/default/passing")
+    page.sees("whatever is published is dropped", "No schema")
+    page.misses("Retention")
 
 
 def test_a_topic_that_goes_away_is_told_of(page: Page, served: Server) -> None:

@@ -11,6 +11,7 @@ from served import Served
 
 from magnetar.broker.stats import topic_board
 from magnetar.broker.stats.topic_board import (
+    LINGER_SECONDS,
     MOST_LINES,
     MOST_WATCHERS,
     ORDER_SECONDS,
@@ -120,6 +121,11 @@ def test_nothing_is_kept_while_nobody_watches(served: Served) -> None:
         board.enter()
     for _ in range(MOST_WATCHERS):
         board.leave()
+    board.enter()
+    served.world.wait(LINGER_SECONDS + 1)
+    assert len(names(board)) == 4
+    board.leave()
+    served.world.wait(LINGER_SECONDS + 1)
     ticks = board.ticks
     served.world.wait(3 * TICK)
     assert (board.ticks, names(board)) == (ticks, [])

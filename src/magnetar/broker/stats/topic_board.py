@@ -28,6 +28,8 @@ LOOKS = 500
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
 """Until the metadata is asked again which topics there are that are not loaded."""
+LINGER_SECONDS = 5.0
+"""What is known is kept so long after the last one who watched: a page that goes on elsewhere comes again."""
 MOST_NAMES = 200_000
 """Of topics that are not loaded; further ones are left out."""
 MOST_WATCHERS = 64
@@ -74,6 +76,9 @@ class TopicBoard:
         self._watchers = 0
         self._waiting: list[Any] = []
         self._timer: Any = None
+        """Of the next tick; None: nobody watches."""
+        self._ending: Any = None
+        """Of the end, once nobody watches any more."""
         self._tasks: dict[str, Any] = {}
         self._names_at = float("-inf")
         self._loaded = 0
@@ -87,7 +92,10 @@ class TopicBoard:
         if self._watchers >= MOST_WATCHERS:
             raise TooManyRequests(f"{MOST_WATCHERS} pages are open on this broker already")
         self._watchers += 1
-        if self._watchers == 1:
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        if self._timer is None:
             self._start("first look", self._look_at_all())
             self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
 
@@ -99,9 +107,12 @@ class TopicBoard:
 
     def leave(self) -> None:
         self._watchers -= 1
-        if self._watchers:
-            return
+        if not self._watchers:
+            self._ending = self._broker.wheel.schedule(LINGER_SECONDS, self._forget)
+
+    def _forget(self) -> None:
         self._timer.cancel()
+        self._timer = self._ending = None
         for task in tuple(self._tasks.values()):
             task.cancel()
         self._lines, self._orders, self._turn, self._asleep, self._waiting = {}, {}, [], (), []

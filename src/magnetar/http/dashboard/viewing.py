@@ -11,8 +11,8 @@ from magnetar.errors import BrokerError
 from magnetar.http.engine.events import HEARTBEAT, event
 from magnetar.io.waiting import settle
 
-MOST_TICKS = 300
-"""After ten minutes a page asks again, and has to prove once more who it asks for and what they may."""
+MOST_TICKS = 15
+"""After half a minute a page asks again: who asks has to prove once more who they are, and what they may."""
 
 Show = Callable[[], Awaitable[Mapping[str, Any]]]
 

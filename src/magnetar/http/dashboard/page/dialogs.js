@@ -84,7 +84,7 @@ export function show(title, ...content) {
     { "aria-labelledby": `${id}-title` },
     h("h2", { id: `${id}-title` }, title),
     content,
-    h("div", { class: "row end" }, h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")),
+    h("div", { class: "row end" }, h("button", { type: "button", class: "main", autofocus: true, onclick: () => dialog.close() }, "Close")),
   );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -75,6 +75,9 @@ function patchChildren(place, wanted) {
 /** What is in a place becomes what is wanted; elements that stay what they were are kept. */
 export function patch(place, ...wanted) {
   const fragment = document.createDocumentFragment();
+  const focused = document.activeElement;
   filled(fragment, null, wanted);
   patchChildren(place, [...fragment.childNodes]);
+  // An element that was moved has lost it.
+  if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 }

@@ -1,6 +1,7 @@
 // Reads events of the broker as they come. EventSource cannot send a token, so it is done by hand.
 
 import { Refused, refusalOf } from "./api.js";
+import { setClock } from "./format.js";
 import { headers } from "./token.js";
 
 /** The connection ended, or never was. */
@@ -39,15 +40,19 @@ async function read(body, take) {
 export function watch(path, { show, refused, state }) {
   const stopped = new AbortController();
   let failures = 0;
+  let latest = null;
 
   async function once() {
-    state("connecting");
+    if (latest === null) state("connecting");
     const answer = await fetch(path, { headers: headers(), cache: "no-store", signal: stopped.signal }).catch(lost);
     if (!answer.ok) throw await refusalOf(answer);
+    setClock(answer.headers.get("Date"));
     await read(answer.body, (event, data) => {
       failures = 0;
       state("live");
-      if (event === "shown") show(JSON.parse(data));
+      if (event === "shown") latest = JSON.parse(data);
+      // Without an event nothing has changed, but for the time.
+      if (latest !== null && event !== "gone") show(latest);
       if (event === "gone") {
         const told = JSON.parse(data);
         throw new Refused(told.status, told.reason);
@@ -59,6 +64,8 @@ export function watch(path, { show, refused, state }) {
     while (!stopped.signal.aborted) {
       try {
         await once();
+        // It ends now and then, so that who asks is asked who they are.
+        if (failures === 0) continue;
       } catch (error) {
         if (stopped.signal.aborted) return;
         if (error instanceof Refused && error.status !== 503 && error.status !== 429) {

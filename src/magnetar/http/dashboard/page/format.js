@@ -41,9 +41,18 @@ export function duration(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-/** Since a time in ms, in words. */
+let ahead = 0;
+
+/** Takes the broker's clock for its times, for that of this machine may be another; date: of an answer. */
+export function setClock(date) {
+  const told = Date.parse(date);
+  // The header has whole seconds.
+  if (!Number.isNaN(told)) ahead = Math.abs(Date.now() - told) < 2000 ? 0 : Date.now() - told;
+}
+
+/** Since a time of the broker in ms, in words. */
 export function since(ms) {
-  return duration((Date.now() - ms) / 1000);
+  return duration((Date.now() - ahead - ms) / 1000);
 }
 
 export function plural(number, one, many) {

@@ -20,7 +20,7 @@ export function help() {
   show(
     "Keys",
     table("Keys", [{ words: "Key" }, { words: "What it does" }], KEYS.map(([key, words]) => h("tr", null, h("td", null, key.split(" ").map((each) => [h("kbd", null, each), " "])), h("td", null, words)))),
-    h("p", { class: "dim" }, "Figures are of the last two seconds, lines of the last hour. Everything here is also a command of pulsar-admin, and ", h("a", { href: "/openapi" }, "an address"), "."),
+    h("p", { class: "dim" }, "Figures are of the last two seconds, curves of the last hour. All of it can be done by pulsar-admin, too, and ", h("a", { href: "/openapi" }, "over HTTP"), "."),
   );
 }
 

@@ -66,7 +66,7 @@ async function brokersOf(cluster) {
   return section(
     "Brokers of the cluster",
     null,
-    h("ul", { class: "plain" }, names.map((each) => h("li", { "data-key": each }, h("code", null, each), each === leader.brokerId ? h("span", { class: "chip calm" }, "leads") : null, each === location.host ? h("span", { class: "chip calm" }, "this one") : null))),
+    h("ul", { class: "plain" }, names.map((each) => h("li", { "data-key": each }, h("code", null, each === location.host ? each : h("a", { href: `${location.protocol}//${each}/` }, each)), each === leader.brokerId ? h("span", { class: "chip calm" }, "leads") : null, each === location.host ? h("span", { class: "chip calm" }, "this one") : null))),
   );
 }
 

@@ -61,7 +61,7 @@ function view(parts, parameters, doors) {
   if (first === "topics") return topics(main, parameters, doors);
   if (first === "namespaces") return namespaces(main, parameters, doors);
   if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, doors);
-  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, doors);
+  if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, doors);
   if (first === "storage") return storage(main, parameters, doors);
   if (first === "") return overview(main, doors);
   doors.refused({ status: 404, message: "There is no such view." });
@@ -88,6 +88,8 @@ function open() {
   }
   if (document.activeElement !== words) words.value = parameters.words || "";
   if (path !== shownPath) {
+    // What was asked belongs to what is not shown any more.
+    for (const dialog of document.querySelectorAll("dialog")) dialog.close();
     patch(main, h("p", { class: "empty" }, "Loading…"));
     scrollTo(0, 0);
     // Who goes on with keys goes on in what is new, but while something is typed.

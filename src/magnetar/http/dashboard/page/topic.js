@@ -12,6 +12,7 @@ import { chip } from "./reasons.js";
 import { schemasOf } from "./schemas.js";
 import { Seen, sparkline } from "./sparkline.js";
 import { subscription } from "./subscriptions.js";
+import { topicList } from "./topics.js";
 
 /** Rates between events, of counters that only grow. */
 class Counted {
@@ -37,15 +38,18 @@ function crumbs(name) {
   );
 }
 
-function partitioned(main, name, told) {
-  const number = told.partitions.partitions;
-  patch(
-    main,
-    crumbs(name),
-    h("h1", null, name.local, h("small", null, plural(number, "partition"))),
-    h("div", { class: "row acts" }, button("Delete", () => deletePartitioned(name.full), "danger")),
-    h("ul", { class: "plain columns" }, Array.from({ length: number }, (_, index) => h("li", { "data-key": String(index) }, h("a", { href: topicLink(`${name.full}-partition-${index}`), "data-row": true }, `Partition ${index}`)))),
-  );
+/** A topic with partitions: those are what has figures. */
+function partitions(main, name, number, parameters, doors) {
+  const draw = (...list) =>
+    patch(
+      main,
+      crumbs(name),
+      h("h1", null, name.local, h("small", null, plural(number, "partition"))),
+      h("div", { class: "row acts" }, button("Delete", () => deletePartitioned(name.full), "danger")),
+      list,
+    );
+  draw();
+  return topicList(draw, name.namespace, parameters, doors, `${name.full}-partition-`);
 }
 
 function producersOf(told) {
@@ -75,12 +79,15 @@ function producersOf(told) {
   );
 }
 
-export function topic(main, full, { refused, state }) {
+export function topic(main, full, parameters, doors) {
+  const { refused, state } = doors;
+  const stored = full.startsWith("persistent:");
   const name = parseTopic(full);
   const counted = new Counted();
   const seen = { in: new Seen(), out: new Seen() };
   let more = null;
   let latest = null;
+  let closeList = null;
 
   function draw() {
     const { stats, explain } = latest;
@@ -99,14 +106,14 @@ export function topic(main, full, { refused, state }) {
         { class: "figures" },
         figure("In", [rate(latest.rateIn), " ", line("in")], `msg/s · ${bytes(stats.bytesInCounter)} in all`),
         figure("Out", [rate(latest.rateOut), " ", line("out")], `msg/s · ${bytes(stats.bytesOutCounter)} in all`),
-        stats.storageSize === undefined ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
+        !stored ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
         stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
       ),
       section(
         stats.subscriptionCount === 1 ? "1 subscription" : `${count(stats.subscriptionCount)} subscriptions`,
         null,
         names.map((each) => subscription(full, each, stats.subscriptions[each], explain.subscriptions[each], latest.rates[each], latest.history.seconds)),
-        names.length ? null : h("p", { class: "empty" }, "No subscriptions: whatever is published is kept as retention says."),
+        names.length ? null : h("p", { class: "empty" }, stored ? "No subscriptions: whatever is published is kept as retention says." : "No subscriptions: whatever is published is dropped."),
         stats.subscriptionCount > names.length ? h("p", { class: "dim" }, `${count(stats.subscriptionCount - names.length)} more are not shown.`) : null,
       ),
       producersOf(latest),
@@ -115,17 +122,16 @@ export function topic(main, full, { refused, state }) {
   }
 
   async function load() {
-    const [policies, schemas] = await Promise.all([
-      policiesOf(name.partition < 0 ? name.rest : parseTopic(name.base).rest, { topic: true, again: () => load().then(draw, refused) }),
-      schemasOf(name),
-    ]);
-    more = [section("Schema", null, schemas), section("Policies", null, policies)];
+    const again = () => load().then(draw, refused);
+    const [schemas, policies] = await Promise.all([schemasOf(name), stored ? policiesOf(parseTopic(name.base).rest, { topic: true, again }) : null]);
+    // Those that are shown are of what is stored.
+    more = [section("Schema", null, schemas), policies ? section("Policies", null, policies) : null];
   }
 
-  return watch(name.events, {
+  const close = watch(name.events, {
     show(told) {
       if (told.partitions) {
-        partitioned(main, name, told);
+        closeList ||= partitions(main, name, told.partitions.partitions, parameters, doors);
         return;
       }
       const at = performance.now();
@@ -148,4 +154,8 @@ export function topic(main, full, { refused, state }) {
     refused,
     state,
   });
+  return () => {
+    close();
+    if (closeList) closeList();
+  };
 }

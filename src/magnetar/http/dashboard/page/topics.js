@@ -59,12 +59,12 @@ function pages(told, first) {
   );
 }
 
-/** Watches topics: draw gets what shows them, whenever it is another. */
-export function topicList(draw, namespace, parameters, { refused, state }) {
+/** Watches topics: draw gets what shows them, whenever it is another; only: words that all of them have. */
+export function topicList(draw, namespace, parameters, { refused, state }, only = "") {
   const order = ORDERS.some(([key]) => key === parameters.order) ? parameters.order : "name";
   const first = Number(parameters.first) || 0;
   const stuck = parameters.stuck === "true";
-  const asked = new URLSearchParams({ words: parameters.words || "", order, stuck: String(stuck), first: String(first), count: String(PAGE) });
+  const asked = new URLSearchParams({ words: `${parameters.words || ""} ${only}`, order, stuck: String(stuck), first: String(first), count: String(PAGE) });
   const path = namespace ? parseNamespace(namespace).events : "/dashboard/events/topics";
   const heads = ORDERS.map(([key, words, kind]) => ({
     class: kind,
@@ -81,7 +81,7 @@ export function topicList(draw, namespace, parameters, { refused, state }) {
         h("a", { class: "toggle", href: changed({ stuck: stuck ? "" : "true", first: "" }), "aria-current": stuck ? "true" : null }, "Only stuck"),
         parameters.words ? h("a", { class: "toggle", href: changed({ words: "", first: "" }), "aria-current": "true" }, `“${parameters.words}” ×`) : null,
         h("span", { class: "grow" }),
-        button("Create topic", () => createTopic(namespace), "main"),
+        only ? null : button("Create topic", () => createTopic(namespace), "main"),
       ),
       told.topics.length
         ? table("Topics", heads, told.topics.map((each) => row(each, namespace)))
