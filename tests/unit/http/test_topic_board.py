@@ -95,6 +95,18 @@ def test_who_comes_and_goes_is_seen_at_the_next_tick(served: Served, board: Topi
     assert board.totals()["notLoaded"] == 1
 
 
+def test_busy_topics_have_their_turn_first(
+    served: Served, board: TopicBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_board, "LOOKS", 1)
+    topic = served.broker.topics[EU]
+    served.broker.mark_busy(topic)
+    for _ in range(3):
+        topic.rate_in.messages += 100
+        served.world.wait(TICK)
+        assert board.totals()["rateIn"] == pytest.approx(100 / TICK_SECONDS, rel=0.1)
+
+
 def test_a_tick_looks_at_so_many_and_all_have_their_turn(
     served: Served, board: TopicBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +168,29 @@ def test_pages_that_show_the_same_share_it_and_end_after_a_while(served: Served)
         each.close()
         each.close()
     assert served.world.run(pages[1].next()) == b""
+
+
+def test_who_comes_later_is_shown_nothing_old(served: Served) -> None:
+    board = TopicBoard(served.broker)
+    served.watched_by(board)
+
+    def first() -> Any:
+        streamed = served.ask("GET", "/dashboard/events/topics").streamed
+        assert streamed is not None
+        shown = read(served.world.run(streamed.next()))[1]
+        streamed.close()
+        return shown["total"]
+
+    assert first() == 4
+    served.world.wait(LINGER_SECONDS + 1)
+    served.topic("persistent://public/default/new")
+    assert first() == 5
+
+
+def test_orders_are_bounded(board: TopicBoard) -> None:
+    for number in range(MOST_WATCHERS * 2):
+        board.page(Listed(words=(str(number),)), 0, 1)
+    assert len(board._orders) == MOST_WATCHERS
 
 
 def test_what_is_gone_is_told_of_and_ends_it(served: Served) -> None:

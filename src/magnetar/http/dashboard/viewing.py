@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from magnetar.broker.stats.topic_board import TopicBoard
+from magnetar.broker.stats.topic_board import MOST_WATCHERS, TopicBoard
 from magnetar.errors import BrokerError
 from magnetar.http.engine.events import HEARTBEAT, event
 from magnetar.io.waiting import settle
@@ -29,7 +29,9 @@ class Shown:
             self._tick, self._made = board.ticks, {}
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = encoded(await show())
+            made = encoded(await show())
+            if len(self._made) < MOST_WATCHERS:
+                self._made[key] = made
         return made
 
 
