@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from chromium import chromium
 from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
@@ -24,9 +24,9 @@ from server import Server
 
 _SECONDS = 30
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "require-trusted-types-for 'script'; trusted-types 'none'; img-src 'self'"
 )
 _CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
 
@@ -51,17 +51,8 @@ def served(start_server: Callable[..., Server]) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("needs Chromium and its driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    running = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield running
-    running.quit()
+    with chromium(1280, 900) as running:
+        yield running
 
 
 class Page:

@@ -6,24 +6,36 @@ These are the page's own and no interface for others, so they are not in the tab
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 
-from magnetar.http.dashboard import files
 from magnetar.http.dashboard.views import Views
-from magnetar.http.routing import Endpoint
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.engine.page_files import PageFiles
+from magnetar.http.routing import Application, Endpoint
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import TopicOperation as T
 
+_FILES = PageFiles(files("magnetar.http.dashboard").joinpath("page"), images=True)
 _EVENTS = "/dashboard/events"
 _ELSEWHERE = {421: "another broker serves the topic"}
+
+
+async def _start(_application: Application, request: Request) -> Response:
+    return _FILES.given("page.html", request)
+
+
+async def _part(_application: Application, request: Request) -> Response:
+    """A module, the style, or the icon."""
+    return _FILES.given(request.variables["file"], request)
 
 
 def dashboard() -> Sequence[Endpoint]:
     """Those of one server."""
     views = Views()
     return (
-        Endpoint("GET", "/", files.start, "a page to watch the broker", B.GET_VERSION, public=True),
-        Endpoint("GET", "/dashboard/{file}", files.part, "of that page", B.GET_VERSION, public=True),
+        Endpoint("GET", "/", _start, "a page to watch the broker", B.GET_VERSION, public=True),
+        Endpoint("GET", "/dashboard/{file}", _part, "of that page", B.GET_VERSION, public=True),
         Endpoint("GET", f"{_EVENTS}/broker", views.overview, "the broker, as events", B.GET_LOAD),
         Endpoint("GET", f"{_EVENTS}/topics", views.topics, "topics, as events", B.GET_LOAD),
         Endpoint(
