@@ -144,9 +144,8 @@ class TopicBoard:
     def _tick(self) -> None:
         self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
         self.ticks += 1
+        self._look_at_newcomers()
         if "first look" not in self._tasks:
-            if len(self._broker.topics) != self._loaded:
-                self._look_at_newcomers()
             self._look_in_turn(self._busy_turn, lambda: [each.full_name for each in self._broker.busy])
             self._look_in_turn(self._turn, lambda: list(self._broker.topics))
         now = self._io.clock.monotonic()
@@ -172,7 +171,10 @@ class TopicBoard:
         self._orders = {}
 
     def _look_at_newcomers(self) -> None:
-        """Topics came or went: who watches sees that at once."""
+        """Where topics came or went, who watches sees that at once."""
+        nobody_watches = self._timer is None
+        if nobody_watches or "first look" in self._tasks or len(self._broker.topics) == self._loaded:
+            return
         self._loaded = len(self._broker.topics)
         self._forget_the_gone()
         for name in list(self._broker.topics.keys() - self._lines.keys())[:LOOKS]:
@@ -249,6 +251,7 @@ class TopicBoard:
 
         :param count: at most :data:`MOST_LINES`
         """
+        self._look_at_newcomers()
         names = self._ordered(listed)
         shown: list[Mapping[str, Any]] = []
         for name in names[first : first + min(count, MOST_LINES)]:

@@ -24,10 +24,11 @@ class Shown:
         self._tick = -1
         self._made: dict[str, bytes] = {}
 
-    async def of(self, board: TopicBoard, key: str, show: Show) -> bytes:
+    async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
+        """:param anew: something may just have been done: what is older than that does not count"""
         if board.ticks != self._tick:
             self._tick, self._made = board.ticks, {}
-        made = self._made.get(key)
+        made = None if anew else self._made.get(key)
         if made is None:
             made = encoded(await show())
             if len(self._made) < MOST_WATCHERS:
@@ -54,7 +55,8 @@ class Viewing:
         self._closed = False
 
     async def next(self) -> bytes:
-        if self._tick is None:
+        first = self._tick is None
+        if first:
             await self._board.looked()
         else:
             await self._tick
@@ -63,7 +65,7 @@ class Viewing:
         self._left -= 1
         self._tick = self._board.next_tick()
         try:
-            data = await self._shown.of(self._board, self._key, self._show)
+            data = await self._shown.of(self._board, self._key, self._show, anew=first)
         except BrokerError as error:
             self._left = 0
             return event("gone", encoded({"reason": str(error), "status": error.http_status}))

@@ -1,6 +1,7 @@
 // Asks before something is done, and says what became of it.
 
 import { h } from "./dom.js";
+import { refresh } from "./events.js";
 
 let number = 0;
 
@@ -64,6 +65,7 @@ export function confirm({ title, text, act, typed, fields = [], danger = false, 
       const done = await run(values());
       dialog.close();
       if (done) tell(done);
+      refresh();
     } catch (error) {
       failed.textContent = error.message;
       button.disabled = false;

@@ -32,19 +32,29 @@ async function read(body, take) {
   }
 }
 
+/** What begins each of the watches that run anew. */
+const watches = new Set();
+
+/** Something was done here: what is shown is asked for at once. */
+export function refresh() {
+  for (const again of watches) again();
+}
+
 /**
  * Watches a path until it is told to stop: asks again when the connection ends.
  *
  * show(value) gets what is to be shown, refused(error) what the broker refused, state(text) how the connection is.
  */
 export function watch(path, { show, refused, state }) {
-  const stopped = new AbortController();
+  let asking = new AbortController();
+  let stopped = false;
+  let renewed = false;
   let failures = 0;
   let latest = null;
 
   async function once() {
     if (latest === null) state("connecting");
-    const answer = await fetch(path, { headers: headers(), cache: "no-store", signal: stopped.signal }).catch(lost);
+    const answer = await fetch(path, { headers: headers(), cache: "no-store", signal: asking.signal }).catch(lost);
     if (!answer.ok) throw await refusalOf(answer);
     setClock(answer.headers.get("Date"));
     await read(answer.body, (event, data) => {
@@ -61,13 +71,18 @@ export function watch(path, { show, refused, state }) {
   }
 
   async function run() {
-    while (!stopped.signal.aborted) {
+    while (!stopped) {
       try {
         await once();
         // It ends now and then, so that who asks is asked who they are.
         if (failures === 0) continue;
       } catch (error) {
-        if (stopped.signal.aborted) return;
+        if (stopped) return;
+        if (renewed) {
+          renewed = false;
+          asking = new AbortController();
+          continue;
+        }
         if (error instanceof Refused && error.status !== 503 && error.status !== 429) {
           state("stopped");
           refused(error);
@@ -81,6 +96,15 @@ export function watch(path, { show, refused, state }) {
     }
   }
 
+  const again = () => {
+    renewed = true;
+    asking.abort();
+  };
+  watches.add(again);
   run();
-  return () => stopped.abort();
+  return () => {
+    stopped = true;
+    watches.delete(again);
+    asking.abort();
+  };
 }
