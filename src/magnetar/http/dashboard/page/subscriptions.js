@@ -50,7 +50,7 @@ export function subscription(topic, name, each, explained, liveRate, seconds) {
       "div",
       { class: "head" },
       h("h3", null, name),
-      h("span", { class: "dim" }, each.type || "no consumer yet"),
+      h("span", { class: "dim" }, each.type && each.type !== "None" ? each.type : "no type yet"),
       explained ? chip(explained.reason) : null,
       explained && explained.seconds !== undefined && !isCalm(explained.reason) ? h("span", { class: "dim" }, `for ${duration(explained.seconds)}`) : null,
     ),

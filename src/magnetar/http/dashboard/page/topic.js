@@ -14,17 +14,21 @@ import { Seen, sparkline } from "./sparkline.js";
 import { subscription } from "./subscriptions.js";
 import { topicList } from "./topics.js";
 
+const LEAST_MS = 500;
+
 /** Rates between events, of counters that only grow. */
 class Counted {
   constructor() {
     this.before = new Map();
   }
 
-  rate(name, value, at) {
+  /** known: what counts while there is nothing to compare with. */
+  rate(name, value, at, known) {
     const before = this.before.get(name);
-    this.before.set(name, { value, at });
-    if (!before || at - before.at < 500) return 0;
-    return Math.max(0, ((value - before.value) * 1000) / (at - before.at));
+    if (before && at - before.at < LEAST_MS) return before.rate;
+    const rate = before ? Math.max(0, ((value - before.value) * 1000) / (at - before.at)) : known;
+    this.before.set(name, { value, at, rate });
+    return rate;
   }
 }
 
@@ -136,15 +140,15 @@ export function topic(main, full, parameters, doors) {
       }
       const at = performance.now();
       const { stats } = told;
-      const rates = Object.fromEntries(Object.entries(stats.subscriptions).map(([each, one]) => [each, counted.rate(`of ${each}`, one.msgOutCounter, at)]));
-      const rateIn = counted.rate("in", stats.msgInCounter, at);
-      const rateOut = counted.rate("out", stats.msgOutCounter, at);
-      if (latest) {
+      const rates = Object.fromEntries(Object.entries(stats.subscriptions).map(([each, one]) => [each, counted.rate(`of ${each}`, one.msgOutCounter, at, one.msgRateOut)]));
+      const rateIn = counted.rate("in", stats.msgInCounter, at, stats.msgRateIn);
+      const rateOut = counted.rate("out", stats.msgOutCounter, at, stats.msgRateOut);
+      if (latest && at - latest.at >= LEAST_MS) {
         seen.in.add(rateIn);
         seen.out.add(rateOut);
       }
       const first = latest === null;
-      latest = { ...told, rates, rateIn, rateOut };
+      latest = { ...told, rates, rateIn, rateOut, at };
       draw();
       // Who may see statistics need not be allowed to see the policies.
       if (first) load().catch((error) => {
