@@ -234,7 +234,7 @@ def test_what_is_made_is_seen_and_what_is_deleted_is_gone(page: Page, served: Se
     assert "409" in line["message"]
 
 
-def test_partitions_and_what_is_stored_nowhere_are_shown(page: Page, served: Server) -> None:
+def test_partitions_older_names_and_what_is_stored_nowhere_are_shown(page: Page, served: Server) -> None:
     path = "/admin/v2/persistent/public/default/many/partitions"
     assert served.ask("PUT", path, "3")[0] == 204
     page.go("/topic/persistent/public/default/many")
@@ -250,6 +250,11 @@ def test_partitions_and_what_is_stored_nowhere_are_shown(page: Page, served: Ser
     page.go("/topic/non-persistent/public/default/passing")
     page.sees("whatever is published is dropped", "No schema")
     page.misses("Retention")
+    assert served.ask("PUT", "/admin/persistent/sample/standalone/ns1/older")[0] == 204
+    page.go("/namespace/sample/standalone/ns1")
+    page.sees("1 to 1 of 1", "Retention")
+    page.element("main tbody a").click()
+    page.sees("sample/standalone/ns1", "0 subscriptions", "No schema")
 
 
 def test_a_topic_that_goes_away_is_told_of(page: Page, served: Server) -> None:

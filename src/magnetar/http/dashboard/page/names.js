@@ -12,6 +12,7 @@ export function parseTopic(full) {
   const found = /^(.*)-partition-(\d+)$/.exec(local);
   return {
     full,
+    older,
     domain,
     local,
     namespace: namespace.join("/"),

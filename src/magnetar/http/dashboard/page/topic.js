@@ -127,8 +127,8 @@ export function topic(main, full, parameters, doors) {
 
   async function load() {
     const again = () => load().then(draw, refused);
-    const [schemas, policies] = await Promise.all([schemasOf(name), stored ? policiesOf(parseTopic(name.base).rest, { topic: true, again }) : null]);
-    // Those that are shown are of what is stored.
+    const [schemas, policies] = await Promise.all([schemasOf(name), stored && !name.older ? policiesOf(parseTopic(name.base).rest, { topic: true, again }) : null]);
+    // Those that are shown are of what is stored, and names of the older form have none of their own.
     more = [section("Schema", null, schemas), policies ? section("Policies", null, policies) : null];
   }
 
