@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from chromium import chromium
 from openapi_spec_validator import validate
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -54,17 +54,8 @@ def test_it_is_valid_and_all_of_it_is_there(description: dict[str, Any]) -> None
 
 @pytest.fixture
 def browser() -> Iterator[webdriver.Chrome]:
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("needs Chromium and its driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1000,800"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    running = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield running
-    running.quit()
+    with chromium(1000, 800) as running:
+        yield running
 
 
 def test_the_page_finds_and_shows(served: Server, browser: webdriver.Chrome) -> None:

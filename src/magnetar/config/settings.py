@@ -249,6 +249,7 @@ class Settings:
     magnetar_read_plan_max_seconds: int
     magnetar_disk_reserve_bytes: int
     magnetar_http_allowed_origins: tuple[str, ...]
+    magnetar_dashboard_enabled: bool
     magnetar_audit_enabled: bool
     magnetar_max_http_connections_per_ip: int
     magnetar_max_producers_per_connection: int

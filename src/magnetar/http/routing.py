@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.refused_statuses import is_refused_as_unauthorized
@@ -43,6 +44,8 @@ class Process:
     """Begins an orderly end, as SIGTERM does."""
     in_rotation: Callable[[], bool] | None = None
     """Whether the operator wants load balancers to send clients here; None: nobody said how to tell."""
+    board: TopicBoard | None = None
+    """What the page at ``/`` watches; None: there is none."""
     websockets: Callable[[], WebSocketService] | None = None
     """Those of this process, made when the first one is asked for; None: there are none."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboard
 from magnetar.http.door import Door, named
 from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.connection import HttpLimits
@@ -28,9 +29,20 @@ log = logging.getLogger("magnetar.http")
 class HttpServer(Door[Endpoint]):
     """Serves the endpoint table for one broker, from the moment it is given one."""
 
-    def __init__(self, io: Io, limits: HttpLimits | None = None, origins: Origins | None = None) -> None:
-        """:param origins: which pages may change something; None: only those of the loopback addresses"""
-        super().__init__(io, with_description(WHOLE), limits, origins)
+    def __init__(
+        self,
+        io: Io,
+        limits: HttpLimits | None = None,
+        origins: Origins | None = None,
+        *,
+        dashboard: bool = True,
+    ) -> None:
+        """:param origins: which pages may change something; None: only those of the loopback addresses
+
+        :param dashboard: whether there is a page at ``/``
+        """
+        endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
+        super().__init__(io, endpoints, limits, origins)
         self._large = Mutex(io.loop)
         self._parser: Worker | None = None
         self._application: Application | None = None

@@ -210,7 +210,12 @@ class Assembly:
         self._asked = asked_through(asked) if asked_through is not None else asked
         secured = any(door.tls for door in self._doors)
         self._tls = DoorTls(io, loop, settings) if secured else None
-        self._http = HttpServer(io, _http_limits(settings), _http_origins(settings, self.host))
+        self._http = HttpServer(
+            io,
+            _http_limits(settings),
+            _http_origins(settings, self.host),
+            dashboard=settings.magnetar_dashboard_enabled,
+        )
         self._http_ports: Mapping[str, int] = {}
 
     async def make(self) -> Broker:

@@ -19,6 +19,7 @@ from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
+from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.http.routing import Process
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.opening import ManagedLedgers
@@ -206,6 +207,7 @@ def _seen_by_http(
         figures=figures,
         bookies=stores.bookies,
         stop=stop,
+        board=TopicBoard(broker),
         websockets=websockets.service if websockets is not None else None,
     )
 

@@ -112,13 +112,8 @@ class StorageReport:
 
     async def _persistent_topics(self, namespace: str | None) -> int:
         """How many there are, loaded or not."""
-        names = [namespace] if namespace is not None else await self._namespaces()
+        names = [namespace] if namespace is not None else await self._broker.policies.all_namespaces()
         return sum([len(await self._broker.topic_names(name, system=True)) for name in names])
-
-    async def _namespaces(self) -> list[str]:
-        policies = self._broker.policies
-        tenants = await policies.tenants.names()
-        return [name for tenant in tenants for name in await policies.namespaces.of_tenant(tenant)]
 
 
 def _row(topic: Topic) -> dict[str, Any]:

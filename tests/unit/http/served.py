@@ -17,6 +17,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
+from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
@@ -73,6 +74,12 @@ class Served:
             yield
         finally:
             self.http.serve(self._application)
+
+    def watched_by(self, board: TopicBoard) -> None:
+        """From now on pages may watch it."""
+        process = replace(self._application.process, board=board)
+        self._application = replace(self._application, process=process)
+        self.http.serve(self._application)
 
     async def _bookies(self) -> list[str]:
         return self.bookies

@@ -121,7 +121,6 @@ def test_bare_texts(served: Served, path: str, text: bytes) -> None:
         ("GET", "/admin/v2/persistent/public/default/a%2Fb/stats", 412, "a slash in the local name"),
         ("GET", "/lookup/v2/topic/perishable/public/default/t", 412, "'perishable' is not a topic domain"),
         ("GET", "/nothing", 404, "Nothing is served at /nothing"),
-        ("GET", "/", 404, "Nothing is served at /"),
         ("GET", "/admin/v2//clusters", 404, "Nothing is served"),
         ("POST", "/admin/v2/clusters", 405, "POST is not served"),
         ("PUT", "/admin/v2/persistent/public/default/t", 409, "This topic already exists"),

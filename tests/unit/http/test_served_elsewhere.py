@@ -8,6 +8,7 @@ import pytest
 from served import Served
 
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner
+from magnetar.broker.stats.topic_board import TopicBoard
 
 
 @pytest.fixture
@@ -60,3 +61,10 @@ def test_what_any_broker_can_do_is_done_here(served: Served) -> None:
     assert served.ask("GET", "/admin/v2/persistent/public/default").status == 200
     assert served.ask("GET", "/admin/v2/namespaces/public/default").status == 200
     assert served.ask("GET", "/admin/v2/persistent/public/nowhere/t/stats").status == 404
+
+
+def test_a_page_is_told_where_a_topic_is_and_not_sent_on(served: Served) -> None:
+    served.watched_by(TopicBoard(served.broker))
+    for secure, url in ((False, "http://other:8080"), (True, "https://other:8443")):
+        answer = served.ask("GET", "/dashboard/events/topic/persistent/public/default/t", secure=secure)
+        assert (answer.status, json.loads(answer.body)["url"]) == (421, url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from magnetar.broker.policies.clusters import Clusters
@@ -104,6 +104,11 @@ class PolicyStore:
     def listen(self, listener: Listener) -> None:
         """``listener`` is awaited before a change is answered."""
         self._listeners.append(listener)
+
+    async def all_namespaces(self) -> Sequence[str]:
+        """Of all tenants. :raises MetadataFailure: they cannot be listed now"""
+        tenants = await self.tenants.names()
+        return [name for tenant in tenants for name in await self.namespaces.of_tenant(tenant)]
 
     # What counts
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from magnetar.broker.flow.history import ALL, RateHistory
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.base import BaseTopic
@@ -46,6 +47,7 @@ class Housekeeping:
         self._running: dict[str, Any] = {}
         self.cache_hits = Rate()
         self.cache_misses = Rate()
+        self.history = RateHistory()
 
     def start(self) -> None:
         """From now on, until :meth:`stop`."""
@@ -102,10 +104,21 @@ class Housekeeping:
         self._io.slices.new_window()
         self._io.slices.note(_LOOP, self._wheel.longest_delay)
         self._wheel.longest_delay = 0.0
+        if "statistics" in self._running:
+            return
+        self.history.new_window()
+        self.history.add(ALL, 0.0, 0.0)
         self._start_task("statistics", list(self._served.busy), self._tick_topic)
 
     def _tick_topic(self, topic: BaseTopic[Any]) -> None:
-        if topic in self._served.busy and not topic.tick(self._served.settings.stats_seconds):
+        if topic not in self._served.busy:
+            return
+        busy = topic.tick(self._served.settings.stats_seconds)
+        rates = topic.rate_in.per_second, topic.rate_out.per_second
+        self.history.add(ALL, *rates)
+        if busy:
+            self.history.add(topic.full_name, *rates)
+        else:
             topic.is_busy = False
             del self._served.busy[topic]
 

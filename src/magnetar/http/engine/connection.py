@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import h11
 
 from magnetar.http.engine.bodies import Bodies
-from magnetar.http.engine.message import Request, Response, Upgraded, error_response
+from magnetar.http.engine.message import Request, Response, Streamed, Upgraded, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
 from magnetar.io.slices import Slice, let_others
 
@@ -78,6 +78,8 @@ class HttpConnection:
         self._drained: Any = None
         self._upgraded: Upgraded | None = None
         """What has the connection, once it is HTTP no more."""
+        self._streamed: Streamed | None = None
+        """What is being sent as it comes about."""
 
     @property
     def host(self) -> str:
@@ -122,6 +124,8 @@ class HttpConnection:
         self._expect(None)
         self.resume_writing()
         self._owner.forget(self)
+        if self._streamed is not None:
+            self._streamed.close()
         if self._upgraded is not None:
             self._upgraded.connection_lost(exc)
 
@@ -146,6 +150,8 @@ class HttpConnection:
             self._upgraded.close_when_idle()
             return
         self._closing = True
+        if self._streamed is not None:
+            self._streamed.close()
         if not self._answering:
             self._close()
 
@@ -215,14 +221,24 @@ class HttpConnection:
         if response.upgrade is not None:
             self._upgrade(response, response.upgrade)
             return
-        if self._transport is None:
-            return
+        self._streamed = response.streamed
         try:
+            if self._transport is None:
+                return
             await self._send(request.method, response)
         except h11.LocalProtocolError:
             log.exception("answer could not be written", extra={"path": request.path})
             self._abort()
             return
+        except Exception:
+            # Its head is on its way: that it is not whole is told by the end of the connection.
+            log.exception("answer ended by a defect", extra={"path": request.path})
+            self._abort()
+            return
+        finally:
+            if self._streamed is not None:
+                self._streamed.close()
+                self._streamed = None
         if self._transport is not None:
             self._next_request()
 
@@ -243,6 +259,8 @@ class HttpConnection:
         self._write(self._http.send(self._head_of(response)))
         if response.pieces is not None and method != "HEAD":
             await self._send_pieces(response.pieces)
+        elif response.streamed is not None and method != "HEAD":
+            await self._send_streamed(response.streamed)
         elif response.body and method != "HEAD":
             self._write(self._http.send(h11.Data(data=response.body)))
         self._write(self._http.send(h11.EndOfMessage()))
@@ -263,6 +281,15 @@ class HttpConnection:
                 await let_others(self._loop)
                 running.begin()
 
+    async def _send_streamed(self, streamed: Streamed) -> None:
+        """Nothing is made for a client that has not taken what it got: one that is slow misses pieces."""
+        while self._transport is not None and not self._closing:
+            data = await streamed.next()
+            if not data:
+                return
+            self._write(self._http.send(h11.Data(data=data)))
+            await self._drain()
+
     def _head_of(self, response: Response) -> h11.Response:
         headers = [
             ("Date", http_date(self._owner.io.clock.wall_ms() // 1000)),
@@ -271,7 +298,8 @@ class HttpConnection:
         ]
         if response.content_type is not None:
             headers.append(("Content-Type", response.content_type))
-        if response.pieces is None and response.status not in _BODILESS:
+        whole = response.pieces is None and response.streamed is None
+        if whole and response.status not in _BODILESS:
             headers.append(("Content-Length", str(len(response.body))))
         if self._closing:
             headers.append(("Connection", "close"))

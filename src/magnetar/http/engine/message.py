@@ -103,6 +103,18 @@ class Upgraded(Protocol):
         ...
 
 
+class Streamed(Protocol):
+    """What is sent as it comes about, for as long as the client takes it."""
+
+    async def next(self) -> bytes:
+        """What is sent next, asked for once the client has taken what came before; empty: the end."""
+        ...
+
+    def close(self) -> None:
+        """The client is gone, or the server stops: whoever waits for the next piece gets the end."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """What is to be sent; ``pieces`` are sent one after the other, with turns of the event loop between.
@@ -115,6 +127,8 @@ class Response:
     content_type: str | None = None
     headers: Sequence[tuple[str, str]] = ()
     pieces: Iterator[str] | Iterator[bytes] | None = None
+    streamed: Streamed | None = None
+    """Told of its end also when it never gets as far as being sent."""
     upgrade: Upgraded | None = None
     """Of status 101: has the connection from then on; told of its end also when it never gets that far."""
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 
 from magnetar.http.engine.compression import compressed, takes_gzip
 from magnetar.http.engine.message import JSON_TYPE, Request, Response
+from magnetar.http.engine.page_files import PageFiles
 from magnetar.http.openapi.document import pieces
 from magnetar.http.routing import Application, Endpoint, Handler
 from magnetar.security.operations import BrokerOperation
 
-_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-)
+_FILES = PageFiles(files("magnetar.http.openapi"))
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
@@ -53,19 +42,7 @@ def _public(path: str, handler: Handler, description: str) -> Endpoint:
 
 
 def _file(name: str) -> Handler:
-    kind = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
-
-    async def give(application: Application, request: Request) -> Response:
-        headers = [
-            ("Content-Security-Policy", _POLICY),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-        ]
-        return Response(HTTPStatus.OK, _content(name), kind, headers)
+    async def give(_application: Application, request: Request) -> Response:
+        return _FILES.given(name, request)
 
     return give
-
-
-@cache
-def _content(name: str) -> bytes:
-    return files("magnetar.http.openapi").joinpath(name).read_bytes()

@@ -1,0 +1,340 @@
+"""A list of all topics for those who watch it: ordered, filtered, a page at a time, with figures that live.
+
+Nothing is kept, and nothing is done, while nobody watches. While somebody does, once in :data:`TICK_SECONDS`
+what is on a page is looked at, and of all other topics a number in turn, the busy ones more often: these
+only decide who is on which page. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and
+lines do not jump.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from magnetar.broker.flow.history import ALL
+from magnetar.broker.service import BrokerService
+from magnetar.broker.stats.topic_lines import Line, look
+from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
+from magnetar.io.slices import PAUSE_SECONDS, each
+from magnetar.io.waiting import finished, settle
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 2.0
+LOOKS = 250
+"""Topics looked at in a tick of those that are busy, and so many of all: 10,000 have their turn in 80 s."""
+ORDER_SECONDS = 10.0
+NAMES_SECONDS = 30.0
+"""Until the metadata is asked again which topics there are that are not loaded."""
+LINGER_SECONDS = 5.0
+"""What is known is kept so long after the last one who watched: a page that goes on elsewhere comes again."""
+MOST_NAMES = 200_000
+"""Of topics that are not loaded; further ones are left out."""
+MOST_WATCHERS = 64
+MOST_LINES = 100
+"""Of a page."""
+
+
+class Order(Enum):
+    """What comes first."""
+
+    NAME = "name"
+    RATE_IN = "in"
+    RATE_OUT = "out"
+    BACKLOG = "backlog"
+    WAITING = "waiting"
+    """The longest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which topics, in which order."""
+
+    namespace: str = ""
+    """Empty: all."""
+    words: tuple[str, ...] = ()
+    """In lower case; the name has each of them."""
+    order: Order = Order.NAME
+    stuck: bool = False
+    """Only those with a subscription that waits."""
+
+
+class TopicBoard:
+    """Everything here runs in the loop."""
+
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+        self._io = broker.io
+        self._lines: dict[str, Line] = {}
+        self._asleep: Sequence[str] = ()
+        """Names of topics that were not loaded when the metadata was asked."""
+        self._orders: dict[Listed, tuple[float, Sequence[str]]] = {}
+        self._turn: list[str] = []
+        """Who is looked at next, from the end; so is the next one, of those that are busy."""
+        self._busy_turn: list[str] = []
+        self._watchers = 0
+        self._waiting: list[Any] = []
+        self._timer: Any = None
+        """Of the next tick; None: nobody watches."""
+        self._ending: Any = None
+        """Of the end, once nobody watches any more."""
+        self._tasks: dict[str, Any] = {}
+        self._names_at = float("-inf")
+        self._loaded = 0
+        """Topics that were loaded at the last tick."""
+        self.ticks = 0
+
+    # Watching
+
+    def enter(self) -> None:
+        """Somebody watches, until :meth:`leave`. :raises TooManyRequests: too many do"""
+        if self._watchers >= MOST_WATCHERS:
+            raise TooManyRequests(f"{MOST_WATCHERS} pages are open on this broker already")
+        self._watchers += 1
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        if self._timer is None:
+            self.ticks += 1
+            self._start("first look", self._look_at_all())
+            self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
+
+    async def looked(self) -> None:
+        """Every topic was looked at once since somebody watches."""
+        looking = self._tasks.get("first look")
+        if looking is not None:
+            await finished(self._io.loop, looking)
+
+    def leave(self) -> None:
+        self._watchers -= 1
+        if not self._watchers:
+            self._ending = self._broker.wheel.schedule(LINGER_SECONDS, self._forget)
+
+    def _forget(self) -> None:
+        self._timer.cancel()
+        self._timer = self._ending = None
+        for task in tuple(self._tasks.values()):
+            task.cancel()
+        self._lines, self._orders, self._asleep, self._waiting = {}, {}, (), []
+        self._turn, self._busy_turn = [], []
+
+    @property
+    def started_ms(self) -> int:
+        """When the broker started, in ms since 1970."""
+        return self._broker.started_ms
+
+    @property
+    def service_url(self) -> str:
+        """Of the broker, for clients."""
+        return self._broker.settings.service_url
+
+    def history_of(self, topic: str) -> Mapping[str, Any]:
+        """Messages a second in and out of a topic, a number for each window of statistics."""
+        return self._told(topic)
+
+    def next_tick(self) -> Any:
+        """A future of one's own that is settled when figures are to be shown again."""
+        waiting = self._io.loop.create_future()
+        self._waiting.append(waiting)
+        return waiting
+
+    def _tick(self) -> None:
+        self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
+        self.ticks += 1
+        self._look_at_newcomers()
+        if "first look" not in self._tasks:
+            self._look_in_turn(self._busy_turn, lambda: [each.full_name for each in self._broker.busy])
+            self._look_in_turn(self._turn, lambda: list(self._broker.topics))
+        now = self._io.clock.monotonic()
+        self._orders = {key: known for key, known in self._orders.items() if now - known[0] < ORDER_SECONDS}
+        if now - self._names_at >= NAMES_SECONDS and not self._tasks:
+            self._start("names", self._find_asleep())
+        waiting, self._waiting = self._waiting, []
+        for each_of_them in waiting:
+            settle(each_of_them)
+
+    def _start(self, kind: str, work: Any) -> None:
+        task = self._io.loop.create_task(work)
+        self._tasks[kind] = task
+        task.add_done_callback(lambda _done: self._tasks.pop(kind, None))
+
+    # Looking
+
+    async def _look_at_all(self) -> None:
+        names = list(self._broker.topics)
+        self._loaded = len(names)
+        await each(self._io, "topic board", names, self._look, pause=PAUSE_SECONDS)
+        await self._find_asleep()
+        self._orders = {}
+
+    def _look_at_newcomers(self) -> None:
+        """Where topics came or went, who watches sees that at once."""
+        nobody_watches = self._timer is None
+        if nobody_watches or "first look" in self._tasks or len(self._broker.topics) == self._loaded:
+            return
+        self._loaded = len(self._broker.topics)
+        self._forget_the_gone()
+        for name in list(self._broker.topics.keys() - self._lines.keys())[:LOOKS]:
+            self._look(name)
+        self._orders = {}
+        self._names_at = float("-inf")
+
+    def _look_in_turn(self, turn: list[str], renewed: Callable[[], list[str]]) -> None:
+        """:param turn: who comes next, from the end
+
+        :param renewed: all of them, once everybody had their turn
+        """
+        begun_anew = False
+        for _ in range(LOOKS):
+            if not turn:
+                if begun_anew:
+                    # They are so few that each had its turn in this tick.
+                    return
+                begun_anew = True
+                turn += renewed()
+                self._forget_the_gone()
+                if not turn:
+                    return
+            self._look(turn.pop())
+
+    def _forget_the_gone(self) -> None:
+        gone = self._lines.keys() - self._broker.topics.keys()
+        for name in gone:
+            del self._lines[name]
+
+    def _look(self, name: str) -> Line | None:
+        """None: it is not loaded, or is the system's own."""
+        topic = self._broker.topics.get(name)
+        if topic is None or topic.name.reserved:
+            self._lines.pop(name, None)
+            return None
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = Line(name, str(topic.name.namespace_name))
+        look(line, topic, self._io.clock.monotonic())
+        return line
+
+    async def _find_asleep(self) -> None:
+        self._names_at = self._io.clock.monotonic()
+        found: list[str] = []
+
+        def take(name: str) -> None:
+            if name not in self._broker.topics:
+                found.append(name)
+
+        try:
+            for namespace in await self._broker.policies.all_namespaces():
+                await each(self._io, "topic board", await self._names(namespace), take, pause=PAUSE_SECONDS)
+                if len(found) >= MOST_NAMES:
+                    break
+        except BrokerError as error:
+            log.warning("topics that are not loaded are not known to who watches", exc_info=error)
+            return
+        if found != self._asleep:
+            self._asleep = found
+            self._orders = {}
+
+    async def _names(self, namespace: str) -> Sequence[str]:
+        try:
+            return await self._broker.topic_names(namespace)
+        except NamespaceNotFound:
+            # It was deleted meanwhile.
+            return ()
+
+    # Showing
+
+    def page(self, listed: Listed, first: int, count: int) -> Mapping[str, Any]:
+        """:param first: how many lines come before it
+
+        :param count: at most :data:`MOST_LINES`
+        """
+        self._look_at_newcomers()
+        names = self._ordered(listed)
+        shown: list[Mapping[str, Any]] = []
+        for name in names[first : first + min(count, MOST_LINES)]:
+            line = self._look(name)
+            shown.append({"topic": name, "loaded": False} if line is None else self._shown(line))
+        return {"total": len(names), "first": first, "topics": shown}
+
+    def _shown(self, line: Line) -> Mapping[str, Any]:
+        history = self._broker.housekeeping.history.of(line.name)[0]
+        return {**line.json(), "history": [round(rate, 2) for rate in history]}
+
+    def history(self) -> Mapping[str, Any]:
+        """Likewise of all topics together."""
+        return self._told(ALL)
+
+    def _told(self, of: str) -> Mapping[str, Any]:
+        rates_in, rates_out = self._broker.housekeeping.history.of(of)
+        return {
+            "seconds": self._broker.settings.stats_seconds,
+            "in": [round(rate, 2) for rate in rates_in],
+            "out": [round(rate, 2) for rate in rates_out],
+        }
+
+    def totals(self) -> Mapping[str, Any]:
+        """Sums over all topics that are loaded, each as of when it was looked at last."""
+        lines = self._lines.values()
+        return {
+            "connections": len(self._broker.connections.all),
+            "topics": len(lines),
+            "notLoaded": len(self._asleep),
+            "producers": sum(line.producers for line in lines),
+            "consumers": sum(line.consumers for line in lines),
+            "subscriptions": sum(line.subscriptions for line in lines),
+            "waiting": sum(line.waiting for line in lines),
+            "backlog": sum(line.backlog for line in lines),
+            "rateIn": round(sum(line.rate_in for line in lines), 3),
+            "rateOut": round(sum(line.rate_out for line in lines), 3),
+            "throughputIn": round(sum(line.throughput_in for line in lines), 1),
+            "throughputOut": round(sum(line.throughput_out for line in lines), 1),
+        }
+
+    def _ordered(self, listed: Listed) -> Sequence[str]:
+        known = self._orders.get(listed)
+        if known is not None:
+            return known[1]
+        lines: Iterable[Line] = self._lines.values()
+        if listed.stuck:
+            lines = (line for line in lines if line.waiting)
+        if listed.namespace:
+            lines = (line for line in lines if line.namespace == listed.namespace)
+        chosen = [line for line in lines if _has(line.name, listed.words)]
+        chosen.sort(key=_KEYS[listed.order])
+        names = [line.name for line in chosen]
+        if not listed.stuck:
+            names += self._sleepers(listed)
+            if listed.order is Order.NAME:
+                names.sort()
+        if len(self._orders) >= MOST_WATCHERS:
+            # The oldest: there are no more pages than that.
+            del self._orders[next(iter(self._orders))]
+        self._orders[listed] = self._io.clock.monotonic(), names
+        return names
+
+    def _sleepers(self, listed: Listed) -> Sequence[str]:
+        start = f"persistent://{listed.namespace}/" if listed.namespace else ""
+        return [
+            name
+            for name in self._asleep
+            if name.startswith(start) and name not in self._broker.topics and _has(name, listed.words)
+        ]
+
+
+def _has(name: str, words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    lower = name.lower()
+    return all(word in lower for word in words)
+
+
+_KEYS: Mapping[Order, Callable[[Line], tuple[float, str]]] = {
+    Order.NAME: lambda line: (0, line.name),
+    Order.RATE_IN: lambda line: (-line.rate_in, line.name),
+    Order.RATE_OUT: lambda line: (-line.rate_out, line.name),
+    Order.BACKLOG: lambda line: (-line.backlog, line.name),
+    Order.WAITING: lambda line: (line.waiting_since_ms if line.waiting else float("inf"), line.name),
+}

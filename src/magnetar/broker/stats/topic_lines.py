@@ -1,0 +1,113 @@
+"""One line for each topic: what a list of topics shows, and is ordered by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.broker.dispatch.waiting import AT_END, MOVING, READING, TURN
+from magnetar.broker.subscriptions.base import BaseSubscription
+from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
+from magnetar.broker.topics.any_topic import AnyTopic
+
+LEAST_SECONDS = 1.0
+"""Of a rate that is worked out between two looks."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A topic, as it was when it was looked at last; rates are per second."""
+
+    name: str
+    namespace: str
+    at: float = 0.0
+    """When, in seconds of the monotonic clock."""
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_in: float = 0.0
+    throughput_out: float = 0.0
+    backlog: int = 0
+    producers: int = 0
+    consumers: int = 0
+    subscriptions: int = 0
+    waiting: int = 0
+    """Subscriptions that have a backlog and are sent nothing for a reason that does not pass by itself."""
+    waiting_subscription: str = ""
+    """The one of them with the largest backlog; so are the next three."""
+    waiting_reason: str = ""
+    waiting_since_ms: int = 0
+    waiting_backlog: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """As the page reads it."""
+        found: dict[str, Any] = {
+            "topic": self.name,
+            "rateIn": round(self.rate_in, 3),
+            "rateOut": round(self.rate_out, 3),
+            "throughputIn": round(self.throughput_in, 1),
+            "throughputOut": round(self.throughput_out, 1),
+            "backlog": self.backlog,
+            "producers": self.producers,
+            "consumers": self.consumers,
+            "subscriptions": self.subscriptions,
+        }
+        if self.waiting:
+            found["waiting"] = {
+                "subscriptions": self.waiting,
+                "subscription": self.waiting_subscription,
+                "reason": self.waiting_reason,
+                "since": self.waiting_since_ms,
+                "backlog": self.waiting_backlog,
+            }
+        return found
+
+
+_PASSING = frozenset({AT_END, READING, TURN, MOVING})
+"""Reasons that nobody need look after."""
+
+
+def look(line: Line, topic: AnyTopic, now: float) -> None:
+    """Brings a line up to date; rates since the last look, or those of statistics at the first."""
+    rate_in, rate_out = topic.rate_in, topic.rate_out
+    passed = now - line.at
+    if not line.at:
+        line.rate_in, line.rate_out = rate_in.per_second, rate_out.per_second
+        line.throughput_in, line.throughput_out = rate_in.bytes_per_second, rate_out.bytes_per_second
+    elif passed >= LEAST_SECONDS:
+        line.rate_in = (rate_in.messages - line.messages_in) / passed
+        line.rate_out = (rate_out.messages - line.messages_out) / passed
+        line.throughput_in = (rate_in.bytes - line.bytes_in) / passed
+        line.throughput_out = (rate_out.bytes - line.bytes_out) / passed
+    if not line.at or passed >= LEAST_SECONDS:
+        line.at = now
+        line.messages_in, line.bytes_in = rate_in.messages, rate_in.bytes
+        line.messages_out, line.bytes_out = rate_out.messages, rate_out.bytes
+    line.producers = len(topic.producers)
+    line.consumers = topic.consumer_count()
+    _look_at_subscriptions(line, topic.subscriptions.values())
+
+
+def _look_at_subscriptions(line: Line, subscriptions: Iterable[BaseSubscription]) -> None:
+    line.subscriptions = line.backlog = line.waiting = line.waiting_backlog = 0
+    for subscription in subscriptions:
+        if subscription.kind is not SUBSCRIPTION:
+            continue
+        line.subscriptions += 1
+        backlog = subscription.backlog()
+        if not backlog:
+            continue
+        line.backlog += backlog
+        reason = subscription.why_not()
+        if reason in _PASSING:
+            continue
+        line.waiting += 1
+        if backlog > line.waiting_backlog:
+            line.waiting_backlog = backlog
+            line.waiting_subscription = subscription.name
+            line.waiting_reason = reason.value
+            line.waiting_since_ms = subscription.waits_since_ms()

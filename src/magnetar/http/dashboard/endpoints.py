@@ -1,0 +1,59 @@
+"""The page at ``/``, its parts, and the events that it reads while it is open.
+
+These are the page's own and no interface for others, so they are not in the table of endpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+
+from magnetar.http.dashboard.views import Views
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.engine.page_files import PageFiles
+from magnetar.http.routing import Application, Endpoint
+from magnetar.security.operations import BrokerOperation as B
+from magnetar.security.operations import NamespaceOperation as N
+from magnetar.security.operations import TopicOperation as T
+
+_FILES = PageFiles(files("magnetar.http.dashboard").joinpath("page"), images=True)
+_EVENTS = "/dashboard/events"
+_ELSEWHERE = {421: "another broker serves the topic"}
+
+
+async def _start(_application: Application, request: Request) -> Response:
+    return _FILES.given("page.html", request)
+
+
+async def _part(_application: Application, request: Request) -> Response:
+    """A module, the style, or the icon."""
+    return _FILES.given(request.variables["file"], request)
+
+
+def dashboard() -> Sequence[Endpoint]:
+    """Those of one server."""
+    views = Views()
+    return (
+        Endpoint("GET", "/", _start, "a page to watch the broker", B.GET_VERSION, public=True),
+        Endpoint("GET", "/dashboard/{file}", _part, "of that page", B.GET_VERSION, public=True),
+        Endpoint("GET", f"{_EVENTS}/broker", views.overview, "the broker, as events", B.GET_LOAD),
+        Endpoint("GET", f"{_EVENTS}/topics", views.topics, "topics, as events", B.GET_LOAD),
+        Endpoint(
+            "GET",
+            f"{_EVENTS}/topics/{{tenant}}/{{namespace}}",
+            views.topics,
+            "topics of a namespace, as events",
+            N.GET_TOPICS,
+            (f"{_EVENTS}/topics/{{tenant}}/{{cluster}}/{{namespace}}",),
+        ),
+        Endpoint(
+            "GET",
+            f"{_EVENTS}/topic/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}",
+            views.topic,
+            "a topic, as events",
+            T.GET_STATS,
+            (f"{_EVENTS}/topic/{{domain}}/{{tenant}}/{{cluster}}/{{namespace}}/{{topic}}",),
+            refusals=_ELSEWHERE,
+            anywhere=True,
+        ),
+    )

@@ -1,0 +1,204 @@
+// What can be done to topics, subscriptions and namespaces: each asks first, and says what it will do.
+
+import { ask } from "./api.js";
+import { confirm } from "./dialogs.js";
+import { count } from "./format.js";
+import { parseNamespace, parseTopic, topicLink } from "./names.js";
+
+const subscriptionPath = (topic, name) => `${parseTopic(topic).rest}/subscription/${encodeURIComponent(name)}`;
+
+export function createTopic(namespace) {
+  confirm({
+    title: "Create a topic",
+    act: "Create",
+    fields: [
+      { name: "namespace", label: "Namespace", value: namespace || "public/default", pattern: "[^\\/]+(\\/[^\\/]+){1,2}" },
+      { name: "local", label: "Name", placeholder: "orders" },
+      { name: "partitions", label: "Partitions", type: "number", value: "0", min: "0", hint: "0: one topic without partitions" },
+    ],
+    async run({ namespace: chosen, local, partitions }) {
+      const topic = parseTopic(`persistent://${chosen}/${local}`);
+      if (Number(partitions)) await ask("PUT", `${topic.rest}/partitions`, Number(partitions));
+      else await ask("PUT", topic.rest);
+      location.hash = topicLink(topic.full);
+      return `${local} was created`;
+    },
+  });
+}
+
+export function deleteTopic(full) {
+  const name = parseTopic(full);
+  const whole = parseTopic(name.base);
+  const partitioned = name.partition >= 0;
+  confirm({
+    title: partitioned ? "Delete the topic with all its partitions" : "Delete the topic",
+    text: `${whole.full} goes with all its messages and subscriptions, and does not come back.`,
+    act: "Delete",
+    danger: true,
+    typed: whole.local,
+    fields: [
+      { name: "force", label: "Connected clients", choices: [["false", "keep the topic while there are any"], ["true", "disconnect them"]] },
+    ],
+    async run({ force }) {
+      await ask("DELETE", `${whole.rest}${partitioned ? "/partitions" : ""}?force=${force}`);
+      location.hash = "#/topics";
+      return `${whole.local} was deleted`;
+    },
+  });
+}
+
+export function deletePartitioned(full) {
+  deleteTopic(`${full}-partition-0`);
+}
+
+export function unloadTopic(full) {
+  confirm({
+    title: "Unload the topic",
+    text: "It is closed, and clients come back to it: whatever consumers hold is delivered again.",
+    act: "Unload",
+    async run() {
+      await ask("PUT", `${parseTopic(full).rest}/unload`);
+      return "The topic was unloaded";
+    },
+  });
+}
+
+export function createSubscription(full) {
+  confirm({
+    title: "Create a subscription",
+    act: "Create",
+    fields: [
+      { name: "name", label: "Name" },
+      { name: "from", label: "Begins with", choices: [["latest", "what comes from now on"], ["earliest", "the oldest message"]] },
+    ],
+    async run({ name, from }) {
+      await ask("PUT", subscriptionPath(full, name), from);
+      return `${name} was created`;
+    },
+  });
+}
+
+export function skipMessages(full, name, backlog) {
+  confirm({
+    title: `Skip messages of ${name}`,
+    text: `${count(backlog)} wait. Skipped ones count as acknowledged, and are not delivered.`,
+    act: "Skip",
+    fields: [{ name: "number", label: "How many", type: "number", value: "1", min: "1" }],
+    async run({ number }) {
+      await ask("POST", `${subscriptionPath(full, name)}/skip/${Number(number)}`);
+      return `${count(Number(number))} skipped`;
+    },
+  });
+}
+
+export function clearBacklog(full, name, backlog) {
+  confirm({
+    title: `Clear the backlog of ${name}`,
+    text: `All ${count(backlog)} that wait count as acknowledged, and are not delivered.`,
+    act: "Clear",
+    danger: true,
+    typed: name,
+    async run() {
+      await ask("POST", `${subscriptionPath(full, name)}/skip_all`);
+      return `The backlog of ${name} was cleared`;
+    },
+  });
+}
+
+export function resetCursor(full, name) {
+  confirm({
+    title: `Reset the cursor of ${name}`,
+    text: "What was published since that time is delivered again, as far as it is still stored. Its consumers are disconnected, and come back.",
+    act: "Reset",
+    fields: [{ name: "time", label: "To what was published since", type: "datetime-local" }],
+    async run({ time }) {
+      const at = new Date(time).getTime();
+      await ask("POST", `${subscriptionPath(full, name)}/resetcursor/${at}`);
+      return `The cursor of ${name} was reset`;
+    },
+  });
+}
+
+export function deleteSubscription(full, name) {
+  confirm({
+    title: "Delete the subscription",
+    text: "What waits for it is not kept for it any longer.",
+    act: "Delete",
+    danger: true,
+    typed: name,
+    fields: [
+      { name: "force", label: "Connected consumers", choices: [["false", "keep the subscription while there are any"], ["true", "disconnect them"]] },
+    ],
+    async run({ force }) {
+      await ask("DELETE", `${subscriptionPath(full, name)}?force=${force}`);
+      return `${name} was deleted`;
+    },
+  });
+}
+
+export function createTenant(cluster, done) {
+  confirm({
+    title: "Create a tenant",
+    act: "Create",
+    fields: [{ name: "name", label: "Name" }],
+    async run({ name }) {
+      await ask("PUT", `/admin/v2/tenants/${encodeURIComponent(name)}`, { adminRoles: [], allowedClusters: [cluster] });
+      done();
+      return `${name} was created`;
+    },
+  });
+}
+
+export function createNamespace(tenant, done) {
+  confirm({
+    title: `Create a namespace of ${tenant}`,
+    act: "Create",
+    fields: [{ name: "name", label: "Name" }],
+    async run({ name }) {
+      await ask("PUT", parseNamespace(`${tenant}/${name}`).rest);
+      done();
+      return `${tenant}/${name} was created`;
+    },
+  });
+}
+
+export function deleteNamespace(name) {
+  confirm({
+    title: "Delete the namespace",
+    text: "It has to be empty: its topics are deleted before.",
+    act: "Delete",
+    danger: true,
+    typed: name,
+    async run() {
+      await ask("DELETE", parseNamespace(name).rest);
+      location.hash = "#/namespaces";
+      return `${name} was deleted`;
+    },
+  });
+}
+
+export function unloadNamespace(name) {
+  confirm({
+    title: `Unload ${name}`,
+    text: "All its topics are closed; clients come back, to whichever broker serves them then.",
+    act: "Unload",
+    async run() {
+      await ask("PUT", `${parseNamespace(name).rest}/unload`);
+      return `${name} was unloaded`;
+    },
+  });
+}
+
+export function clearNamespace(name) {
+  confirm({
+    title: "Clear all backlogs",
+    text: `Of all subscriptions of all topics of ${name}: what waits counts as acknowledged, and is not delivered.`,
+    act: "Clear",
+    danger: true,
+    typed: name,
+    async run() {
+      await ask("POST", `${parseNamespace(name).rest}/clearBacklog`);
+      return `The backlogs of ${name} were cleared`;
+    },
+  });
+}

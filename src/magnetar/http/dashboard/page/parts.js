@@ -1,0 +1,50 @@
+// Pieces that several views have.
+
+import { h } from "./dom.js";
+import { tell } from "./dialogs.js";
+
+export function figure(label, value, more) {
+  return h("div", { class: "figure" }, h("dt", null, label), h("dd", null, value, more ? h("small", null, more) : null));
+}
+
+export const button = (words, onclick, kind = "quiet") => h("button", { type: "button", class: kind, onclick }, words);
+
+export function section(title, tools, ...content) {
+  return h("section", { "data-key": title }, h("div", { class: "head" }, h("h2", null, title), tools ? h("div", { class: "row" }, tools) : null), content);
+}
+
+export function table(label, heads, rows) {
+  const cells = heads.map((each) => h("th", { scope: "col", class: each.class, "aria-sort": each.sort }, each.words));
+  return h("div", { class: "scroll" }, h("table", { "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
+}
+
+/** Label and value of several things, as of policies. */
+export function pairs(entries) {
+  return h("dl", { class: "pairs" }, entries.map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value))));
+}
+
+export function command(kind, text) {
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      tell("Copied");
+    } catch {
+      tell("This browser does not let a page copy here", "bad");
+    }
+  };
+  return h("div", { class: "command" }, h("span", null, kind), h("code", null, text), button("Copy", copy));
+}
+
+/** What is in the place of a view that could not be shown. */
+export function refusal(error, again) {
+  const wants = error.status === 401 || error.status === 403;
+  return h(
+    "div",
+    { class: "refusal" },
+    h("h1", null, wants ? "Not allowed" : error.status === 404 ? "Not there" : "It did not work"),
+    h("p", null, error.message),
+    error.more && error.more.url ? h("p", null, h("a", { href: `${error.more.url}/${location.hash}` }, "Open it at that broker")) : null,
+    h("div", { class: "row" }, wants ? button("Use a token", again, "main") : null, h("a", { href: "#/" }, "To the broker")),
+    wants ? h("p", { class: "dim" }, "Whoever may only see one namespace opens it by its address: #/namespace/TENANT/NAMESPACE") : null,
+  );
+}

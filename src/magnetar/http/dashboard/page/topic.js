@@ -1,0 +1,165 @@
+// A topic: what goes through it, why nothing does, its subscriptions, schema, policies and ledgers.
+
+import { createSubscription, deletePartitioned, deleteTopic, unloadTopic } from "./acts.js";
+import { get } from "./api.js";
+import { h, patch } from "./dom.js";
+import { watch } from "./events.js";
+import { bytes, count, duration, plural, rate } from "./format.js";
+import { namespaceLink, parseTopic, topicLink } from "./names.js";
+import { button, command, figure, section, table } from "./parts.js";
+import { policiesOf } from "./policies.js";
+import { chip } from "./reasons.js";
+import { schemasOf } from "./schemas.js";
+import { Seen, sparkline } from "./sparkline.js";
+import { subscription } from "./subscriptions.js";
+import { topicList } from "./topics.js";
+
+const LEAST_MS = 500;
+
+/** Rates between events, of counters that only grow. */
+class Counted {
+  constructor() {
+    this.before = new Map();
+  }
+
+  /** known: what counts while there is nothing to compare with. */
+  rate(name, value, at, known) {
+    const before = this.before.get(name);
+    if (before && at - before.at < LEAST_MS) return before.rate;
+    const rate = before ? Math.max(0, ((value - before.value) * 1000) / (at - before.at)) : known;
+    this.before.set(name, { value, at, rate });
+    return rate;
+  }
+}
+
+function crumbs(name) {
+  return h(
+    "p",
+    { class: "crumbs" },
+    h("a", { href: "#/topics" }, "Topics"),
+    h("a", { href: namespaceLink(name.namespace) }, name.namespace),
+    name.partition >= 0 ? h("a", { href: topicLink(name.base) }, parseTopic(name.base).local) : null,
+  );
+}
+
+/** A topic with partitions: those are what has figures. */
+function partitions(main, name, number, parameters, doors) {
+  const draw = (...list) =>
+    patch(
+      main,
+      crumbs(name),
+      h("h1", null, name.local, h("small", null, plural(number, "partition"))),
+      h("div", { class: "row acts" }, button("Delete", () => deletePartitioned(name.full), "danger")),
+      list,
+    );
+  draw();
+  return topicList(draw, name.namespace, parameters, doors, `${name.full}-partition-`);
+}
+
+function producersOf(told) {
+  const { stats, explain } = told;
+  const side = explain.producers;
+  const rows = stats.publishers.map((each) =>
+    h(
+      "tr",
+      { "data-key": String(each.producerId) + each.address },
+      h("td", { class: "name" }, each.producerName, h("small", null, (each.address || "").replace("/", ""))),
+      h("td", { class: "number" }, rate(each.msgRateIn)),
+      h("td", { class: "number" }, bytes(each.averageMsgSize)),
+      h("td", { class: "wide" }, each.clientVersion || ""),
+    ),
+  );
+  return section(
+    "Producers",
+    null,
+    h("p", null, chip(side.reason === "nothing" ? "nothing" : side.reason, side.reason === "nothing" ? "nothing in the way" : undefined), " ", side.sentence),
+    side.try ? command("try", side.try) : null,
+    side.look ? command("look", side.look) : null,
+    side.refused.length ? h("p", { class: "dim" }, `Refused since it was loaded: ${side.refused.map((each) => `${each.reason} ${count(each.times)}`).join(", ")}`) : null,
+    rows.length
+      ? table("Producers", [{ words: "Producer" }, { words: `In /s, ${duration(told.history.seconds)}`, class: "number" }, { words: "Average", class: "number" }, { words: "Client", class: "wide" }], rows)
+      : null,
+    stats.publisherCount > rows.length ? h("p", { class: "dim" }, `${count(stats.publisherCount - rows.length)} more are not shown.`) : null,
+  );
+}
+
+export function topic(main, full, parameters, doors) {
+  const { refused, state } = doors;
+  const stored = full.startsWith("persistent:");
+  const name = parseTopic(full);
+  const counted = new Counted();
+  const seen = { in: new Seen(), out: new Seen() };
+  let more = null;
+  let latest = null;
+  let closeList = null;
+
+  function draw() {
+    const { stats, explain } = latest;
+    const names = Object.keys(stats.subscriptions);
+    const line = (kind) => {
+      const { values, title } = seen[kind].or(latest.history[kind], latest.history.seconds);
+      return sparkline(values, { width: 110, height: 22, kind, title: `${kind}, ${title}` });
+    };
+    patch(
+      main,
+      crumbs(name),
+      h("h1", null, name.local, name.domain === "persistent" ? null : h("small", null, "non-persistent")),
+      h("div", { class: "row acts" }, button("Create subscription", () => createSubscription(full)), button("Unload", () => unloadTopic(full)), button("Delete", () => deleteTopic(full), "danger")),
+      h(
+        "dl",
+        { class: "figures" },
+        figure("In", [rate(latest.rateIn), " ", line("in")], `msg/s · ${bytes(stats.bytesInCounter)} in all`),
+        figure("Out", [rate(latest.rateOut), " ", line("out")], `msg/s · ${bytes(stats.bytesOutCounter)} in all`),
+        !stored ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
+        stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
+      ),
+      section(
+        stats.subscriptionCount === 1 ? "1 subscription" : `${count(stats.subscriptionCount)} subscriptions`,
+        null,
+        names.map((each) => subscription(full, each, stats.subscriptions[each], explain.subscriptions[each], latest.rates[each], latest.history.seconds)),
+        names.length ? null : h("p", { class: "empty" }, stored ? "No subscriptions: whatever is published is kept as retention says." : "No subscriptions: whatever is published is dropped."),
+        stats.subscriptionCount > names.length ? h("p", { class: "dim" }, `${count(stats.subscriptionCount - names.length)} more are not shown.`) : null,
+      ),
+      producersOf(latest),
+      more,
+    );
+  }
+
+  async function load() {
+    const again = () => load().then(draw, refused);
+    const [schemas, policies] = await Promise.all([schemasOf(name), stored && !name.older ? policiesOf(parseTopic(name.base).rest, { topic: true, again }) : null]);
+    // Those that are shown are of what is stored, and names of the older form have none of their own.
+    more = [section("Schema", null, schemas), policies ? section("Policies", null, policies) : null];
+  }
+
+  const close = watch(name.events, {
+    show(told) {
+      if (told.partitions) {
+        closeList ||= partitions(main, name, told.partitions.partitions, parameters, doors);
+        return;
+      }
+      const at = performance.now();
+      const { stats } = told;
+      const rates = Object.fromEntries(Object.entries(stats.subscriptions).map(([each, one]) => [each, counted.rate(`of ${each}`, one.msgOutCounter, at, one.msgRateOut)]));
+      const rateIn = counted.rate("in", stats.msgInCounter, at, stats.msgRateIn);
+      const rateOut = counted.rate("out", stats.msgOutCounter, at, stats.msgRateOut);
+      if (latest && at - latest.at >= LEAST_MS) {
+        seen.in.add(rateIn);
+        seen.out.add(rateOut);
+      }
+      const first = latest === null;
+      latest = { ...told, rates, rateIn, rateOut, at };
+      draw();
+      // Who may see statistics need not be allowed to see the policies.
+      if (first) load().catch((error) => {
+        more = section("Policies", null, h("p", { class: "dim" }, error.message));
+      }).then(draw);
+    },
+    refused,
+    state,
+  });
+  return () => {
+    close();
+    if (closeList) closeList();
+  };
+}

@@ -1,0 +1,88 @@
+"""One open page: what it is sent, tick by tick, until somebody ends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from magnetar.broker.stats.topic_board import MOST_WATCHERS, TopicBoard
+from magnetar.errors import BrokerError
+from magnetar.http.engine.events import HEARTBEAT, event
+from magnetar.io.waiting import settle
+
+MOST_TICKS = 15
+"""After half a minute a page asks again: who asks has to prove once more who they are, and what they may."""
+
+Show = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+class Shown:
+    """What was made for the pages that are open, kept for one tick: those that show the same share it."""
+
+    def __init__(self) -> None:
+        self._tick = -1
+        self._made: dict[str, bytes] = {}
+
+    async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
+        """:param anew: something may just have been done: what is older than that does not count"""
+        if board.ticks != self._tick:
+            self._tick, self._made = board.ticks, {}
+        made = None if anew else self._made.get(key)
+        if made is None:
+            made = encoded(await show())
+            if len(self._made) < MOST_WATCHERS:
+                self._made[key] = made
+        return made
+
+
+class Viewing:
+    """See :class:`magnetar.http.engine.message.Streamed`."""
+
+    def __init__(self, board: TopicBoard, shown: Shown, key: str, show: Show) -> None:
+        """:param key: what it shows: nothing else has this one
+
+        :raises TooManyRequests: too many pages are open
+        """
+        board.enter()
+        self._board = board
+        self._shown = shown
+        self._key = key
+        self._show = show
+        self._left = MOST_TICKS
+        self._last = b""
+        self._tick: Any = None
+        self._closed = False
+
+    async def next(self) -> bytes:
+        first = self._tick is None
+        if first:
+            await self._board.looked()
+        else:
+            await self._tick
+        if self._closed or not self._left:
+            return b""
+        self._left -= 1
+        self._tick = self._board.next_tick()
+        try:
+            data = await self._shown.of(self._board, self._key, self._show, anew=first)
+        except BrokerError as error:
+            self._left = 0
+            return event("gone", encoded({"reason": str(error), "status": error.http_status}))
+        if data == self._last:
+            return HEARTBEAT
+        self._last = data
+        return event("shown", data)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._board.leave()
+        if self._tick is not None:
+            settle(self._tick)
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """JSON on one line."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,142 @@
+"""What an open page shows: the broker, a list of topics, or a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from magnetar.broker.stats.assembled import Wanted
+from magnetar.broker.stats.topic_board import MOST_LINES, Listed, Order, TopicBoard
+from magnetar.errors import InvalidRequest, ServedElsewhere, ServiceNotReady
+from magnetar.http.dashboard.viewing import Show, Shown, Viewing
+from magnetar.http.engine.events import EVENTS_TYPE
+from magnetar.http.engine.message import Request, Response, json_response
+from magnetar.http.routing import Application
+from magnetar.http.shapes.fields import whole
+from magnetar.http.shapes.names import namespace_of, topic_of
+
+_STUCK_LINES = 12
+"""Of the overview."""
+
+MOST_CLIENTS = 50
+"""Producers of a topic, consumers and subscriptions that are told of one by one, of each subscription."""
+
+_MOST_WORDS = 8
+_HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+
+class Views:
+    """Of one HTTP server."""
+
+    def __init__(self) -> None:
+        self._shown = Shown()
+
+    async def overview(self, application: Application, _request: Request) -> Response:
+        board = _board(application)
+
+        async def show() -> Mapping[str, Any]:
+            stuck = board.page(Listed(order=Order.WAITING, stuck=True), 0, _STUCK_LINES)
+            return {
+                "cluster": application.cluster,
+                "version": application.version,
+                "serviceUrl": board.service_url,
+                "started": board.started_ms,
+                "totals": board.totals(),
+                "history": board.history(),
+                "stuck": stuck,
+            }
+
+        return self._opened(board, "overview", show)
+
+    async def topics(self, application: Application, request: Request) -> Response:
+        """:raises InvalidRequest: a parameter is not understood"""
+        board = _board(application)
+        listed = _listed(request)
+        first = max(0, _number(request, "first", 0))
+        count = min(max(1, _number(request, "count", MOST_LINES)), MOST_LINES)
+
+        async def show() -> Mapping[str, Any]:
+            return board.page(listed, first, count)
+
+        return self._opened(board, f"topics {listed} {first} {count}", show)
+
+    async def topic(self, application: Application, request: Request) -> Response:
+        """Its statistics, and why nothing arrives.
+
+        :raises TopicNotFound: no such topic
+        """
+        board = _board(application)
+        topic = topic_of(request.variables)
+        try:
+            await application.admin.brokers.check_here(topic)
+        except ServedElsewhere as error:
+            url = (error.http_url_tls if request.secure else error.http_url) or error.http_url
+            return json_response({"reason": str(error), "url": url}, HTTPStatus.MISDIRECTED_REQUEST)
+
+        async def show() -> Mapping[str, Any]:
+            if await application.admin.partitions.count(topic, create=False):
+                return {"topic": topic, "partitions": await application.admin.partitions.describe(topic)}
+            explained = await application.admin.explaining.explain(topic, None)
+            stats = await application.admin.topics.stats(topic, Wanted())
+            return {
+                "topic": topic,
+                "stats": _shortened(stats),
+                "explain": _explained(explained),
+                "history": board.history_of(topic),
+            }
+
+        # What is not there is a status, and no event.
+        await show()
+        return self._opened(board, f"topic {topic}", show)
+
+    def _opened(self, board: TopicBoard, key: str, show: Show) -> Response:
+        viewing = Viewing(board, self._shown, key, show)
+        return Response(HTTPStatus.OK, content_type=EVENTS_TYPE, headers=_HEADERS, streamed=viewing)
+
+
+def _board(application: Application) -> TopicBoard:
+    board = application.process.board
+    if board is None:
+        raise ServiceNotReady("This process has no topics to watch")
+    return board
+
+
+def _listed(request: Request) -> Listed:
+    namespace = namespace_of(request.variables) if "namespace" in request.variables else ""
+    words = tuple(request.query.get("words", "").lower().split()[:_MOST_WORDS])
+    try:
+        order = Order(request.query.get("order", Order.NAME.value))
+    except ValueError:
+        orders = ", ".join(each.value for each in Order)
+        raise InvalidRequest(f"order is one of {orders}") from None
+    return Listed(namespace, words, order, request.flag("stuck"))
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query.get(name)
+    return default if text is None else int(whole()(name, text))
+
+
+def _shortened(stats: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As many clients as a page can show; ``publisherCount`` and ``consumerCount`` tell of all of them."""
+    publishers, subscriptions = stats["publishers"], stats["subscriptions"]
+    return {
+        **stats,
+        "publisherCount": len(publishers),
+        "publishers": publishers[:MOST_CLIENTS],
+        "subscriptionCount": len(subscriptions),
+        "subscriptions": {
+            name: {
+                **each,
+                "consumerCount": len(each["consumers"]),
+                "consumers": each["consumers"][:MOST_CLIENTS],
+            }
+            for name, each in list(subscriptions.items())[:MOST_CLIENTS]
+        },
+    }
+
+
+def _explained(explained: Mapping[str, Any]) -> Mapping[str, Any]:
+    subscriptions = explained["subscriptions"]
+    return {**explained, "subscriptions": dict(list(subscriptions.items())[:MOST_CLIENTS])}

@@ -1,0 +1,13 @@
+"""Server-sent events, as the HTML standard has them: text that a page reads while more of it comes."""
+
+from __future__ import annotations
+
+EVENTS_TYPE = "text/event-stream"
+
+HEARTBEAT = b":\n\n"
+"""A comment: nothing has changed, and the connection is alive."""
+
+
+def event(kind: str, data: bytes) -> bytes:
+    """:param data: one line, as JSON without white space is"""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)

@@ -1,0 +1,90 @@
+"""What pages of the broker's own consist of, as browsers get it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources.abc import Traversable
+
+from magnetar.http.engine.compression import compressed, takes_gzip
+from magnetar.http.engine.message import Request, Response, error_response
+
+_TYPES: Mapping[str, str] = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""Nothing from elsewhere, nothing inline, no page around it, no text that becomes a script, and no images."""
+_POLICY_WITH_IMAGES = f"{_POLICY}; img-src 'self'"
+
+_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cache-Control", "no-cache"),
+    ("Vary", "Accept-Encoding"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    type: str
+    plain: bytes
+    gzipped: bytes
+    tag: str
+
+
+class PageFiles:
+    """The files of one folder that are of a kind pages are made of."""
+
+    def __init__(self, folder: Traversable, *, images: bool = False) -> None:
+        """Nothing is read before the first one is asked for.
+
+        :param images: they show images, which are among them
+        """
+        self._folder = folder
+        self._policy = _POLICY_WITH_IMAGES if images else _POLICY
+        self._known: Mapping[str, _File] | None = None
+
+    def given(self, name: str, request: Request) -> Response:
+        """The one of that name, compressed where it may be; 304 to who has it, 404 where there is none."""
+        if self._known is None:
+            self._known = _read(self._folder)
+        file = self._known.get(name)
+        if file is None:
+            return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
+        headers = [("Content-Security-Policy", self._policy), *_HEADERS, ("ETag", file.tag)]
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
+        if takes_gzip(request):
+            headers.append(("Content-Encoding", "gzip"))
+            return Response(HTTPStatus.OK, file.gzipped, file.type, headers)
+        return Response(HTTPStatus.OK, file.plain, file.type, headers)
+
+
+def _read(folder: Traversable) -> Mapping[str, _File]:
+    found: dict[str, _File] = {}
+    for each in folder.iterdir():
+        kind = _TYPES.get(each.name.rpartition(".")[2])
+        if kind is not None:
+            plain = each.read_bytes()
+            tag = f'"{hashlib.sha256(plain).hexdigest()[:24]}"'
+            found[each.name] = _File(kind, plain, b"".join(compressed([plain.decode()])), tag)
+    return found

@@ -1,0 +1,416 @@
+"""The page at ``/`` in a real browser, beside official clients: what it shows, does, and is usable by."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from chromium import chromium
+from secured import SUPERUSER, SecuredServer, token
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+from server import Server
+
+_SECONDS = 30
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'; img-src 'self'"
+)
+_CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def served(start_server: Callable[..., Server]) -> Iterator[Server]:
+    """With a topic that is being read, and one whose subscription nobody serves."""
+    server = start_server(statsUpdateFrequencyInSecs=1)
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    reading = client.subscribe("public/default/orders", "billing", consumer_name="bill-1")
+    client.subscribe("public/default/payments", "ledger").close()
+    schema = pulsar.schema.StringSchema()
+    for name, messages in (("orders", 3), ("payments", 7)):
+        producer = client.create_producer(f"public/default/{name}", schema=schema)
+        for _ in range(messages):
+            producer.send("a message")
+    for _ in range(3):
+        reading.acknowledge(reading.receive())
+    yield server
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    with chromium(1280, 900) as running:
+        yield running
+
+
+class Page:
+    """What somebody who looks at it sees and does."""
+
+    def __init__(self, browser: webdriver.Chrome, url: str) -> None:
+        self.browser = browser
+        self.url = url
+        self.waiting = WebDriverWait(browser, _SECONDS, poll_frequency=0.1)
+
+    def go(self, place: str) -> None:
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.url}/#{place}")
+
+    def sees(self, *words: str) -> None:
+        """Waits until all of it is there."""
+        try:
+            self.waiting.until(lambda _: all(word in self.text() for word in words))
+        except TimeoutException:
+            pytest.fail(f"{words} are not in:\n{self.text()}")
+
+    def misses(self, words: str) -> None:
+        self.waiting.until(lambda _: words not in self.text())
+
+    def text(self) -> str:
+        # In one call: what is shown may be another element a moment later.
+        return str(self.browser.execute_script("return document.body.innerText"))
+
+    def element(self, selector: str) -> WebElement:
+        found: WebElement = self.waiting.until(lambda page: page.find_element(By.CSS_SELECTOR, selector))
+        return found
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.browser.switch_to.active_element.send_keys(key)
+
+    def push(self, words: str, within: str = "body") -> None:
+        """A button, by what it says."""
+        path = f".//button[normalize-space()='{words}'] | .//summary[normalize-space()='{words}']"
+        self.element(within).find_element(By.XPATH, path).click()
+
+    def fill(self, **values: str) -> None:
+        """Fields of the dialog that is open."""
+        for name, value in values.items():
+            field = self.element(f"dialog [name={name}]")
+            if field.tag_name == "input":
+                field.clear()
+            field.send_keys(value)
+
+    def check_console(self) -> None:
+        assert self.browser.get_log("browser") == []
+
+
+@pytest.fixture
+def page(served: Server, browser: webdriver.Chrome) -> Iterator[Page]:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get_log("browser")
+    shown = Page(browser, served.http_url)
+    yield shown
+    shown.check_console()
+
+
+def _asked(server: Server, path: str) -> Any:
+    status, body = server.ask("GET", path)
+    assert status == 200, body
+    return json.loads(body)
+
+
+def test_from_the_broker_to_why_nothing_arrives(page: Page) -> None:
+    page.go("/")
+    page.sees("standalone", "Why nothing arrives", "payments in public/default", "no consumer", "this one")
+    page.element("main tbody a").click()
+    page.sees("ledger", "No consumer is connected; 7 messages wait.", "pulsar-admin topics peek-messages")
+    page.sees("Version 0, STRING", "Retention")
+    page.browser.back()
+    page.sees("Why nothing arrives", "Connections")
+
+
+def test_topics_are_found_ordered_and_opened_by_keys_alone(page: Page) -> None:
+    page.go("/topics")
+    page.sees("orders", "payments", "1 to 2 of 2")
+    page.press("/", *"PAY")
+    page.sees("1 to 1 of 1")
+    page.misses("orders")
+    assert page.browser.current_url.endswith("#/topics?words=PAY")
+    page.press(Keys.ARROW_DOWN)
+    assert page.browser.switch_to.active_element.text == "payments"
+    page.press(Keys.ENTER)
+    page.sees("1 subscription", "ledger")
+    page.press("b")
+    page.sees("Why nothing arrives")
+    page.press("u")
+    page.sees("1 to 1 of 1", "payments")
+    assert page.element("th[aria-sort=descending]").text.startswith("Waits")
+    page.press("?")
+    page.sees("from line to line")
+    page.press(Keys.ESCAPE)
+    page.misses("from line to line")
+    page.press("?")
+    page.sees("from line to line")
+    # What was open goes with what it was opened over.
+    page.browser.back()
+    page.misses("from line to line")
+
+
+def test_figures_are_live_and_a_backlog_is_cleared_once_its_name_is_typed(page: Page, served: Server) -> None:
+    page.go("/topic/persistent/public/default/payments")
+    page.sees("7 messages wait")
+    page.element("details summary").click()
+    kept = page.element("details[open] summary")
+    client = pulsar.Client(served.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer("public/default/payments", schema=pulsar.schema.StringSchema())
+    producer.send("another")
+    page.sees("8 messages wait", producer.producer_name())
+    # What is open stays open, and is the same element.
+    assert kept.is_displayed()
+    client.close()
+    page.push("Clear backlog")
+    button = page.element("dialog button.danger")
+    assert not button.is_enabled()
+    page.fill(typed="ledge")
+    assert not button.is_enabled()
+    page.fill(typed="ledger")
+    button.click()
+    page.sees("The backlog of ledger was cleared", "No consumer is connected; no message waits.")
+    stats = _asked(served, "/admin/v2/persistent/public/default/payments/stats")
+    assert stats["subscriptions"]["ledger"]["msgBacklog"] == 0
+    page.push("Reset cursor")
+    page.browser.execute_script("document.querySelector('dialog [name=time]').value = '2020-01-01T00:00'")
+    page.push("Reset", "dialog")
+    page.sees("The cursor of ledger was reset", "8 messages wait")
+    page.push("Skip")
+    page.fill(number="3")
+    page.push("Skip", "dialog")
+    page.sees("3 skipped", "5 messages wait")
+
+
+def test_what_is_made_is_seen_and_what_is_deleted_is_gone(page: Page, served: Server) -> None:
+    page.go("/namespaces")
+    page.sees("public", "default")
+    page.push("Create tenant")
+    page.fill(name="shop")
+    page.push("Create", "dialog")
+    page.sees("shop was created", "No namespaces.")
+    page.push("Create namespace", "section[data-key=shop]")
+    page.fill(name="eu")
+    page.push("Create", "dialog")
+    page.sees("shop/eu was created")
+    page.go("/namespace/shop/eu")
+    page.sees("No such topic.", "Bundles")
+    page.push("Create topic")
+    page.fill(local="carts & more")
+    page.push("Create", "dialog")
+    page.sees("was created", "Create subscription", "No schema: messages are bytes.")
+    page.push("Create subscription")
+    page.fill(name="checkout")
+    page.push("Create", "dialog")
+    page.sees("1 subscription", "checkout")
+    page.push("Unload")
+    page.push("Unload", "dialog")
+    page.sees("The topic was unloaded", "checkout")
+    page.go("/namespace/shop/eu")
+    page.sees("carts & more")
+    page.push("Delete")
+    page.fill(typed="shop/eu")
+    page.push("Delete", "dialog")
+    page.waiting.until(lambda _: page.element(".failed").text)
+    assert "shop/eu" in {*_asked(served, "/admin/v2/namespaces/shop")}
+    page.push("Cancel", "dialog")
+    page.element("main tbody a").click()
+    page.sees("checkout")
+    page.push("Delete")
+    page.fill(typed="carts & more")
+    page.push("Delete", "dialog")
+    page.sees("carts & more was deleted", "1 to 2 of 2")
+    assert _asked(served, "/admin/v2/persistent/shop/eu") == []
+    # The refusal that was asked for, and the only one.
+    [line] = page.browser.get_log("browser")
+    assert "409" in line["message"]
+
+
+def test_partitions_older_names_and_what_is_stored_nowhere_are_shown(page: Page, served: Server) -> None:
+    path = "/admin/v2/persistent/public/default/many/partitions"
+    assert served.ask("PUT", path, "3")[0] == 204
+    page.go("/topic/persistent/public/default/many")
+    page.sees("3 partitions", "many-partition-2", "1 to 3 of 3")
+    page.element("main tbody a").click()
+    page.sees("0 subscriptions", "Retention")
+    page.push("Delete")
+    page.fill(typed="many")
+    page.push("Delete", "dialog")
+    page.sees("many was deleted")
+    assert served.ask("GET", "/admin/v2/persistent/public/default/partitioned")[1] == b"[]"
+    assert served.ask("PUT", "/admin/v2/non-persistent/public/default/passing")[0] == 204
+    page.go("/topic/non-persistent/public/default/passing")
+    page.sees("whatever is published is dropped", "No schema")
+    page.misses("Retention")
+    assert served.ask("PUT", "/admin/persistent/sample/standalone/ns1/older")[0] == 204
+    page.go("/namespace/sample/standalone/ns1")
+    page.sees("1 to 1 of 1", "Retention")
+    page.element("main tbody a").click()
+    page.sees("sample/standalone/ns1", "0 subscriptions", "No schema")
+
+
+def test_a_topic_that_goes_away_is_told_of(page: Page, served: Server) -> None:
+    assert served.ask("PUT", "/admin/v2/persistent/public/default/passing")[0] == 204
+    page.go("/topic/persistent/public/default/passing")
+    page.sees("passing", "0 subscriptions")
+    assert served.ask("DELETE", "/admin/v2/persistent/public/default/passing")[0] == 204
+    page.sees("Not there", "stopped")
+
+
+def test_policies_are_set(page: Page, served: Server) -> None:
+    page.go("/namespace/public/default")
+    page.sees("Time to live", "none granted")
+    page.push("Set", "dl.pairs > div:nth-child(2)")
+    page.fill(seconds="7200")
+    page.push("Set", "dialog")
+    page.sees("Time to live was set", "2 h")
+    assert _asked(served, "/admin/v2/namespaces/public/default/messageTTL") == 7200
+
+
+_PLACES = (
+    "/",
+    "/topics",
+    "/topic/persistent/public/default/orders",
+    "/namespace/public/default",
+    "/namespaces",
+    "/storage",
+    "/nowhere",
+)
+
+
+def _check_contrast(page: Page, place: str) -> None:
+    found = page.browser.execute_script(_CONTRAST)
+    assert found["looked"] > 10, place
+    assert found["faint"] == [], place
+
+
+@contextmanager
+def _phone(browser: webdriver.Chrome) -> Iterator[None]:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_contrast_and_fits_a_phone(page: Page, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    for place in _PLACES:
+        page.go(place)
+        page.waiting.until(lambda _: page.element("#live").get_attribute("data-state") != "connecting")
+        page.misses("Loading…")
+        for details in page.browser.find_elements(By.CSS_SELECTOR, "details:not([open]) > summary"):
+            details.click()
+        _check_contrast(page, place)
+        with _phone(page.browser):
+            _check_contrast(page, place)
+            wide = page.browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide == 390, place
+        if place == "/topics":
+            page.press("?")
+            page.sees("from line to line")
+            _check_contrast(page, "help")
+            page.press(Keys.ESCAPE)
+            page.push("Create topic")
+            _check_contrast(page, "dialog")
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    page.go("/")
+    other = "dark" if scheme == "light" else "light"
+    while other not in page.element("#theme").text:
+        page.element("#theme").click()
+    ground = page.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(16, 21, 28)" if other == "dark" else "rgb(255, 255, 255)")
+    page.browser.execute_script("localStorage.clear()")
+
+
+def _head(url: str, **headers: str) -> tuple[int, Any]:
+    asked = urllib.request.Request(
+        url, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+    try:
+        with urllib.request.urlopen(asked) as answer:
+            return answer.status, answer.headers
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers
+
+
+def test_its_files_are_strict_tagged_and_small(served: Server) -> None:
+    status, headers = _head(f"{served.http_url}/", Accept_Encoding="gzip")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert headers["Content-Security-Policy"] == _POLICY
+    assert headers["Content-Encoding"] == "gzip"
+    assert _head(f"{served.http_url}/", If_None_Match=headers["ETag"])[0] == 304
+    for name, kind in (
+        ("start.js", "text/javascript"),
+        ("page.css", "text/css"),
+        ("icon.svg", "image/svg+xml"),
+    ):
+        _, of_part = _head(f"{served.http_url}/dashboard/{name}")
+        assert of_part["Content-Type"].startswith(kind)
+        assert of_part["Content-Security-Policy"] == _POLICY
+    for name in ("nothing.js", "..%2Ffiles.py", "%2E%2E%2F__init__.py"):
+        assert _head(f"{served.http_url}/dashboard/{name}")[0] == 404
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+    server = SecuredServer(tmp_path_factory.mktemp("secured"))
+    server.start()
+    yield server
+    server.close()
+
+
+def test_who_asks_is_proven_by_a_token(secured: SecuredServer, browser: webdriver.Chrome) -> None:
+    def as_admin(method: str, path: str, body: str = "") -> None:
+        headers = {"Authorization": f"Bearer {token(SUPERUSER)}", "Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{secured.http_url}{path}", body.encode(), headers, method=method)
+        with urllib.request.urlopen(asked):
+            pass
+
+    as_admin("POST", "/admin/v2/namespaces/public/default/permissions/clerk", '["consume"]')
+    as_admin("PUT", "/admin/v2/persistent/public/default/orders")
+    page = Page(browser, secured.http_url)
+    page.go("/")
+    page.sees("This broker asks who you are.")
+    page.fill(token="no token")
+    page.push("Use it", "dialog")
+    page.sees("Not allowed")
+    page.push("Use a token")
+    page.fill(token=token("clerk"))
+    page.push("Use it", "dialog")
+    page.sees("Only superusers may")
+    # The token goes with the tab, and what it allows is shown.
+    page.browser.get(f"{secured.http_url}/#/namespace/public/default")
+    page.sees("1 to 1 of 1", "orders", "it administers no such tenant")
+    page.element("main tbody a").click()
+    page.sees("0 subscriptions")
+    page.push("Delete")
+    page.fill(typed="orders")
+    page.push("Delete", "dialog")
+    page.waiting.until(lambda _: "may not" in page.element(".failed").text)
+    page.push("Cancel", "dialog")
+    page.push("Token: set")
+    page.fill(token=token(SUPERUSER))
+    page.push("Use it", "dialog")
+    page.browser.get(f"{secured.http_url}/#/")
+    page.sees("Brokers of the cluster", "this one")
+    assert _head(f"{secured.http_url}/dashboard/events/broker")[0] == 401
+    # What the broker refused is in the console, and nothing else.
+    lines = page.browser.get_log("browser")
+    assert lines
+    assert all("401" in line["message"] or "403" in line["message"] for line in lines), lines
+
+
+def test_it_can_be_switched_off(start_server: Callable[..., Server]) -> None:
+    server = start_server(magnetarDashboardEnabled="false")
+    for path in ("/", "/dashboard/start.js", "/dashboard/events/broker"):
+        assert server.ask("GET", path)[0] == 404
