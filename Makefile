@@ -45,7 +45,7 @@ $(PY):
 # a compiler that prints one line, and they run as the same source, interpreted.
 $(VENV)/.to-run: pyproject.toml | $(PY)
 	@echo 'installing Magnetar into $(VENV) ...'
-	@$(PIP) install --quiet 'cython>=3.1,<4' 'setuptools>=70'
+	@$(PIP) install --quiet 'cython>=3.1,<4' 'setuptools>=77'
 	@PYTHONPATH=src $(PY) -m magnetar.hot build --serving & compiling=$$!; \
 	    $(PIP) install --quiet --no-build-isolation --editable '.[compile,compression]'; installed=$$?; \
 	    wait $$compiling && exit $$installed
