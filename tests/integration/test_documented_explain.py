@@ -7,9 +7,10 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from documented_steps import steps_of
 from server import Server
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
@@ -18,15 +19,6 @@ _MODULES = {
     "pulsar-admin": "magnetar.cli.pulsar_admin",
     "pulsar-client": "magnetar.cli.pulsar_client",
 }
-
-
-def steps() -> Iterator[tuple[str, str]]:
-    """Commands, and what they print."""
-    blocks = re.findall(r"(?:^    .*\n|^\n)+", PAGE.read_text("utf-8"), re.MULTILINE)
-    text = "\n".join(line.removeprefix("    ") for block in blocks for line in block.strip("\n").splitlines())
-    for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, printed = step.partition("\n")
-        yield command, printed.strip()
 
 
 def comparable(text: str) -> str:
@@ -38,7 +30,7 @@ def test_commands_say_what_the_page_says(start_server: Callable[..., Server]) ->
     server = start_server()
     environment = {**os.environ, "PULSAR_ADMIN_URL": server.http_url, "PULSAR_SERVICE_URL": server.url}
     environment.pop("PULSAR_CLIENT_CONF", None)
-    found = list(steps())
+    found = list(steps_of(PAGE))
     assert [command.split()[:2] for command, _ in found].count(["magnetar", "explain"]) == 2
     for command, printed in found:
         program, *arguments = shlex.split(command)

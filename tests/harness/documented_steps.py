@@ -1,0 +1,16 @@
+"""Commands of a page of the documents, as its indented blocks show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def steps_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Commands, and what they print."""
+    blocks = re.findall(r"(?:^    .*\n|^\n)+", page.read_text("utf-8"), re.MULTILINE)
+    text = "\n".join(line.removeprefix("    ") for block in blocks for line in block.strip("\n").splitlines())
+    for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, printed = step.partition("\n")
+        yield command, printed.strip()
