@@ -13,6 +13,7 @@ from magnetar.cli.explain import add_explain, run_explain
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
+from magnetar.cli.messages.flags import add_consume, add_produce, add_tail
 from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
 from magnetar.cli.serving import add_broker, add_proxy, add_standalone, run_broker, run_proxy, run_standalone
 from magnetar.cli.streams import on_standard_streams
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_report(parsed)
     if parsed.command == "explain":
         return run_explain(parsed)
+    if parsed.command in ("tail", "produce", "consume"):
+        return _messages(parsed)
     if parsed.command == "explain-placement":
         return run_explain_placement(parsed)
     if parsed.command == "compact-topic":
@@ -75,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)
+    add_tail(commands)
+    add_produce(commands)
+    add_consume(commands)
     add_explain(commands)
     add_explain_placement(commands)
     add_compact_topic(commands)
@@ -83,6 +89,20 @@ def _parser() -> argparse.ArgumentParser:
     add_orphaned_ledgers(commands)
     add_tokens(commands)
     return parser
+
+
+def _messages(parsed: argparse.Namespace) -> int:
+    if parsed.command == "tail":
+        from magnetar.cli.messages.tail import run_tail
+
+        return run_tail(parsed)
+    if parsed.command == "produce":
+        from magnetar.cli.messages.produce import run_produce
+
+        return run_produce(parsed)
+    from magnetar.cli.messages.consume import run_consume
+
+    return run_consume(parsed)
 
 
 def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
