@@ -16,6 +16,7 @@ from magnetar.cli.explain import add_explain, run_explain
 from magnetar.cli.explain_placement import add_explain_placement, run_explain_placement
 from magnetar.cli.export_ledgers import add_export_ledgers, run_export_ledgers
 from magnetar.cli.initialize_cluster import add_initialize_cluster, run_initialize_cluster
+from magnetar.cli.messages.flags import add_consume, add_produce, add_tail
 from magnetar.cli.orphaned_ledgers import add_orphaned_ledgers, run_orphaned_ledgers
 from magnetar.cli.serving import (
     add_broker,
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_doctor(parsed)
     if parsed.command == "explain":
         return run_explain(parsed)
+    if parsed.command in ("tail", "produce", "consume"):
+        return _messages(parsed)
     if parsed.command == "explain-placement":
         return run_explain_placement(parsed)
     if parsed.command == "compact-topic":
@@ -98,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     add_initialize_cluster(commands)
     add_check(commands)
     add_doctor(commands)
+    add_tail(commands)
+    add_produce(commands)
+    add_consume(commands)
     add_explain(commands)
     add_explain_placement(commands)
     add_compact_topic(commands)
@@ -107,6 +113,20 @@ def _parser() -> argparse.ArgumentParser:
     add_tokens(commands)
     add_completion(commands)
     return parser
+
+
+def _messages(parsed: argparse.Namespace) -> int:
+    if parsed.command == "tail":
+        from magnetar.cli.messages.tail import run_tail
+
+        return run_tail(parsed)
+    if parsed.command == "produce":
+        from magnetar.cli.messages.produce import run_produce
+
+        return run_produce(parsed)
+    from magnetar.cli.messages.consume import run_consume
+
+    return run_consume(parsed)
 
 
 def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -21,12 +21,16 @@ def on_standard_streams(main: Main) -> Callable[..., int]:
             code = main(arguments)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The interpreter flushes once more when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             return 1
         return code
 
     return run
+
+
+def discard_output() -> None:
+    """For who found that nobody reads it: the interpreter flushes once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_missing() -> None:

@@ -217,6 +217,10 @@ class Message:
         metadata = self._entry.metadata
         return metadata if metadata.encryption_keys else None
 
+    def schema_version(self) -> bytes:
+        """Of the schema it was written with, as the broker told the producer; empty when it has none."""
+        return self._entry.metadata.schema_version
+
     def ordering_key(self) -> str:
         """Empty when it has none."""
         return self._own().ordering_key.decode(errors="replace")

@@ -38,6 +38,7 @@ print(json.dumps(sorted(sys.modules)))
         ("magnetar", ["--help"]),
         ("magnetar", ["tokens", "show", "e30.e30.x"]),
         ("magnetar", ["standalone", "--http-port", "x"]),
+        ("magnetar", ["tail", "t", "--since", "soon"]),
         ("magnetar", ["explain", "t", "--admin-url", "http://127.0.0.1:1"]),
         ("pulsar_admin", ["--help"]),
         ("pulsar_admin", ["--admin-url", "http://127.0.0.1:1", "clusters", "list"]),

@@ -93,7 +93,7 @@ def _produce(client: Client, parsed: argparse.Namespace, contents: list[bytes]) 
         batching_max_publish_delay_ms=1,
         compression_type=CompressionType.NONE,
     )
-    pace = _paced(parsed.rate)
+    pace = paced(parsed.rate)
     for _ in range(parsed.num_produce):
         for content in contents:
             next(pace)
@@ -110,7 +110,7 @@ def _consume(client: Client, parsed: argparse.Namespace, _contents: list[bytes])
         durable=parsed.subscription_mode == "Durable",
         replicate_subscription_state_enabled=parsed.replicated,
     )
-    pace = _paced(parsed.rate)
+    pace = paced(parsed.rate)
     taken = 0
     while parsed.num_messages == 0 or taken < parsed.num_messages:
         try:
@@ -126,7 +126,7 @@ def _consume(client: Client, parsed: argparse.Namespace, _contents: list[bytes])
     return f"{taken} messages successfully consumed"
 
 
-def _paced(rate: float) -> Iterator[None]:
+def paced(rate: float) -> Iterator[None]:
     """Each next one waits for its turn; ``rate`` a second, 0: no bound."""
     due = time.monotonic()
     while True:

@@ -6,23 +6,16 @@ import base64
 import decimal
 import io
 import json
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import fastavro
 
+from magnetar.client.primitive_contents import BAD_VALUES, PRIMITIVES, Decoder
 from magnetar.spark.codec.avro_types import plain, without_null
 from magnetar.spark.codec.schemas import Definition
 
 __all__ = ["BAD_VALUES", "Decoder", "decoder_of"]
-
-Decoder = Callable[[bytes], Any]
-"""Raises one of ``BAD_VALUES`` where the content does not fit the schema."""
-
-BAD_VALUES = (ValueError, TypeError, LookupError, EOFError, struct.error, ArithmeticError)
-
-_EPOCH_DAY_MS = 86_400_000
 
 
 def decoder_of(written: Definition, wanted: Definition) -> Decoder:
@@ -31,7 +24,7 @@ def decoder_of(written: Definition, wanted: Definition) -> Decoder:
         return _avro(written if written.kind == "AVRO" else wanted, wanted)
     if wanted.kind == "JSON":
         return _json(json.loads(wanted.text))
-    return _PRIMITIVES[wanted.kind]
+    return PRIMITIVES[wanted.kind]
 
 
 def _avro(written: Definition, wanted: Definition) -> Decoder:
@@ -120,50 +113,3 @@ def _check_text(value: Any) -> Any:
 
 def _bytes(value: Any) -> bytes:
     return base64.b64decode(_check_text(value), validate=True)
-
-
-def _number(form: str) -> Decoder:
-    unpack = struct.Struct(form).unpack
-
-    def decode(data: bytes) -> Any:
-        return unpack(data)[0]
-
-    return decode
-
-
-_long = _number(">q")
-
-
-def _boolean(data: bytes) -> bool:
-    if data not in (b"\0", b"\1"):
-        raise ValueError("neither 0 nor 1")
-    return data == b"\1"
-
-
-def _instant(data: bytes) -> int:
-    seconds, nanos = struct.unpack(">qi", data)
-    return int(seconds * 1_000_000 + nanos // 1000)
-
-
-def _date_time(data: bytes) -> int:
-    day, nanos = struct.unpack(">qq", data)
-    return int(day * _EPOCH_DAY_MS * 1000 + nanos // 1000)
-
-
-_PRIMITIVES: dict[str, Decoder] = {
-    "NONE": bytes,
-    "BYTES": bytes,
-    "STRING": lambda data: data.decode(),
-    "BOOLEAN": _boolean,
-    "INT8": _number(">b"),
-    "INT16": _number(">h"),
-    "INT32": _number(">i"),
-    "INT64": _long,
-    "FLOAT": _number(">f"),
-    "DOUBLE": _number(">d"),
-    "DATE": lambda data: _long(data) // _EPOCH_DAY_MS,
-    "TIMESTAMP": lambda data: _long(data) * 1000,
-    "INSTANT": _instant,
-    "LOCAL_DATE": _long,
-    "LOCAL_DATE_TIME": _date_time,
-}

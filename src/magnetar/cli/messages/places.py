@@ -1,0 +1,57 @@
+"""Places in a topic as they are typed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+_AGO = re.compile(r"(\d{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_ID = re.compile(r"(\d{1,18}):(\d{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin: at an end, at an entry or at a time; one of them."""
+
+    end: str = ""
+    """``earliest`` or ``latest``."""
+    position: tuple[int, int] | None = None
+    """(ledger id, entry id)."""
+    time_ms: int | None = None
+    """Since 1970."""
+
+
+def start_of(text: str, now: float) -> Start:
+    """``earliest``, ``latest``, ``LEDGER:ENTRY`` or a time.
+
+    :param now: seconds since 1970
+    :raises ValueError: it is none of them
+    """
+    if text in ("earliest", "latest"):
+        return Start(end=text)
+    found = _ID.fullmatch(text)
+    if found is not None:
+        return Start(position=(int(found[1]), int(found[2])))
+    try:
+        return Start(time_ms=time_of(text, now))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not earliest, latest, LEDGER:ENTRY or a time") from error
+
+
+def time_of(text: str, now: float) -> int:
+    """ms since 1970: of ``10m`` before now (s, m, h, d), or of ISO 8601, local where it names no zone.
+
+    :param now: seconds since 1970
+    :raises ValueError: it is no time
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000))
+    try:
+        return max(0, int(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is no time: 10m (s, m, h, d) ago, or like 2026-01-31T12:00:00Z"
+        ) from error

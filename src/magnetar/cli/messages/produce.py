@@ -1,0 +1,109 @@
+"""``magnetar produce TOPIC``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+from magnetar.cli.client.command import paced
+from magnetar.cli.messages.lines import id_text
+from magnetar.cli.messages.run import Ends, Refused, run
+
+Outgoing = tuple[bytes, dict[str, Any]]
+"""A content, and what else the message has, as ``Producer.send`` takes it."""
+
+
+def run_produce(parsed: argparse.Namespace) -> int:
+    return run(parsed, _produce)
+
+
+def _produce(ends: Ends, parsed: argparse.Namespace) -> None:
+    if parsed.messages and parsed.file is not None:
+        raise Refused("messages are named or in a file, not both")
+    if parsed.count is not None and not parsed.messages:
+        raise Refused("--count is for messages that are named")
+    # Looked at before anything is sent, where they are named.
+    named = [_outgoing(each.encode("utf-8", "surrogateescape"), parsed) for each in parsed.messages]
+    producer = ends.client.create_producer(parsed.topic)
+    repeated = chain.from_iterable(repeat(named, parsed.count or 1))
+    pace = paced(parsed.rate)
+    for content, options in repeated if named else _of_lines(parsed):
+        next(pace)
+        message_id = producer.send(content, **options)
+        sys.stdout.write(f"{id_text(message_id)}\n")
+        sys.stdout.flush()
+
+
+def _of_lines(parsed: argparse.Namespace) -> Iterator[Outgoing]:
+    if parsed.file is None:
+        yield from _each(sys.stdin.buffer, parsed)
+        return
+    with parsed.file.open("rb") as lines:
+        yield from _each(lines, parsed)
+
+
+def _each(lines: Iterable[bytes], parsed: argparse.Namespace) -> Iterator[Outgoing]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _outgoing(line.removesuffix(b"\n"), parsed)
+        except Refused as error:
+            raise Refused(f"line {number}: {error}") from error
+
+
+def _outgoing(text: bytes, parsed: argparse.Namespace) -> Outgoing:
+    content, options = _replayed(text) if parsed.json else (text, {})
+    if parsed.key is not None:
+        options["partition_key"] = parsed.key
+    if parsed.properties:
+        options["properties"] = {**options.get("properties", {}), **dict(parsed.properties)}
+    return content, options
+
+
+def _replayed(text: bytes) -> Outgoing:
+    """:raises Refused: it is not what ``-o json`` prints, or not to be sent"""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Refused("no object")
+    if found.get("encrypted"):
+        raise Refused("it is encrypted, and what it was encrypted with is not in it")
+    content: bytes
+    match found:
+        case {"content": None}:
+            raise Refused("a message without a content (null) is not sent by this release")
+        case {"content": str(given)}:
+            content = given.encode("utf-8", "surrogatepass")
+        case {"hex": str(given)}:
+            try:
+                content = bytes.fromhex(given)
+            except ValueError as error:
+                raise Refused(f"hex: {error}") from error
+        case _:
+            raise Refused("neither content nor hex is there as text")
+    return content, _options(found)
+
+
+def _options(found: dict[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, option in (("key", "partition_key"), ("orderingKey", "ordering_key")):
+        if name in found:
+            if not isinstance(found[name], str):
+                raise Refused(f"{name} is no text")
+            options[option] = found[name]
+    properties = found.get("properties", {})
+    if not isinstance(properties, dict) or not all(isinstance(each, str) for each in properties.values()):
+        raise Refused("properties is no object with texts")
+    if properties:
+        options["properties"] = properties
+    if "eventTime" in found:
+        time = found["eventTime"]
+        if type(time) is not int or not 0 <= time < 2**64:
+            raise Refused("eventTime is no time in ms since 1970")
+        options["event_timestamp"] = time
+    return options

@@ -1,0 +1,50 @@
+"""What the commands have in common: access, a client, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from magnetar.admin_client import AdminClient, AdminError
+from magnetar.cli.access_flags import access_values
+from magnetar.cli.cluster_access import AccessRefused, cluster_access
+from magnetar.cli.messages.contents import Contents, warn
+from magnetar.cli.messages.lines import Print, printer
+from magnetar.cli.streams import discard_output
+from magnetar.client import Client, PulsarException
+from magnetar.naming.errors import InvalidName
+
+
+class Refused(Exception):
+    """The command line, or what is to be sent, cannot be carried out; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Both doors of a cluster."""
+
+    client: Client
+    admin: AdminClient
+
+    def printer(self, parsed: argparse.Namespace) -> Print:
+        """Prints messages in the form that was asked for. :raises InvalidName: the topic's name is none"""
+        return printer(parsed.output, Contents(self.admin, parsed.topic, warn))
+
+
+def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], None]) -> int:
+    """The exit code: 0 well, also when it was interrupted or nobody reads any more; 1 failed."""
+    try:
+        access = cluster_access({**access_values(parsed), "brokerServiceUrl": parsed.url})
+        admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
+        with Client(access.service_url, **access.client_options()) as client:
+            work(Ends(client, admin), parsed)
+    except BrokenPipeError:
+        discard_output()
+    except (AccessRefused, AdminError, PulsarException, InvalidName, Refused, OSError) as error:
+        named = f"{type(error).__name__}: " if isinstance(error, PulsarException) else ""
+        warn(f"{parsed.command} {parsed.topic}: {named}{error}")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0

@@ -1,0 +1,272 @@
+"""``magnetar tail``, ``produce`` and ``consume`` as processes, beside official clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import Server
+
+from magnetar.admin_client import AdminClient
+
+pulsar = pytest.importorskip("pulsar")
+from pulsar.schema import (  # noqa: E402
+    AvroSchema,
+    Bytes,
+    Double,
+    Float,
+    Integer,
+    JsonSchema,
+    Record,
+    String,
+    StringSchema,
+)
+
+WAIT_SECONDS = 30
+
+
+class Order(Record):  # type: ignore[misc]
+    name = String()
+    amount = Integer()
+    price = Double()
+    digest = Bytes()
+    weight = Float()
+
+
+@pytest.fixture(scope="module")
+def server(start_server: Callable[..., Server]) -> Server:
+    return start_server()
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Any]:
+    made = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def admin(server: Server) -> AdminClient:
+    return AdminClient(server.http_url)
+
+
+@pytest.fixture
+def environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSAR_ADMIN_URL", server.http_url)
+    monkeypatch.setenv("PULSAR_SERVICE_URL", server.url)
+    monkeypatch.delenv("PULSAR_CLIENT_CONF", raising=False)
+
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def magnetar(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "magnetar", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+
+def printed(*arguments: str, given: str = "") -> list[str]:
+    ended = magnetar(*arguments, given=given)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    return ended.stdout.splitlines()
+
+
+def records(*arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed(*arguments, "-o", "json")]
+
+
+def contents(*arguments: str) -> list[str]:
+    return [found["content"] for found in records(*arguments)]
+
+
+def test_lines_of_a_topic(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic)
+    producer.send(b"plain")
+    producer.send("grün\x1b[31m\n".encode(), partition_key="k1", properties={"a": "1"}, event_timestamp=5)
+    producer.send(b"\xff\x00")
+    lines = [line.split("  ") for line in printed("tail", topic, "--no-follow")]
+    assert [line[1:] for line in lines] == [
+        ["-", "-", "plain"],
+        ["k1", "a=1", "grün\\x1b[31m\\n"],
+        ["-", "-", "0xff00"],
+    ]
+    first, second, third = records("tail", topic, "--no-follow")
+    ledger, entry, partition = second["id"].split(":")
+    assert (int(entry), partition) == (1, "-1")
+    assert second["publishTime"] >= first["publishTime"] > 1_600_000_000_000
+    assert {name: second[name] for name in ("topic", "eventTime", "key", "properties", "content")} == {
+        "topic": topic,
+        "eventTime": 5,
+        "key": "k1",
+        "properties": {"a": "1"},
+        "content": "grün\x1b[31m\n",
+    }
+    assert (third["hex"], "content" in third, "key" in third) == ("ff00", False, False)
+    assert contents("tail", topic, "--no-follow", "--from", f"{ledger}:1", "--key", "*") == [
+        second["content"]
+    ]
+    assert contents("tail", topic, "--no-follow", "--from", "latest") == []
+
+
+def test_filters_and_times(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic)
+    for number in range(4):
+        properties = {"n": str(number)} | ({"odd": "yes"} if number % 2 else {})
+        producer.send(b"%d" % number, partition_key=f"key-{number}", properties=properties)
+    tail = ("tail", topic, "--no-follow")
+    assert contents(*tail, "--key", "key-[12]") == ["1", "2"]
+    assert contents(*tail, "--property", "odd=y*") == ["1", "3"]
+    assert contents(*tail, "--property", "odd=*", "--property", "n=3") == ["3"]
+    assert contents(*tail, "--since", "10m") == ["0", "1", "2", "3"]
+    assert contents(*tail, "--until", "10m") == []
+    assert contents("tail", topic, "--from", "earliest", "--until", "0s", "--key", "key-0") == ["0"]
+
+
+def test_partitions_in_the_order_of_time(admin: AdminClient, client: Any, topic: str) -> None:
+    admin.create_partitioned_topic(topic, 3)
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(9):
+        producer.send(b"%d" % number, partition_key=f"k{number}")
+    found = records("tail", topic, "--no-follow")
+    assert sorted(each["content"] for each in found) == [str(number) for number in range(9)]
+    times = [each["publishTime"] for each in found]
+    assert times == sorted(times)
+    assert {each["id"].split(":")[2] for each in found} == {"0", "1", "2"}
+    assert records("tail", f"{topic}-partition-1", "--no-follow") == [
+        each for each in found if each["topic"].endswith("-partition-1")
+    ]
+    refused = magnetar("tail", topic, "--from", "1:2")
+    assert (refused.returncode, "name that one" in refused.stderr) == (1, True)
+
+
+def test_contents_by_their_schemas(admin: AdminClient, client: Any, topic: str) -> None:
+    order = Order(name="tea", amount=2, price=1.5, digest=b"\x00\xff", weight=None)
+    said = {"name": "tea", "amount": 2, "price": 1.5, "weight": None}
+    for name, schema, value, kind, wanted in (
+        ("avro", AvroSchema(Order), order, "AVRO", {**said, "digest": "00ff"}),
+        ("text", StringSchema(), "words", "STRING", "words"),
+    ):
+        producer = client.create_producer(f"{topic}-{name}", schema=schema)
+        producer.send(value)
+        (found,) = records("tail", f"{topic}-{name}", "--no-follow")
+        assert (found["schema"], found["value"]) == (kind, wanted)
+    text = Order(name="tea", amount=2, price=1.5)
+    client.create_producer(f"{topic}-json", schema=JsonSchema(Order)).send(text)
+    (line,) = printed("tail", f"{topic}-json", "--no-follow")
+    assert json.loads(line.split("  ", 3)[3])["amount"] == 2
+
+
+def test_without_schemas_to_be_had(client: Any, topic: str) -> None:
+    client.create_producer(topic).send(b"one")
+    found = magnetar("tail", topic, "--no-follow", "--admin-url", "http://127.0.0.1:1")
+    assert found.returncode == 0
+    assert found.stdout.endswith("  one\n")
+    assert "contents are not decoded" in found.stderr
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_following_until_it_is_interrupted(
+    admin: AdminClient, client: Any, topic: str, partitions: int
+) -> None:
+    if partitions:
+        admin.create_partitioned_topic(topic, partitions)
+    producer = client.create_producer(topic, batching_enabled=False)
+    producer.send(b"before")
+    command = [sys.executable, "-m", "magnetar", "tail", topic, "--from", "1d", "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        killer = threading.Timer(WAIT_SECONDS, tail.kill)
+        killer.start()
+        try:
+            assert tail.stdout is not None
+            found = [json.loads(tail.stdout.readline())["content"]]
+            for number in range(3):
+                producer.send(b"%d" % number)
+                found.append(json.loads(tail.stdout.readline())["content"])
+            tail.send_signal(signal.SIGINT)
+            rest, errors = tail.communicate()
+        finally:
+            killer.cancel()
+    assert found == ["before", "0", "1", "2"]
+    assert (tail.returncode, rest, errors) == (0, "", "")
+
+
+def test_nobody_reads_any_more(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic)
+    for _ in range(3):
+        producer.send(b"x")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "magnetar", "tail", topic, "--from", "earliest"]
+    with os.fdopen(writing, "wb") as closed:
+        ended = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, timeout=WAIT_SECONDS, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_produced_and_consumed(client: Any, topic: str, tmp_path: Path) -> None:
+    options = ("--key", "k", "--property", "a=1", "--property", "b=x=y")
+    ids = printed("produce", topic, "one", "two", "--count", "2", *options)
+    assert [each.split(":")[1] for each in ids] == ["0", "1", "2", "3"]
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"three\n\xff")
+    assert len(printed("produce", topic, "--file", str(lines))) == 2
+    assert len(printed("produce", topic, given="four\n")) == 1
+    taken = records("consume", topic, "-s", "s", "--earliest", "-n", "4", "--type", "Shared")
+    assert [each["content"] for each in taken] == ["one", "two", "one", "two"]
+    assert all((each["key"], each["properties"]) == ("k", {"a": "1", "b": "x=y"}) for each in taken)
+    left = ("consume", topic, "-s", "s", "--type", "Shared", "-n", "3")
+    kept = records(*left, "--no-ack")
+    assert records(*left) == kept
+    assert [each.get("content", each.get("hex")) for each in kept] == ["three", "ff", "four"]
+
+
+def test_replayed(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic)
+    producer.send(b"a\nb", partition_key="k", ordering_key="o", properties={"p": "q"}, event_timestamp=7)
+    producer.send(b"\x00\xff")
+    told = "\n".join(printed("consume", topic, "-s", "s", "--earliest", "-n", "2", "-o", "json"))
+    printed("produce", f"{topic}-again", "--json", given=told)
+    consumer = client.subscribe(f"{topic}-again", "s", initial_position=pulsar.InitialPosition.Earliest)
+    first, second = consumer.receive(10_000), consumer.receive(10_000)
+    assert (first.data(), first.partition_key(), first.ordering_key()) == (b"a\nb", "k", "o")
+    assert (first.properties(), first.event_timestamp()) == ({"p": "q"}, 7)
+    assert (second.data(), second.properties(), second.partition_key()) == (b"\x00\xff", {}, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "code", "words"),
+    [
+        (("produce", "TOPIC", "--json"), '{"content": null}\n', 1, "line 1: a message without a content"),
+        (("produce", "TOPIC", "--json"), '{"hex": "0"}\n', 1, "line 1: hex:"),
+        (("produce", "TOPIC", "--json"), "[]\n", 1, "line 1: no object"),
+        (("produce", "TOPIC", "--count", "2"), "x\n", 1, "--count is for messages that are named"),
+        (("produce", "TOPIC", "x", "--property", "a"), "", 2, "'a' is not NAME=VALUE"),
+        (
+            ("tail", "TOPIC", "--from", "soon"),
+            "",
+            2,
+            "'soon' is not earliest, latest, LEDGER:ENTRY or a time",
+        ),
+        (("tail", "TOPIC", "--until", "2999-01-01"), "", 1, "has not come yet"),
+        (("tail", "a/b"), "", 1, "a/b"),
+    ],
+)
+def test_refused(topic: str, arguments: tuple[str, ...], given: str, code: int, words: str) -> None:
+    ended = magnetar(*(each.replace("TOPIC", topic) for each in arguments), given=given)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert words in ended.stderr
