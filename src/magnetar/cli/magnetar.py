@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from magnetar import __version__
@@ -38,51 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; answers the exit code: 0 well, 1 failed, 2 not understood."""
     parser = _parser()
     parsed = parser.parse_args(arguments)
-    if parsed.command == "standalone":
-        return run_standalone(parsed)
-    if parsed.command == "broker":
-        return run_broker(parsed)
-    if parsed.command in ("proxy", "discovery"):
-        return run_proxy(parsed)
-    if parsed.command == "websocket":
-        return run_websocket(parsed)
-    if parsed.command == "pipeline":
-        return _pipeline(parsed)
-    if parsed.command == "storage":
-        from magnetar.cli.storage import run_report
-
-        return run_report(parsed)
-    if parsed.command == "check":
-        return run_check(parsed)
-    if parsed.command == "doctor":
-        return run_doctor(parsed)
-    if parsed.command == "explain":
-        return run_explain(parsed)
-    if parsed.command in ("tail", "produce", "consume"):
-        return _messages(parsed)
-    if parsed.command == "explain-placement":
-        return run_explain_placement(parsed)
-    if parsed.command == "compact-topic":
-        return run_compact_topic(parsed)
-    if parsed.command == "initialize-cluster-metadata":
-        return run_initialize_cluster(parsed)
-    if parsed.command == "export-ledgers":
-        return run_export_ledgers(parsed)
-    if parsed.command == "orphaned-ledgers":
-        return run_orphaned_ledgers(parsed)
-    if parsed.command == "translate-positions":
-        return run_translate_positions(parsed)
-    if parsed.command == "tokens":
-        from magnetar.cli.tokens import run_tokens
-
-        return run_tokens(parsed)
     if parsed.command == "completion":
         return run_completion(parsed, parser)
-    if parsed.command == "version":
-        sys.stdout.write(f"magnetar {__version__}\n")
-        return 0
-    parser.print_help(sys.stderr)
-    return 2
+    run = _RUN.get(parsed.command)
+    if run is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return run(parsed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,20 +75,6 @@ def _parser() -> argparse.ArgumentParser:
     add_tokens(commands)
     add_completion(commands)
     return parser
-
-
-def _messages(parsed: argparse.Namespace) -> int:
-    if parsed.command == "tail":
-        from magnetar.cli.messages.tail import run_tail
-
-        return run_tail(parsed)
-    if parsed.command == "produce":
-        from magnetar.cli.messages.produce import run_produce
-
-        return run_produce(parsed)
-    from magnetar.cli.messages.consume import run_consume
-
-    return run_consume(parsed)
 
 
 def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -193,6 +141,66 @@ def _pipeline(parsed: argparse.Namespace) -> int:
         sys.stderr.write(f"magnetar: pipelines need Spark ({error}): pip install 'magnetar[spark]'\n")
         return 1
     return run_pipeline(parsed.name, parsed.config, dry_run=parsed.dry_run, quiet=parsed.quiet)
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from magnetar.cli.storage import run_report
+
+    return run_report(parsed)
+
+
+def _tail(parsed: argparse.Namespace) -> int:
+    from magnetar.cli.messages.tail import run_tail
+
+    return run_tail(parsed)
+
+
+def _produce(parsed: argparse.Namespace) -> int:
+    from magnetar.cli.messages.produce import run_produce
+
+    return run_produce(parsed)
+
+
+def _consume(parsed: argparse.Namespace) -> int:
+    from magnetar.cli.messages.consume import run_consume
+
+    return run_consume(parsed)
+
+
+def _tokens(parsed: argparse.Namespace) -> int:
+    from magnetar.cli.tokens import run_tokens
+
+    return run_tokens(parsed)
+
+
+def _version(_parsed: argparse.Namespace) -> int:
+    sys.stdout.write(f"magnetar {__version__}\n")
+    return 0
+
+
+_RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "broker": run_broker,
+    "check": run_check,
+    "compact-topic": run_compact_topic,
+    "consume": _consume,
+    "discovery": run_proxy,
+    "doctor": run_doctor,
+    "explain": run_explain,
+    "explain-placement": run_explain_placement,
+    "export-ledgers": run_export_ledgers,
+    "initialize-cluster-metadata": run_initialize_cluster,
+    "orphaned-ledgers": run_orphaned_ledgers,
+    "pipeline": _pipeline,
+    "produce": _produce,
+    "proxy": run_proxy,
+    "standalone": run_standalone,
+    "storage": _report,
+    "tail": _tail,
+    "tokens": _tokens,
+    "translate-positions": run_translate_positions,
+    "version": _version,
+    "websocket": run_websocket,
+}
 
 
 if __name__ == "__main__":

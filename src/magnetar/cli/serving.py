@@ -8,12 +8,11 @@ import argparse
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magnetar.server.broker_process import ProcessOptions
     from magnetar.server.proxy_process import ProxyProcessOptions
-    from magnetar.server.websocket_process import WebSocketProcessOptions
 
 _OVERRIDES = {
     "binary_port": "brokerServicePort",
@@ -220,34 +219,28 @@ def _proxy_options(parsed: argparse.Namespace) -> ProxyProcessOptions:
     from magnetar.server.proxy_process import ProxyProcessOptions
 
     return ProxyProcessOptions(
-        config=parsed.config,
-        overrides=_given(parsed, _PROXY_OVERRIDES),
-        accept_unhonoured=frozenset(parsed.accept_unhonoured),
-        wait_seconds=parsed.wait,
-        discovery=parsed.command == "discovery",
-        log_format=parsed.log_format,
-        log_level=parsed.log_level,
+        **_options_beside(parsed, _PROXY_OVERRIDES), discovery=parsed.command == "discovery"
     )
 
 
 def run_websocket(parsed: argparse.Namespace) -> int:
     """Answers the exit code."""
+    from magnetar.server.beside import OptionsBeside
     from magnetar.server.websocket_process import run_websockets
 
-    return run_websockets(_websocket_options(parsed))
+    return run_websockets(OptionsBeside(**_options_beside(parsed, _WEBSOCKET_OVERRIDES)))
 
 
-def _websocket_options(parsed: argparse.Namespace) -> WebSocketProcessOptions:
-    from magnetar.server.websocket_process import WebSocketProcessOptions
-
-    return WebSocketProcessOptions(
-        config=parsed.config,
-        overrides=_given(parsed, _WEBSOCKET_OVERRIDES),
-        accept_unhonoured=frozenset(parsed.accept_unhonoured),
-        wait_seconds=parsed.wait,
-        log_format=parsed.log_format,
-        log_level=parsed.log_level,
-    )
+def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of ``OptionsBeside``."""
+    return {
+        "config": parsed.config,
+        "overrides": _given(parsed, overrides),
+        "accept_unhonoured": frozenset(parsed.accept_unhonoured),
+        "wait_seconds": parsed.wait,
+        "log_format": parsed.log_format,
+        "log_level": parsed.log_level,
+    }
 
 
 def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str]:

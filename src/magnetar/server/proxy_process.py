@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from magnetar.config.proxy import LoadedProxy, ProxySettings, load_proxy
-from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.config.reading import SettingsContradict
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.origins import Origins
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork
 from magnetar.io.real import real_io
-from magnetar.metadata.interface import MetadataError
 from magnetar.proxy.client_connection import ClientConnection
 from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_door import WebDoor, WebOptions
-from magnetar.server.logs import LogFormat, configure_logging
-from magnetar.server.loop_process import (
-    EXIT_CODE_FAILED,
-    new_loop,
-    prepare_process,
-    say_serving,
-    serve_until_signal,
-)
+from magnetar.server.beside import OptionsBeside, run_beside
+from magnetar.server.loop_process import say_serving
 from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
 from magnetar.server.security import authenticator
-from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.taken_port import taken_port
 from magnetar.server.tls import DoorTls
 
 log = logging.getLogger(__name__)
@@ -40,49 +33,21 @@ _ANY_NUMBER = 1 << 30
 
 
 @dataclass(frozen=True)
-class ProxyProcessOptions:
-    """What the command line says."""
-
-    config: Path | None = None
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """Settings by Pulsar's names."""
-    accept_unhonoured: frozenset[str] = frozenset()
-    wait_seconds: float | None = None
-    """How long ZooKeeper may take to be there at the start; None: any time."""
+class ProxyProcessOptions(OptionsBeside):
     discovery: bool = False
     """Clients are told a broker, and nothing goes through."""
-    log_format: LogFormat = "text"
-    log_level: str = "info"
 
 
 def run_proxy(options: ProxyProcessOptions) -> int:
     """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
-    try:
-        loaded = load_proxy(options.config, options.accept_unhonoured, options.overrides)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"magnetar: {problem}\n")
-        return EXIT_CODE_FAILED
-    configure_logging(options.log_format, options.log_level)
-    for warning in loaded.warnings:
-        log.warning(warning)
-    prepare_process()
-    loop = new_loop()
-    try:
-        title = "discovery" if options.discovery else "proxy"
-        return loop.run_until_complete(
-            serve_until_signal(
-                loop,
-                _started(options, loaded, loop),
-                lambda proxy: _say_serving(title, loaded.settings, proxy.ports),
-            )
-        )
-    except (OSError, MetadataError, SettingsContradict) as error:
-        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
-        sys.stderr.write(f"magnetar: the proxy is not started: {reason or error}\n")
-        return EXIT_CODE_FAILED
-    finally:
-        loop.close()
+    title = "discovery" if options.discovery else "proxy"
+    return run_beside(
+        options,
+        load_proxy,
+        partial(_started, options),
+        lambda loaded, proxy: _say_serving(title, loaded.settings, proxy.ports),
+        "the proxy is not started",
+    )
 
 
 class _Proxy:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from magnetar.broker.ownership.contract import Addresses
@@ -16,7 +14,7 @@ from magnetar.broker.policies.namespaces import NamespaceRecords
 from magnetar.broker.policies.tenants import Tenants
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
-from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.config.reading import SettingsContradict
 from magnetar.config.websocket import LoadedWebSockets, WebSocketProcessSettings, load_websockets
 from magnetar.errors import ClusterNotFound
 from magnetar.http.engine.connection import HttpLimits
@@ -26,21 +24,15 @@ from magnetar.http.websocket.service import WebSocketService
 from magnetar.http.websocket_door import WebSocketDoor
 from magnetar.io.interfaces import Io, ListeningNetwork
 from magnetar.io.real import real_client_io, real_io
-from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.zookeeper.address import AddressRefused, EnsembleAddress, ensemble_address
 from magnetar.security.authorization import Authorizer, EverybodyMay
+from magnetar.server.beside import OptionsBeside, run_beside
 from magnetar.server.broker_client import TlsChecks, own_client
 from magnetar.server.cluster_stores import Patience, open_zookeeper
-from magnetar.server.logs import LogFormat, configure_logging
-from magnetar.server.loop_process import (
-    EXIT_CODE_FAILED,
-    new_loop,
-    prepare_process,
-    say_serving,
-    serve_until_signal,
-)
+from magnetar.server.loop_process import say_serving
 from magnetar.server.security import Roles, authenticator, authorizer
-from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.taken_port import taken_port
 from magnetar.server.tls import DoorTls
 from magnetar.server.websockets import limits_of
 
@@ -50,47 +42,19 @@ _HTTP_GRACE_SECONDS = 5.0
 _ANY_NUMBER = 1 << 30
 
 
-@dataclass(frozen=True)
-class WebSocketProcessOptions:
-    """What the command line says."""
-
-    config: Path | None = None
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """Settings by Pulsar's names."""
-    accept_unhonoured: frozenset[str] = frozenset()
-    wait_seconds: float | None = None
-    """How long ZooKeeper may take to be there at the start; None: any time."""
-    log_format: LogFormat = "text"
-    log_level: str = "info"
-
-
-def run_websockets(options: WebSocketProcessOptions) -> int:
+def run_websockets(options: OptionsBeside) -> int:
     """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once."""
-    try:
-        loaded = load_websockets(options.config, options.accept_unhonoured, options.overrides)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"magnetar: {problem}\n")
-        return EXIT_CODE_FAILED
-    configure_logging(options.log_format, options.log_level)
-    for warning in loaded.warnings:
-        log.warning(warning)
-    prepare_process()
-    loop = new_loop()
-    try:
-        return loop.run_until_complete(
-            serve_until_signal(loop, _started(options, loaded, loop), _WebSockets.say_serving)
-        )
-    except (OSError, MetadataError, SettingsContradict) as error:
-        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
-        sys.stderr.write(f"magnetar: WebSockets are not served: {reason or error}\n")
-        return EXIT_CODE_FAILED
-    finally:
-        loop.close()
+    return run_beside(
+        options,
+        load_websockets,
+        partial(_started, options),
+        lambda _loaded, made: made.say_serving(),
+        "WebSockets are not served",
+    )
 
 
 async def _started(
-    options: WebSocketProcessOptions, loaded: LoadedWebSockets, loop: asyncio.AbstractEventLoop
+    options: OptionsBeside, loaded: LoadedWebSockets, loop: asyncio.AbstractEventLoop
 ) -> _WebSockets:
     made = _WebSockets(real_io(loop, "."), loop, loaded)
     try:

@@ -61,11 +61,13 @@ export function confirm({ title, text, act, typed, fields = [], danger = false, 
     event.preventDefault();
     button.disabled = true;
     failed.textContent = "";
+    const place = location.hash;
     try {
       const done = await run(values());
       dialog.close();
       if (done) tell(done);
-      refresh();
+      // Who was led elsewhere has left what may be gone now; what is there is asked for as it comes.
+      if (location.hash === place) refresh();
     } catch (error) {
       failed.textContent = error.message;
       button.disabled = false;

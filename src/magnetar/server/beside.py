@@ -1,0 +1,85 @@
+"""Processes beside brokers, which are none themselves: from the command line to the loop, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from magnetar.config.reading import ConfigurationError, SettingsContradict
+from magnetar.metadata.interface import MetadataError
+from magnetar.server.logs import LogFormat, configure_logging
+from magnetar.server.loop_process import (
+    EXIT_CODE_FAILED,
+    Served,
+    new_loop,
+    prepare_process,
+    serve_until_signal,
+)
+from magnetar.server.taken_port import PortTaken
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OptionsBeside:
+    """What the command line says."""
+
+    config: Path | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings by Pulsar's names."""
+    accept_unhonoured: frozenset[str] = frozenset()
+    wait_seconds: float | None = None
+    """How long ZooKeeper may take to be there at the start; None: any time."""
+    log_format: LogFormat = "text"
+    log_level: str = "info"
+
+
+class Loaded(Protocol):
+    """What a configuration amounts to."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+L = TypeVar("L", bound=Loaded)
+S = TypeVar("S", bound=Served)
+
+
+def run_beside(
+    options: OptionsBeside,
+    load: Callable[[Path | None, frozenset[str], Mapping[str, str]], L],
+    start: Callable[[L, asyncio.AbstractEventLoop], Coroutine[Any, Any, S]],
+    say: Callable[[L, S], None],
+    not_served: str,
+) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code. A second signal ends the process at once.
+
+    :param say: that it serves
+    :param not_served: what a refused start is called
+    """
+    try:
+        loaded = load(options.config, options.accept_unhonoured, options.overrides)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"magnetar: {problem}\n")
+        return EXIT_CODE_FAILED
+    configure_logging(options.log_format, options.log_level)
+    for warning in loaded.warnings:
+        log.warning(warning)
+    prepare_process()
+    loop = new_loop()
+    try:
+        return loop.run_until_complete(
+            serve_until_signal(loop, start(loaded, loop), lambda served: say(loaded, served))
+        )
+    except (OSError, MetadataError, SettingsContradict) as error:
+        reason = error.strerror if isinstance(error, OSError) and not isinstance(error, PortTaken) else None
+        sys.stderr.write(f"magnetar: {not_served}: {reason or error}\n")
+        return EXIT_CODE_FAILED
+    finally:
+        loop.close()
