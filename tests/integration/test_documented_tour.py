@@ -32,7 +32,7 @@ class Shell:
         self._ports = ports
 
     def run(self, command: str) -> str:
-        """What it prints; of what goes on beside the shell, its first line."""
+        """What it prints; of a server, which goes on beside the shell, until it serves."""
         serves = command.endswith("&")
         if serves:
             binary, http = (address.rpartition(":")[2] for address in self._ports.values())
@@ -48,7 +48,7 @@ class Shell:
             if line.startswith(_END):
                 break
             printed.append(line)
-            if serves:
+            if serves and " is serving " in line:
                 break
         text = "".join(printed)
         for shown, real in self._ports.items():
