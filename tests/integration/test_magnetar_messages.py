@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +18,9 @@ import pytest
 from server import Server
 
 from magnetar.admin_client import AdminClient
+from magnetar.cli.magnetar import main
+from magnetar.client import Client
+from magnetar.client.schema import ProducerSchema
 
 pulsar = pytest.importorskip("pulsar")
 from pulsar.schema import (  # noqa: E402
@@ -30,6 +35,7 @@ from pulsar.schema import (  # noqa: E402
     StringSchema,
 )
 
+KEYS = Path(__file__).parent / "semantics" / "keys"
 WAIT_SECONDS = 30
 
 
@@ -168,6 +174,47 @@ def test_contents_by_their_schemas(admin: AdminClient, client: Any, topic: str) 
     client.create_producer(f"{topic}-json", schema=JsonSchema(Order)).send(text)
     (line,) = printed("tail", f"{topic}-json", "--no-follow")
     assert json.loads(line.split("  ", 3)[3])["amount"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "wanted"),
+    [
+        ("INT16", struct.pack(">h", -3), -3),
+        ("DOUBLE", struct.pack(">d", 0.25), 0.25),
+        ("DOUBLE", struct.pack(">d", math.inf), "inf"),
+        ("BOOLEAN", b"\1", True),
+        ("DATE", struct.pack(">q", 86_400_000), "1970-01-02"),
+        ("TIMESTAMP", struct.pack(">q", 1_500), "1970-01-01T00:00:01.500000Z"),
+        ("INSTANT", struct.pack(">qi", -1, 500_000_000), "1969-12-31T23:59:59.500000Z"),
+        ("LOCAL_DATE_TIME", struct.pack(">qq", 1, 1_000_000_000), "1970-01-02T00:00:01"),
+    ],
+)
+def test_contents_without_definition(
+    server: Server, topic: str, capsys: pytest.CaptureFixture[str], kind: str, content: bytes, wanted: Any
+) -> None:
+    with Client(server.url) as own:
+        producer = own.create_producer(topic, schema=ProducerSchema(kind))
+        producer.send(content)
+        producer.send(content + b"too long")
+    assert main(["tail", topic, "--no-follow", "-o", "json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["schema"], first["value"]) == (kind, wanted)
+    assert "value" not in second
+
+
+def test_what_is_encrypted(client: Any, topic: str) -> None:
+    keys = pulsar.CryptoKeyReader(str(KEYS / "public.pem"), str(KEYS / "private.pem"))
+    producer = client.create_producer(
+        topic, encryption_key="app.key", crypto_key_reader=keys, batching_enabled=False
+    )
+    producer.send(b"secret", partition_key="k")
+    lines = printed("tail", topic, "--no-follow", "-o", "json")
+    (found,) = map(json.loads, lines)
+    assert (found["encrypted"], found["key"]) == (True, "k")
+    assert "0x" in printed("tail", topic, "--no-follow")[0]
+    refused = magnetar("produce", f"{topic}-again", "--json", given=lines[0])
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "line 1: it is encrypted" in refused.stderr
 
 
 def test_without_schemas_to_be_had(client: Any, topic: str) -> None:

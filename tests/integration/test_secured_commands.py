@@ -49,6 +49,8 @@ def commands(topic: str, folder: Path) -> list[tuple[Main, list[str]]]:
         (pulsar_perf.main, ["read", topic, "-n", "20"]),
         (pulsar_perf.main, ["read", topic, "-n", "20", "--raw"]),
         (magnetar.main, ["storage", "report", "--json"]),
+        (magnetar.main, ["produce", topic, "three"]),
+        (magnetar.main, ["tail", topic, "--no-follow"]),
     ]
 
 
