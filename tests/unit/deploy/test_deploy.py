@@ -16,6 +16,7 @@ from magnetar.cli import magnetar as command_line
 from magnetar.config.proxy import load_proxy
 from magnetar.config.settings import load
 from magnetar.config.table import cluster_settings_table, proxy_settings_table
+from magnetar.config.websocket import load_websockets
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -73,6 +74,7 @@ def test_settings_are_taken_without_a_word(folder: str) -> None:
     assert load(DEPLOY / folder / "broker.conf", cluster=True).warnings == ()
     assert load_proxy(DEPLOY / folder / "proxy.conf").warnings == ()
     assert load(DEPLOY / "conf" / "standalone.conf").warnings == ()
+    assert load_websockets(DEPLOY / "conf" / "websocket.conf").warnings == ()
 
 
 def test_the_composition_fits_together() -> None:
