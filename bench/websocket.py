@@ -96,7 +96,7 @@ def table(servers: list[Server], options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=1000, help="messages a second")
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a message")
