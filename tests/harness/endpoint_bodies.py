@@ -19,6 +19,8 @@ NAMES = {
     "value": "v",
     "version": "0",
     "plan": "p",
+    "type": "function",
+    "package": "p",
     "resourcegroup": "g",
     "broker": "127.0.0.1:8080",
     "policy": "p",
@@ -60,6 +62,8 @@ BODIES: Mapping[str, Any] = {
         },
     },
     "OffloadPolicies": {},
+    "PackageMetadata": {"description": "d", "contact": "c", "properties": {"k": "v"}},
+    "PackageUpload": {},
     "PartitionedTopicMetadata": 1,
     "PersistencePolicies": {
         "bookkeeperEnsemble": 1,

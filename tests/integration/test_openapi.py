@@ -21,9 +21,7 @@ from server import Server
 from magnetar.http.endpoints.whole import WHOLE
 
 _SECONDS = 30
-_LEFT_OUT = (
-    "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/packages/|/migrat|/mbeans|/alloc|/bookieo"
-)
+_LEFT_OUT = "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/migrat|/mbeans|/alloc|/bookieo"
 """Whose answer is always a 501."""
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
@@ -24,12 +25,26 @@ _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
 """What a header of warnings says, each in quotes."""
+_CHUNK = 256 * 1024
 _ERRORS = 400
 """Statuses from here on are refusals."""
 
 
 class _NotReached(CannotConnect):
     """Nothing of the request was heard there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A body that is too large to be in memory."""
+
+    length: int
+    pieces: Callable[[], Iterator[bytes]]
+    """From its beginning, each time it is called."""
+
+
+Body = str | Sent | None
+Take = Callable[[bytes], object]
 
 
 class AdminHttp:
@@ -67,7 +82,7 @@ class AdminHttp:
         method: str,
         path: str,
         query: dict[str, str] | None = None,
-        body: str | None = None,
+        body: Body = None,
         *,
         content_type: str = JSON_TYPE,
     ) -> Any:
@@ -91,30 +106,41 @@ class AdminHttp:
             _answer(status, data.decode("utf-8", "replace"))
         return headers, data
 
+    def download(self, path: str, take: Take) -> Mapping[str, str]:
+        """Gives what is at a path to ``take``, piece by piece; its headers, by name in lower case.
+
+        :raises AdminError: no connection, the broker refused, or not all of it came
+        """
+        status, headers, data = self._exchanged("GET", path, None, None, take=take)
+        if status >= _ERRORS:
+            _answer(status, data.decode("utf-8", "replace"))
+        return headers
+
     def _exchanged(
         self,
         method: str,
         path: str,
         query: dict[str, str] | None,
-        body: str | None,
+        body: Body,
         content_type: str = JSON_TYPE,
+        take: Take | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         target = path + (f"?{urlencode(query)}" if query else "")
         for _ in self._urls[1:]:
             try:
-                return self._followed(method, self._urls[0] + target, body, content_type)
+                return self._followed(method, self._urls[0] + target, body, content_type, take)
             except CannotConnect as error:
                 if method != "GET" and not isinstance(error, _NotReached):
                     raise
                 # Those that follow begin with one that may be there.
                 self._urls = [*self._urls[1:], self._urls[0]]
-        return self._followed(method, self._urls[0] + target, body, content_type)
+        return self._followed(method, self._urls[0] + target, body, content_type, take)
 
     def _followed(
-        self, method: str, url: str, body: str | None, content_type: str
+        self, method: str, url: str, body: Body, content_type: str, take: Take | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         for _ in range(_MAX_REDIRECTS):
-            status, headers, data = self._exchange(method, url, body, content_type)
+            status, headers, data = self._exchange(method, url, body, content_type, take)
             if self._warn is not None:
                 for sentence in _WARNING.findall(headers.get("warning", "")):
                     self._warn(sentence)
@@ -127,7 +153,7 @@ class AdminHttp:
         raise AdminError(f"too many redirects, the last to {url}")
 
     def _exchange(
-        self, method: str, url: str, body: str | None, content_type: str
+        self, method: str, url: str, body: Body, content_type: str, take: Take | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers by name in lower case, body."""
         parts = urlsplit(url)
@@ -140,12 +166,20 @@ class AdminHttp:
         except OSError as error:
             raise _NotReached(f"cannot ask {asked}: {error}") from error
         try:
-            connection.request(method, target, body, self._headers(content_type))
+            headers = self._headers(content_type)
+            if isinstance(body, Sent):
+                headers["Content-Length"] = str(body.length)
+                connection.request(method, target, body.pieces(), headers)
+            else:
+                connection.request(method, target, body, headers)
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.headers.items()}
             if warnings := response.headers.get_all("Warning"):
                 found["warning"] = ", ".join(warnings)
-            return response.status, found, response.read()
+            if take is None or response.status != HTTPStatus.OK:
+                return response.status, found, response.read()
+            _taken(response, take)
+            return response.status, found, b""
         except (OSError, HTTPException) as error:
             raise CannotConnect(f"cannot ask {asked}: {error}") from error
         finally:
@@ -177,6 +211,14 @@ class AdminHttp:
             except NoProof as error:
                 raise AdminError(str(error)) from error
         return headers
+
+
+def _taken(response: HTTPResponse, take: Take) -> None:
+    """:raises IncompleteRead: not all of it came"""
+    while data := response.read(_CHUNK):
+        take(data)
+    if response.length:
+        raise IncompleteRead(b"", response.length)
 
 
 def _each(url: str) -> list[str]:

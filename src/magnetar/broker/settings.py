@@ -94,6 +94,11 @@ class BrokerSettings:
     """The part of it that a subscription may have outstanding when it is reached."""
     max_read_plan_seconds: int = 3600
     """For which a read plan may be held; 0: there are none."""
+    packages: bool = False
+    """Packages are stored and given out."""
+    package_copies: int = 1
+    """Of each, where the ledger store keeps any number."""
+    max_package_bytes: int = 100 << 20
     metadata_url: str = ""
     """Where the metadata lies, as operators are told."""
     runtime: dict[str, str] = field(default_factory=dict)

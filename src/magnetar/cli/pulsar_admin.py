@@ -126,6 +126,7 @@ def _action(name: str) -> Action:
         documents,
         load,
         messages,
+        packages,
         policies,
         proxies,
         resources,
@@ -144,6 +145,7 @@ def _action(name: str) -> Action:
         proxies.ACTIONS,
         policies.ACTIONS,
         schemas.ACTIONS,
+        packages.ACTIONS,
         documents.ACTIONS,
     )
     return next(table[name] for table in tables if name in table)

@@ -247,6 +247,9 @@ class Settings:
     magnetar_read_max_entries: int | None
     magnetar_cursor_write_interval_ms: int
     magnetar_read_plan_max_seconds: int
+    enable_packages_management: bool
+    packages_replicas: int
+    magnetar_max_package_size_bytes: int
     magnetar_disk_reserve_bytes: int
     magnetar_http_allowed_origins: tuple[str, ...]
     magnetar_dashboard_enabled: bool

@@ -39,6 +39,10 @@ class Door(Listening, Generic[E]):
         self._router = Router(endpoints)
         self._access: Access | None = None
 
+    def reads_as_it_comes(self, method: str, path: str) -> bool:
+        found = self._router.find(method, path)
+        return isinstance(found, Found) and found.endpoint.reads_as_it_comes
+
     async def answer(self, request: Request) -> Response:
         """Finds out who asks, finds the endpoint and runs it; never raises."""
         access = self._access

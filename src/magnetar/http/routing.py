@@ -135,6 +135,8 @@ class Endpoint:
     """It changes nothing, although its method is not GET."""
     upgrades: bool = False
     """It turns the connection into a WebSocket."""
+    reads_as_it_comes: bool = False
+    """Its handler reads the body while it comes (``Request.arriving``): it may be of any size."""
     anywhere: bool = False
     """Any broker can do it, whoever serves the topic."""
     public: bool = False

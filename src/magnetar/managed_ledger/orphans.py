@@ -17,6 +17,7 @@ _MANAGED_LEDGER = "pulsar/managed-ledger"
 _CURSOR = "pulsar/cursor"
 _COMPACTED_TOPIC = "pulsar/compactedTopic"
 _SCHEMA = "pulsar/schemaId"
+_PACKAGE = "magnetar/package"
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class OrphanSearch:
     Only a ledger that says for whom it was made, and when, is taken for an orphan.
 
     :param of_schemas: the ledgers that schemas name now
+    :param of_packages: likewise of packages
     """
 
     def __init__(
@@ -118,10 +120,12 @@ class OrphanSearch:
         store: LedgerStore,
         metadata: MetadataStore,
         of_schemas: Callable[[], Awaitable[Collection[int]]],
+        of_packages: Callable[[], Awaitable[Collection[int]]],
     ) -> None:
         self._store = store
         self._named = NamedLedgers(store, metadata)
         self._of_schemas = of_schemas
+        self._of_packages = of_packages
 
     async def find(self, candidates: Sequence[int], made_before_ms: int) -> list[Orphan]:
         """
@@ -130,7 +134,8 @@ class OrphanSearch:
         :raises MetadataDamaged: a record cannot be read; nobody knows what it names
         :raises LedgerError: a ledger cannot be looked at
         """
-        named = {*await self._named.collect(), *await self._of_schemas()}
+        of_others = (*await self._of_schemas(), *await self._of_packages())
+        named = {*await self._named.collect(), *of_others}
         found = []
         for ledger_id in candidates:
             metadata = None if ledger_id in named else await self._look(ledger_id)
@@ -164,6 +169,8 @@ class OrphanSearch:
             whose = f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
         elif (schema := told.get(_SCHEMA)) is not None:
             named, whose = await self._of_schemas(), f"schema of {schema}"
+        elif (package := told.get(_PACKAGE)) is not None:
+            named, whose = await self._of_packages(), f"package {package}"
         elif (topic := told.get(_COMPACTED_TOPIC)) is not None:
             written = await self._named.is_compacted(ledger_id, topic, written=True)
             named, whose = {ledger_id} if written else (), f"compacted topic {topic}"

@@ -95,6 +95,7 @@ class NamespaceOperation(_Named):
     GET_METADATA = auto()
     UPDATE_METADATA = auto()
     DELETE_METADATA = auto()
+    PACKAGES = auto()
 
 
 class TopicOperation(_Named):

@@ -41,6 +41,7 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
     TopicOperation.GET_BUNDLE_RANGE: _EITHER,
     NamespaceOperation.UNSUBSCRIBE: frozenset((CONSUME,)),
     NamespaceOperation.CLEAR_BACKLOG: frozenset((CONSUME,)),
+    NamespaceOperation.PACKAGES: frozenset(("packages",)),
     TopicOperation.LOOKUP: _EITHER,
     TopicOperation.GET_METADATA: _EITHER,
     TopicOperation.GET_STATS: _EITHER,

@@ -48,7 +48,10 @@ async def _work(
     delete: bool,
 ) -> int:
     async with cluster_side(loop, settings, cluster, check=True) as side:
-        search = OrphanSearch(side.ledgers, side.metadata, side.broker.schemas.storage.ledger_ids)
+        broker = side.broker
+        search = OrphanSearch(
+            side.ledgers, side.metadata, broker.schemas.storage.ledger_ids, broker.packages.ledger_ids
+        )
         candidates = await side.ledgers.ledger_ids()
         found = await search.find(candidates, side.io.clock.wall_ms() - hours * _HOUR_MS)
         for orphan in found:

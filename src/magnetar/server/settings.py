@@ -194,6 +194,9 @@ def broker_settings(
         max_unacked=settings.max_unacked_messages_per_broker,
         unacked_share_when_blocked=settings.max_unacked_messages_per_subscription_on_broker_blocked,
         max_read_plan_seconds=settings.magnetar_read_plan_max_seconds,
+        packages=settings.enable_packages_management,
+        package_copies=settings.packages_replicas,
+        max_package_bytes=settings.magnetar_max_package_size_bytes,
         runtime=dict(runtime),
     )
 

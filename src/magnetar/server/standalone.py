@@ -121,7 +121,8 @@ class StandaloneBroker(ServingBroker):
                 try:
                     await ledgers.deletions.resume()
                     schemas = await broker.schemas.storage.ledger_ids()
-                    await ledgers.remove_orphans(candidates, schemas)
+                    packages = await broker.packages.ledger_ids()
+                    await ledgers.remove_orphans(candidates, schemas | packages)
                     return
                 except MetadataUnavailable as error:
                     log.warning("leftover ledgers are looked for again later", extra={"error": str(error)})

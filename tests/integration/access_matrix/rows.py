@@ -57,8 +57,11 @@ def rows() -> Sequence[Row]:
 
 
 def _is_beside_the_broker(endpoint: Endpoint) -> bool:
-    """WebSockets: Pulsar's broker has no statistics of them, and a handshake is more than a request."""
-    return endpoint.upgrades or "/proxy-stats/" in endpoint.path
+    """WebSockets: Pulsar's broker has no statistics of them, and a handshake is more than a request.
+
+    Packages: they are switched off where nobody asks for them, and an upload is more than JSON.
+    """
+    return endpoint.upgrades or "/proxy-stats/" in endpoint.path or "/packages/" in endpoint.path
 
 
 def _ways(plain: Row) -> Iterator[Row]:

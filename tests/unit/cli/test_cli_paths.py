@@ -27,6 +27,7 @@ SAMPLES = {
     "property": ["k=v"],
     "force": True,
     "filename": "schema",
+    "packageName": "function://a/b/p@1",
 }
 
 
@@ -49,6 +50,9 @@ class Recorder:
         content_type: str = "",
     ) -> NoReturn:
         raise Asked(method, path, query or {})
+
+    def download(self, path: str, take: object) -> NoReturn:
+        raise Asked("GET", path, {})
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> NoReturn:
         raise Asked("GET", path, query or {})
@@ -118,6 +122,7 @@ _NEVER = frozenset(("disable", "disabled", "disable-delete-while-inactive", "all
 def test_what_a_command_asks_is_served(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "x").write_bytes(b"of a package")
     (tmp_path / "schema").write_text('{"type": "STRING", "schema": "", "properties": {}}')
     monkeypatch.chdir(tmp_path)
     asked = first_request(command)

@@ -29,11 +29,15 @@ class Life:
     def __init__(self) -> None:
         self.world = World()
         self.of_schemas: set[int] = set()
+        self.of_packages: set[int] = set()
 
         async def schemas() -> Collection[int]:
             return self.of_schemas
 
-        self.search = OrphanSearch(self.world.store, self.world.metadata, schemas)
+        async def packages() -> Collection[int]:
+            return self.of_packages
+
+        self.search = OrphanSearch(self.world.store, self.world.metadata, schemas, packages)
 
     def make(self, custom: Mapping[str, bytes]) -> int:
         """A ledger of two hours ago."""
@@ -120,3 +124,10 @@ def test_nobody_knows_what_a_damaged_record_names(life: Life) -> None:
     life.world.run(life.world.metadata.put("/managed-ledgers/t/n/persistent/other", b"\xff\xff"))
     with pytest.raises(MetadataDamaged):
         life.found()
+
+
+def test_a_package_that_was_never_finished_is_an_orphan(life: Life) -> None:
+    custom = {"application": b"pulsar", "component": b"package", "magnetar/package": b"sink://t/n/p@1"}
+    named, left = life.make(custom), life.make(custom)
+    life.of_packages = {named}
+    assert life.found() == [left]

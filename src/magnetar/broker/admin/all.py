@@ -12,6 +12,7 @@ from magnetar.broker.admin.isolation import IsolationAdmin
 from magnetar.broker.admin.load import LoadAdmin
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
+from magnetar.broker.admin.packages import PackageAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
 from magnetar.broker.admin.read_plans import ReadPlanAdmin
 from magnetar.broker.admin.resource_groups import ResourceGroupAdmin
@@ -56,6 +57,7 @@ class Admin:
         self.topic_policies = TopicPolicyAdmin(broker)
         self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)
+        self.packages = PackageAdmin(broker)
 
     def asked_by(self, principal: Principal) -> Admin:
         """The same for somebody else."""

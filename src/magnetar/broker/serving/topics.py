@@ -20,6 +20,7 @@ from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.ownership.bundles import NamespaceBundles
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner, Ownership
 from magnetar.broker.ownership.only_broker import OnlyBroker
+from magnetar.broker.packages.storage import PackageStorage
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -43,7 +44,7 @@ from magnetar.io.interfaces import Io
 from magnetar.io.slices import Slice, each, let_others
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerError
+from magnetar.ledger.interface import LedgerError, Quorums
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.opening import ManagedLedgers
 from magnetar.metadata.interface import MetadataError, MetadataStore
@@ -93,6 +94,14 @@ class ServedTopics:
                 managed_ledgers.deletions,
             ),
             metadata,
+        )
+        copies = settings.package_copies
+        self.packages = PackageStorage(
+            io.loop,
+            managed_ledgers.store,
+            metadata,
+            Quorums(copies, copies, copies),
+            managed_ledgers.deletions,
         )
         self.compactor = Compactor(
             io,

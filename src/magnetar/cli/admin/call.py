@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.admin_client.client import topic_path
-from magnetar.admin_client.http import JSON_TYPE, AdminHttp
+from magnetar.admin_client.http import JSON_TYPE, AdminHttp, Sent
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.namespace_name import NamespaceName
@@ -59,6 +59,17 @@ class Call:
         :raises AdminError: the broker refused, or cannot be asked
         """
         return self._http.fetch(path, query)
+
+    def upload(self, path: str, content_type: str, sent: Sent) -> Any:
+        """Sends what is too large to be in memory. :raises AdminError: the broker refused, or is not there"""
+        return self._http.ask("POST", path, None, sent, content_type=content_type)
+
+    def download(self, path: str, take: Callable[[bytes], object]) -> Mapping[str, str]:
+        """Headers, by name in lower case; ``take`` gets the bytes, piece by piece.
+
+        :raises AdminError: the broker refused, cannot be asked, or not all of it came
+        """
+        return self._http.download(path, take)
 
     def send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = SILENT) -> Any:
         """Like :meth:`ask`; whatever comes back is not printed."""

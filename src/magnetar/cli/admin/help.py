@@ -49,6 +49,7 @@ _SAMPLES = {
     "broker": "127.0.0.1:8080",
     "bookie": "127.0.0.1:3181",
     "filename": "schema.json",
+    "packageName": "function://public/default/words@1",
     "auto-failover-policy-type": "min_available",
     "auto-failover-policy-params": "min_limit=1,usage_threshold=80",
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from magnetar.http.endpoints.bookies import BOOKIES
 from magnetar.http.endpoints.load import LOAD
 from magnetar.http.endpoints.namespaces import NAMESPACES
+from magnetar.http.endpoints.packages import PACKAGES
 from magnetar.http.endpoints.read_plans import READ_PLANS
 from magnetar.http.endpoints.resource_groups import RESOURCE_GROUPS
 from magnetar.http.endpoints.schemas import SCHEMAS
@@ -287,6 +288,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *RESOURCE_GROUPS,
     *BOOKIES,
     *LOAD,
+    *PACKAGES,
     *READ_PLANS,
     *STORAGE,
     *WEBSOCKET,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import h11
 
+from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.http.engine.bodies import Bodies
 from magnetar.http.engine.message import Request, Response, Streamed, Upgraded, error_response
 from magnetar.io.interfaces import Cancellable, Io, Transport
@@ -54,6 +55,11 @@ class Owner(Protocol):
         ...
 
     def forget(self, connection: HttpConnection) -> None: ...
+
+    def reads_as_it_comes(self, method: str, path: str) -> bool:
+        """Whether a request is answered from its head on, and its body read meanwhile."""
+        ...
+
     def answer(self, request: Request) -> Coroutine[Any, Any, Response]: ...
 
 
@@ -80,6 +86,8 @@ class HttpConnection:
         """What has the connection, once it is HTTP no more."""
         self._streamed: Streamed | None = None
         """What is being sent as it comes about."""
+        self._arriving: ArrivingBody | None = None
+        """The body of the request that is being answered, where it is read as it comes."""
 
     @property
     def host(self) -> str:
@@ -100,7 +108,7 @@ class HttpConnection:
         if self._upgraded is not None:
             self._upgraded.data_received(data)
             return
-        if self._closing:
+        if self._closing and self._arriving is None:
             return
         if not self._begun and not self._answering:
             # For all of it, however slowly it comes.
@@ -115,12 +123,14 @@ class HttpConnection:
         if not self._answering:
             return False
         self._closing = True
+        self._cut_short()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closing = True
         self._drop_body()
+        self._cut_short()
         self._expect(None)
         self.resume_writing()
         self._owner.forget(self)
@@ -162,10 +172,15 @@ class HttpConnection:
             feed()
             self._take_events()
         except h11.RemoteProtocolError as error:
+            if self._arriving is not None:
+                # Somebody is answering already.
+                self._arriving.fail(f"Not understood: {error}")
+                self._closing = True
+                return
             self._refuse(error.error_status_hint, f"Not understood: {error}")
 
     def _take_events(self) -> None:
-        while not self._answering:
+        while not self._answering or self._arriving is not None:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 if self._http.they_are_waiting_for_100_continue:
@@ -176,6 +191,8 @@ class HttpConnection:
             if isinstance(event, h11.Request):
                 if not self._accept_head(event):
                     return
+            elif self._arriving is not None:
+                self._take_arriving(self._arriving, event)
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > self._owner.limits.body_bytes:
@@ -187,12 +204,23 @@ class HttpConnection:
             elif isinstance(event, h11.EndOfMessage):
                 self._start_answering()
 
+    def _take_arriving(self, arriving: ArrivingBody, event: Any) -> None:
+        if isinstance(event, h11.Data):
+            arriving.feed(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            arriving.end()
+            self.hold(True)
+
     def _accept_head(self, head: h11.Request) -> bool:
         self._head = head
         size = len(head.target) + sum(len(name) + len(value) + 4 for name, value in head.headers)
         if size > self._owner.limits.head_bytes:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too large")
             return False
+        method, path = head.method.decode("ascii"), _target_of(head)[0]
+        if self._owner.reads_as_it_comes(method, path):
+            self._start_arriving(head)
+            return True
         for name, value in head.headers:
             if name == b"content-length" and int(value) > self._owner.limits.body_bytes:
                 self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
@@ -212,6 +240,30 @@ class HttpConnection:
         body, self._body = self._body, bytearray()
         request = _request_of(head, body, self._transport)
         self._loop.create_task(self._answer(request))
+
+    def _start_arriving(self, head: h11.Request) -> None:
+        """Begins to answer before the body is there."""
+        if self._transport is None:
+            return
+        self._answering = True
+        self._expect(None)
+        self._arriving = ArrivingBody(self._loop, self, self._owner.limits.stalled_seconds)
+        request = replace(_request_of(head, bytearray(), self._transport), arriving=self._arriving)
+        self._loop.create_task(self._answer(request))
+
+    def hold(self, held: bool) -> None:
+        """Whether the socket is left alone for now."""
+        if self._transport is None:
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _cut_short(self) -> None:
+        """Nothing more comes from the client."""
+        if self._arriving is not None:
+            self._arriving.fail("The body ended before its end")
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -239,6 +291,8 @@ class HttpConnection:
             if self._streamed is not None:
                 self._streamed.close()
                 self._streamed = None
+        if self._arriving is not None:
+            await self._arriving.leave_aside()
         if self._transport is not None:
             self._next_request()
 
@@ -309,7 +363,7 @@ class HttpConnection:
     def _next_request(self) -> None:
         """Goes on with the connection, or ends it, as both sides agreed."""
         self._answering = self._begun = False
-        self._head = None
+        self._head = self._arriving = None
         if self._closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             self._close()
             return
@@ -382,13 +436,18 @@ class HttpConnection:
             self._transport.abort()
 
 
-def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Request:
-    local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    target = head.target.decode("ascii", "replace")
-    path, mark, query = target.partition("?")
+def _target_of(head: h11.Request) -> tuple[str, str, str]:
+    """Path, question mark and query."""
+    path, mark, query = head.target.decode("ascii", "replace").partition("?")
     if not path.startswith("/"):
         # absolute form, as to a proxy
         path = "/" + path.partition("://")[2].partition("/")[2]
+    return path, mark, query
+
+
+def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Request:
+    local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    path, mark, query = _target_of(head)
     return Request(
         method=head.method.decode("ascii"),
         path=path,

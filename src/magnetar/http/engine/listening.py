@@ -87,6 +87,10 @@ class Listening(ABC):
         if not self._connections:
             self._settle_empty()
 
+    def reads_as_it_comes(self, method: str, path: str) -> bool:
+        """No body is, but those of what says so."""
+        return False
+
     @abstractmethod
     async def answer(self, request: Request) -> Response:
         """Never raises."""

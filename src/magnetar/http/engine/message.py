@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from magnetar.errors import BrokerError, InvalidRequest
+from magnetar.http.engine.arriving import ArrivingBody
 from magnetar.io.interfaces import Transport
 from magnetar.security.authentication import PeerCertificate
 from magnetar.security.principal import ANONYMOUS, Principal
@@ -20,7 +21,7 @@ _NULL = re.compile(rb"\s*null\s*")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One complete request."""
+    """One request: complete, or all of it but a body that is :attr:`arriving`."""
 
     method: str
     path: str
@@ -48,6 +49,8 @@ class Request:
     """Path and query as they came."""
     parse: Callable[[bytes | bytearray], Any] = json.loads
     """Makes a value of the body, or tells what became of that before."""
+    arriving: ArrivingBody | None = None
+    """The body, where it is read as it comes: :attr:`body` is empty then."""
 
     @property
     def has_body(self) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from magnetar.http.engine.message import JSON_TYPE
+from magnetar.http.engine.multipart import FORM
 from magnetar.http.openapi.shapes import ERROR, component_schemas, schema_of
 from magnetar.http.routing import Endpoint, Parameter
 
@@ -78,7 +80,8 @@ def _operation(endpoint: Endpoint, path: str, refusals: dict[str, Any]) -> dict[
         "x-allowed-by": str(endpoint.operation),
     }
     if endpoint.body:
-        operation["requestBody"] = {"content": {"application/json": {"schema": schema_of(endpoint.body)}}}
+        form = FORM if endpoint.reads_as_it_comes else JSON_TYPE
+        operation["requestBody"] = {"content": {form: {"schema": schema_of(endpoint.body)}}}
     if path != endpoint.path:
         operation["deprecated"] = True
         operation["description"] = f"An older path of {endpoint.path}."

@@ -1,0 +1,1 @@
+"""Packages: files by type, namespace, name and version, kept in ledgers."""

@@ -1,0 +1,45 @@
+"""What the metadata has of a package: what its owner says of it, and where its bytes are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from magnetar.errors import MetadataFailure
+
+
+@dataclass(frozen=True, slots=True)
+class PackageMetadata:
+    """Pulsar's record of the same name."""
+
+    description: str = ""
+    contact: str | None = None
+    create_time_ms: int = 0
+    modification_time_ms: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRecord:
+    ledger_id: int
+    entries: int
+    length: int
+    """Bytes of all entries together."""
+    sha256: str
+    """Of all bytes, as hexadecimal digits."""
+    metadata: PackageMetadata
+
+
+def encode_record(record: PackageRecord) -> bytes:
+    return json.dumps(asdict(record), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_record(value: bytes, path: str) -> PackageRecord:
+    """:raises MetadataFailure: it is none"""
+    try:
+        found = json.loads(value)
+        told = found.pop("metadata")
+        return PackageRecord(**found, metadata=PackageMetadata(**told))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise MetadataFailure(f"{path}: what is stored is no package") from error

@@ -1,0 +1,194 @@
+"""Where packages are: a record in the metadata for each version, and a ledger with its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+from magnetar.broker.packages.record import PackageMetadata, PackageRecord, decode_record, encode_record
+from magnetar.io.interfaces import Loop
+from magnetar.ledger.interface import LedgerError, LedgerReader, LedgerStore, LedgerWriter, Quorums
+from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.single_entry import SingleEntries
+from magnetar.metadata.interface import (
+    MUST_NOT_EXIST,
+    BadVersion,
+    MetadataError,
+    MetadataStore,
+    NodeMissing,
+    NodeNotEmpty,
+    may_have_happened,
+)
+from magnetar.naming.package_name import PackageName
+from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
+
+ROOT = "/magnetar/packages"
+
+PIECE_BYTES = 128 * 1024
+"""Of an entry: somebody who publishes meanwhile waits until it is on the disk."""
+
+
+def _path(*pieces: str) -> str:
+    return "/".join((ROOT, *map(encode_path_piece, pieces)))
+
+
+def _above(name: PackageName) -> str:
+    return _path(name.type, name.tenant, name.namespace, name.name)
+
+
+def _place(name: PackageName) -> str:
+    return _path(name.type, name.tenant, name.namespace, name.name, name.version)
+
+
+class PackageStorage:
+    """
+    :param deletions: of ledgers in ``store``
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        quorums: Quorums,
+        deletions: DeletionQueue,
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._metadata = metadata
+        self._quorums = quorums
+        self._deletions = deletions
+
+    async def find(self, name: PackageName) -> tuple[PackageRecord, int] | None:
+        """Its record, and the version of that; None: there is none. :raises MetadataFailure: it is damaged"""
+        path = _place(name)
+        node = await self._metadata.get(path)
+        return None if node is None else (decode_record(node.value, path), node.version)
+
+    async def begin(self, name: PackageName) -> NewPackage:
+        """One that nobody sees before it is finished. :raises LedgerError: it cannot be stored"""
+        custom = {
+            "component": b"package",
+            "application": b"pulsar",
+            "magnetar/package": str(name).encode(),
+        }
+        writer = await self._store.create(self._quorums, custom)
+        return NewPackage(self._loop, writer, self._metadata, self._deletions, name)
+
+    async def change(self, name: PackageName, record: PackageRecord, version: int) -> None:
+        """:param version: of the record before, as :meth:`find` told it
+
+        :raises BadVersion: somebody else changed it meanwhile, or it is gone
+        """
+        await self._metadata.put(_place(name), encode_record(record), version)
+
+    async def delete(self, name: PackageName) -> bool:
+        """Whether there was one. A ledger that cannot be deleted now goes later."""
+        found = await self.find(name)
+        if found is None:
+            return False
+        record, version = found
+        try:
+            await self._metadata.delete(_place(name), version)
+        except NodeMissing:
+            return False
+        await self._deletions.delete(record.ledger_id)
+        # There may be other versions, or somebody else took the last one away, too.
+        with suppress(NodeMissing, NodeNotEmpty):
+            await self._metadata.delete(_above(name))
+        return True
+
+    async def open(self, record: PackageRecord) -> LedgerReader:
+        """To read its entries. :raises NoSuchLedger: it was deleted meanwhile"""
+        return await self._store.open(record.ledger_id, recover=False)
+
+    async def names(self, kind: str, tenant: str, namespace: str) -> Sequence[str]:
+        """Of the packages of one type in a namespace, sorted."""
+        found = map(decode_path_piece, await self._metadata.children(_path(kind, tenant, namespace)))
+        return [name for name in sorted(found) if await self.versions(kind, tenant, namespace, name)]
+
+    async def versions(self, kind: str, tenant: str, namespace: str, name: str) -> Sequence[str]:
+        """Sorted; none: there is no such package."""
+        pieces = await self._metadata.children(_path(kind, tenant, namespace, name))
+        return sorted(map(decode_path_piece, pieces))
+
+    async def ledger_ids(self) -> set[int]:
+        """The ledgers of all packages. :raises MetadataFailure: a record is damaged"""
+        found: set[int] = set()
+        await self._collect(ROOT, found)
+        return found
+
+    async def _collect(self, path: str, found: set[int]) -> None:
+        for child in await self._metadata.children(path):
+            below = f"{path}/{child}"
+            node = await self._metadata.get(below)
+            if node is not None and node.value:
+                found.add(decode_record(node.value, below).ledger_id)
+            else:
+                await self._collect(below, found)
+
+
+class NewPackage:
+    """One that is being stored; either :meth:`finish` or :meth:`abandon` ends it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        writer: LedgerWriter,
+        metadata: MetadataStore,
+        deletions: DeletionQueue,
+        name: PackageName,
+    ) -> None:
+        self._writer = writer
+        self._entries = SingleEntries(loop, writer)
+        self._metadata = metadata
+        self._deletions = deletions
+        self._name = name
+        self._gathered = bytearray()
+        self._digest = sha256()
+        self._named = False
+        """Whether the record may be there: its ledger stays then."""
+        self.length = 0
+
+    async def append(self, data: bytes) -> None:
+        """Returns when there is room for more. :raises LedgerError: it cannot be stored"""
+        self.length += len(data)
+        self._gathered += data
+        while len(self._gathered) >= PIECE_BYTES:
+            await self._store(PIECE_BYTES)
+
+    async def _store(self, size: int) -> None:
+        piece = bytes(memoryview(self._gathered)[:size])
+        del self._gathered[:size]
+        self._digest.update(piece)
+        await self._entries.append_durably(piece)
+
+    async def finish(self, metadata: PackageMetadata) -> None:
+        """From now on everybody sees it; durable when this returns.
+
+        :raises BadVersion: somebody else stored one by that name meanwhile
+        :raises LedgerError: it cannot be stored
+        :raises MetadataError: likewise
+        """
+        if self._gathered:
+            await self._store(len(self._gathered))
+        await self._writer.close()
+        record = PackageRecord(
+            self._writer.ledger_id, self._entries.count, self.length, self._digest.hexdigest(), metadata
+        )
+        try:
+            await self._metadata.put(_place(self._name), encode_record(record), MUST_NOT_EXIST)
+        except MetadataError as error:
+            self._named = not isinstance(error, BadVersion) and may_have_happened(error)
+            raise
+        self._named = True
+
+    async def abandon(self) -> None:
+        """Nothing of it stays."""
+        if self._named:
+            return
+        # Where it has failed already, what matters is that it goes.
+        with suppress(LedgerError):
+            await self._writer.close()
+        await self._deletions.delete(self._writer.ledger_id)

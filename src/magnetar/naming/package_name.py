@@ -1,0 +1,62 @@
+"""Names of packages: ``type://tenant/namespace/name@version``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar.naming.errors import InvalidName
+
+TYPES = ("function", "sink", "source")
+LATEST = "latest"
+"""The version of a name that says none."""
+
+_NOWHERE = frozenset("/\\@\0")
+"""No part has these."""
+
+
+def check_type(text: str) -> None:
+    """:raises InvalidName: there is no such type"""
+    if text not in TYPES:
+        raise InvalidName(f"Invalid package type '{text}': one of {', '.join(TYPES)} is wanted")
+
+
+def check_parts(**parts: str) -> None:
+    """:raises InvalidName: one could not be part of a package's name"""
+    for what, text in parts.items():
+        if text in ("", ".", "..") or _NOWHERE & set(text):
+            raise InvalidName(f"Invalid package {what} '{text}'")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidName(f"Invalid package {what} {text!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class PackageName:
+    """:raises InvalidName: it breaks the rules"""
+
+    type: str
+    tenant: str
+    namespace: str
+    name: str
+    version: str
+
+    def __post_init__(self) -> None:
+        check_type(self.type)
+        check_parts(tenant=self.tenant, namespace=self.namespace, name=self.name, version=self.version)
+
+    @classmethod
+    def parse(cls, text: str) -> PackageName:
+        """:raises InvalidName: it is none"""
+        kind, separator, rest = text.partition("://")
+        rest, _at, version = rest.partition("@")
+        tenant, _slash, rest = rest.partition("/")
+        namespace, _slash, name = rest.partition("/")
+        if not separator:
+            raise InvalidName(
+                f"Invalid package name '{text}': type://tenant/namespace/name@version is wanted"
+            )
+        return cls(kind, tenant, namespace, name, version or LATEST)
+
+    def __str__(self) -> str:
+        return f"{self.type}://{self.tenant}/{self.namespace}/{self.name}@{self.version}"
