@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documented_steps import commands_of
 from server import Server
 
 from magnetar.admin_client import AdminClient
@@ -36,6 +37,8 @@ from pulsar.schema import (  # noqa: E402
 )
 
 KEYS = Path(__file__).parent / "semantics" / "keys"
+PAGE = Path(__file__).parents[2] / "docs" / "command-lines.md"
+_SECTIONS = ("### Messages", "### Watching topics")
 WAIT_SECONDS = 30
 
 
@@ -225,6 +228,84 @@ def test_without_schemas_to_be_had(client: Any, topic: str) -> None:
     assert "contents are not decoded" in found.stderr
 
 
+def test_the_last_messages(admin: AdminClient, client: Any, topic: str) -> None:
+    tail = ("tail", topic, "--no-follow", "-n")
+    admin.create_topic(topic)
+    assert contents(*tail, "5") == []
+    batching = client.create_producer(topic, batching_max_publish_delay_ms=60_000)
+    # Entries of three, one and three messages.
+    for number in range(7):
+        batching.send_async(b"%d" % number, None, partition_key="odd" if number % 2 else "even")
+        if number in (2, 3, 6):
+            batching.flush()
+    everything = [str(number) for number in range(7)]
+    for number in (1, 2, 3, 4, 7, 1000):
+        assert contents(*tail, str(number)) == everything[-number:]
+    assert contents(*tail, "2", "--key", "odd") == ["3", "5"]
+    assert contents(*tail, "9", "--key", "none") == []
+    assert contents(*tail, "3", "--until", "1d") == []
+    missing = magnetar("tail", f"{topic}-not-there", "-n", "1")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "404" in missing.stderr
+    command = [sys.executable, "-m", "magnetar", "tail", topic, "-n", "2", "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        killer = threading.Timer(WAIT_SECONDS, following.kill)
+        killer.start()
+        try:
+            assert following.stdout is not None
+            found = [json.loads(following.stdout.readline())["content"] for _ in range(2)]
+            batching.send_async(b"7", None)
+            batching.flush()
+            found.append(json.loads(following.stdout.readline())["content"])
+            following.send_signal(signal.SIGINT)
+            rest, _ = following.communicate()
+        finally:
+            killer.cancel()
+    assert (found, rest, following.returncode) == (["5", "6", "7"], "", 0)
+
+
+def test_the_last_messages_of_partitions(admin: AdminClient, client: Any, topic: str) -> None:
+    admin.create_partitioned_topic(topic, 3)
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(9):
+        producer.send(b"%d" % number, partition_key=f"k{number}")
+    everything = records("tail", topic, "--no-follow")
+    assert records("tail", topic, "--no-follow", "-n", "9") == everything
+    times = [each["publishTime"] for each in records("tail", topic, "--no-follow", "-n", "4")]
+    assert times == [each["publishTime"] for each in everything[-4:]]
+    refused = magnetar("tail", topic, "-n", "4")
+    assert (refused.returncode, "add --no-follow, or name one" in refused.stderr) == (1, True)
+
+
+def test_commands_of_the_page(server: Server) -> None:
+    commands = [each for heading in _SECTIONS for each in commands_of(PAGE, heading)]
+    assert [each.split()[1] for each in commands] == ["produce", "tail", "consume", "tail", "top"]
+    found = []
+    for each in commands:
+        ended = subprocess.run(
+            [
+                "bash",
+                "-o",
+                "pipefail",
+                "-c",
+                f'magnetar() {{ "{sys.executable}" -m magnetar "$@"; }}; {each}',
+            ],
+            capture_output=True,
+            text=True,
+            timeout=2 * WAIT_SECONDS,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, ""), each
+        found.append(ended.stdout.splitlines())
+    sent, last, again, replayed, top = found
+    assert (len(sent), len(again)) == (2, 2)
+    for lines in (last, replayed):
+        assert [line.split("  ")[1:] for line in lines] == [
+            ["order-7", "source=web", content] for content in ("tea", "coffee")
+        ]
+    assert "backlog" in top[0]
+
+
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_following_until_it_is_interrupted(
     admin: AdminClient, client: Any, topic: str, partitions: int
@@ -311,6 +392,8 @@ def test_replayed(client: Any, topic: str) -> None:
         ),
         (("tail", "TOPIC", "--until", "2999-01-01"), "", 1, "has not come yet"),
         (("tail", "a/b"), "", 1, "a/b"),
+        (("tail", "TOPIC", "-n", "1001"), "", 2, "1001 is above 1000"),
+        (("tail", "TOPIC", "-n", "1", "--from", "1d"), "", 2, "not allowed with"),
     ],
 )
 def test_refused(topic: str, arguments: tuple[str, ...], given: str, code: int, words: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from magnetar.admin_client.errors import BadRequest, PreconditionFailed
 from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -118,6 +119,19 @@ class AdminClient:
         """(ledger id, entry id) of the first message published at or after a time, in ms since 1970."""
         found = self._http.ask("GET", f"{topic_path(topic)}/messageid/{time_ms}")
         return int(found["ledgerId"]), int(found["entryId"])
+
+    def entry_from_the_end(self, topic: str, number: int) -> tuple[int, int] | None:
+        """(ledger id, entry id) of the ``number``-th entry from the end, 1: the last; None: there are fewer.
+
+        :raises NotAllowed: the topic is partitioned, or nothing of it is stored
+        """
+        query = {"initialPosition": "latest", "messagePosition": str(number)}
+        try:
+            headers, _ = self._http.fetch(topic_path(topic) + "/examinemessage", query)
+        except (BadRequest, PreconditionFailed):
+            return None
+        ledger, entry = headers["x-pulsar-message-id"].split(":")[:2]
+        return int(ledger), int(entry)
 
     def reset_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
         """Moves a subscription: (ledger, entry) is the next message it delivers."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from magnetar.admin_client.errors import AdminError, CannotConnect, refusal
+from magnetar.admin_client.events import EVENTS_TYPE, EventStream
 from magnetar.security.proofs.proof import Authentication, NoProof
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ TIMEOUT_SECONDS = 60.0
 JSON_TYPE = "application/json"
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
+_MOST_REFUSAL = 65_536
+"""Bytes of an answer where events were wanted."""
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
 """What a header of warnings says, each in quotes."""
 _CHUNK = 256 * 1024
@@ -116,6 +119,19 @@ class AdminHttp:
             _answer(status, data.decode("utf-8", "replace"))
         return headers
 
+    def events(self, path: str, query: dict[str, str] | None = None) -> EventStream:
+        """What is told at a path from now on, as server-sent events; of the first broker that answers.
+
+        :raises AdminError: no connection, or the broker refused; the text is its reason
+        """
+        target = _target(path, query)
+        for _ in self._urls[1:]:
+            try:
+                return self._events(self._urls[0] + target)
+            except CannotConnect:
+                self._urls = [*self._urls[1:], self._urls[0]]
+        return self._events(self._urls[0] + target)
+
     def _exchanged(
         self,
         method: str,
@@ -125,7 +141,7 @@ class AdminHttp:
         content_type: str = JSON_TYPE,
         take: Take | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        target = path + (f"?{urlencode(query)}" if query else "")
+        target = _target(path, query)
         for _ in self._urls[1:]:
             try:
                 return self._followed(method, self._urls[0] + target, body, content_type, take)
@@ -156,23 +172,9 @@ class AdminHttp:
         self, method: str, url: str, body: Body, content_type: str, take: Take | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers by name in lower case, body."""
-        parts = urlsplit(url)
-        # What may stand before the host is a secret.
-        asked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        target = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection = self._connection(parts)
+        connection, asked = self._connected(url)
         try:
-            connection.connect()
-        except OSError as error:
-            raise _NotReached(f"cannot ask {asked}: {error}") from error
-        try:
-            headers = self._headers(content_type)
-            if isinstance(body, Sent):
-                headers["Content-Length"] = str(body.length)
-                connection.request(method, target, body.pieces(), headers)
-            else:
-                connection.request(method, target, body, headers)
-            response = connection.getresponse()
+            response = _answered(connection, method, url, body, self._headers(content_type))
             found = {name.lower(): value for name, value in response.headers.items()}
             if warnings := response.headers.get_all("Warning"):
                 found["warning"] = ", ".join(warnings)
@@ -184,6 +186,37 @@ class AdminHttp:
             raise CannotConnect(f"cannot ask {asked}: {error}") from error
         finally:
             connection.close()
+
+    def _events(self, url: str) -> EventStream:
+        connection, asked = self._connected(url)
+        opened = connection.sock
+        going_on = False
+        try:
+            headers = {**self._headers(JSON_TYPE), "Accept": EVENTS_TYPE}
+            response = _answered(connection, "GET", url, None, headers)
+            if response.status == HTTPStatus.OK and response.headers.get_content_type() == EVENTS_TYPE:
+                going_on = True
+                return EventStream(asked, connection, opened, response)
+            refused = response.read(_MOST_REFUSAL).decode("utf-8", "replace")
+        except (OSError, HTTPException) as error:
+            raise CannotConnect(f"cannot ask {asked}: {error}") from error
+        finally:
+            if not going_on:
+                connection.close()
+        _answer(response.status, refused)
+        raise AdminError(f"{asked} answered with something that is no event stream", status=response.status)
+
+    def _connected(self, url: str) -> tuple[HTTPConnection, str]:
+        """And where that is, in words."""
+        parts = urlsplit(url)
+        # What may stand before the host is a secret.
+        asked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        connection = self._connection(parts)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _NotReached(f"cannot ask {asked}: {error}") from error
+        return connection, asked
 
     def _connection(self, parts: SplitResult) -> HTTPConnection:
         host = parts.hostname or ""
@@ -219,6 +252,23 @@ def _taken(response: HTTPResponse, take: Take) -> None:
         take(data)
     if response.length:
         raise IncompleteRead(b"", response.length)
+
+
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return path + (f"?{urlencode(query)}" if query else "")
+
+
+def _answered(
+    connection: HTTPConnection, method: str, url: str, body: Body, headers: Mapping[str, str]
+) -> HTTPResponse:
+    parts = urlsplit(url)
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    if isinstance(body, Sent):
+        length = {"Content-Length": str(body.length)}
+        connection.request(method, target, body.pieces(), {**headers, **length})
+    else:
+        connection.request(method, target, body, dict(headers))
+    return connection.getresponse()
 
 
 def _each(url: str) -> list[str]:

@@ -30,6 +30,7 @@ from magnetar.cli.serving import (
 )
 from magnetar.cli.streams import on_standard_streams
 from magnetar.cli.tokens import add_tokens
+from magnetar.cli.top.flags import add_top
 from magnetar.cli.translate_positions import add_translate_positions, run_translate_positions
 
 
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add_tail(commands)
     add_produce(commands)
     add_consume(commands)
+    add_top(commands)
     add_explain(commands)
     add_explain_placement(commands)
     add_compact_topic(commands)
@@ -173,6 +175,12 @@ def _tokens(parsed: argparse.Namespace) -> int:
     return run_tokens(parsed)
 
 
+def _top(parsed: argparse.Namespace) -> int:
+    from magnetar.cli.top.run import run_top
+
+    return run_top(parsed)
+
+
 def _version(_parsed: argparse.Namespace) -> int:
     sys.stdout.write(f"magnetar {__version__}\n")
     return 0
@@ -197,6 +205,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "storage": _report,
     "tail": _tail,
     "tokens": _tokens,
+    "top": _top,
     "translate-positions": run_translate_positions,
     "version": _version,
     "websocket": run_websocket,

@@ -40,6 +40,7 @@ print(json.dumps(sorted(sys.modules)))
         ("magnetar", ["standalone", "--http-port", "x"]),
         ("magnetar", ["tail", "t", "--since", "soon"]),
         ("magnetar", ["explain", "t", "--admin-url", "http://127.0.0.1:1"]),
+        ("magnetar", ["top", "--once", "--admin-url", "http://127.0.0.1:1"]),
         ("pulsar_admin", ["--help"]),
         ("pulsar_admin", ["--admin-url", "http://127.0.0.1:1", "clusters", "list"]),
         ("pulsar_admin", ["--auth-plugin", "token", "--auth-params", "t", "clusters", "list"]),

@@ -171,6 +171,19 @@ def test_pages_that_show_the_same_share_it_and_end_after_a_while(served: Served)
     assert served.world.run(pages[1].next()) == b""
 
 
+def test_topics_come_with_the_broker_for_who_may_see_all_of_it(served: Served) -> None:
+    board = TopicBoard(served.broker)
+    served.watched_by(board)
+    streamed = served.ask("GET", "/dashboard/events/topics", query={"broker": "true", "count": "1"}).streamed
+    assert streamed is not None
+    shown = read(served.world.run(streamed.next()))[1]
+    streamed.close()
+    assert (len(shown["topics"]), shown["total"], shown["broker"]["totals"]["topics"]) == (1, 4, 4)
+    assert shown["broker"]["serviceUrl"] == board.service_url
+    of_a_namespace = served.ask("GET", "/dashboard/events/topics/public/default", query={"broker": "true"})
+    assert (of_a_namespace.status, of_a_namespace.streamed) == (400, None)
+
+
 def test_who_comes_later_is_shown_nothing_old(served: Served) -> None:
     board = TopicBoard(served.broker)
     served.watched_by(board)

@@ -12,6 +12,8 @@ from magnetar.cli.messages.places import Start, start_of, time_of
 from magnetar.cli.numbers import count, positive
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+MOST_LAST = 1000
+"""They are kept until all of them are there."""
 _Commands = argparse._SubParsersAction  # argparse has no other name for it.
 
 
@@ -22,7 +24,8 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
         "print a topic's messages as they come",
         "Prints the messages of a topic, a line each, as they come. It takes them from nobody.",
     )
-    tail.add_argument(
+    begin = tail.add_mutually_exclusive_group()
+    begin.add_argument(
         "--from",
         "--since",
         dest="start",
@@ -30,6 +33,13 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
         metavar="PLACE",
         help="earliest, latest, a LEDGER:ENTRY, a time like 2026-01-31T12:00:00Z, or 10m (s, m, h, d) ago "
         "(latest; with --no-follow: earliest)",
+    )
+    begin.add_argument(
+        "-n",
+        "--last",
+        type=_last,
+        metavar="N",
+        help=f"begin with the last N that are wanted, at most {MOST_LAST}",
     )
     tail.add_argument(
         "--until", type=_time, metavar="TIME", help="only what was published before a time that has passed"
@@ -130,6 +140,13 @@ def _pair(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def _last(text: str) -> int:
+    number = positive(text)
+    if number > MOST_LAST:
+        raise argparse.ArgumentTypeError(f"{text} is above {MOST_LAST}")
+    return number
 
 
 def _rate(text: str) -> float:

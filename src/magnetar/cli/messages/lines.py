@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from magnetar.cli.messages.contents import Contents
+from magnetar.cli.printable import printable
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 
@@ -79,16 +80,6 @@ def _text(data: bytes) -> str | None:
         return data.decode()
     except UnicodeDecodeError:
         return None
-
-
-def printable(text: str) -> str:
-    """On one line, and without what would command a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode()
-        for each in text
-    )
 
 
 def time_text(milliseconds: int) -> str:

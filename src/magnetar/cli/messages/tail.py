@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import heapq
-import secrets
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from magnetar.cli.messages.filters import Wanted
 from magnetar.cli.messages.places import Start
+from magnetar.cli.messages.reading import behind, followed, last, to_the_end
 from magnetar.cli.messages.run import Ends, Refused, run
-from magnetar.client import Client, MessageId, Reader
-from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message
 
 
@@ -31,46 +27,26 @@ def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
     partitions = ends.client.get_topic_partitions(parsed.topic)
     if start.position is not None and len(partitions) > 1:
         raise Refused("a LEDGER:ENTRY is of one partition; name that one")
-    if follow:
-        found = _followed(ends.client, parsed.topic, start)
+    if parsed.last is not None:
+        found = _last(ends, partitions, parsed.last, wanted, follow=follow)
+    elif follow:
+        found = followed(ends.client, parsed.topic, start)
     else:
-        found = _to_the_end(ends.client, partitions, start)
+        found = to_the_end(ends.client, partitions, start)
     for message in found:
         if wanted.has(message):
             write(message)
 
 
-def _from(start: Start) -> tuple[MessageId, dict[str, Any]]:
-    options: dict[str, Any] = {
-        "start_message_id_inclusive": start.position is not None,
-        "crypto_failure_action": CryptoFailureAction.CONSUME,
-    }
-    if start.position is not None:
-        return MessageId(-1, *start.position), options
-    return (MessageId.latest if start.end == "latest" else MessageId.earliest), options
-
-
-def _to_the_end(client: Client, partitions: list[str], start: Start) -> Iterator[Message]:
-    """In the order of their publish times, as far as each partition keeps to it."""
-    place, options = _from(start)
-    readers = [client.create_reader(each, place, **options) for each in partitions]
-    if start.time_ms is not None:
-        for reader in readers:
-            reader.seek(start.time_ms)
-    return heapq.merge(*map(_rest, readers), key=Message.publish_timestamp)
-
-
-def _rest(reader: Reader) -> Iterator[Message]:
-    while reader.has_message_available():
-        yield reader.read_next()
-
-
-def _followed(client: Client, topic: str, start: Start) -> Iterator[Message]:
-    """What is there from the start on, and what comes; of all partitions, as it arrives."""
-    place, options = _from(start)
-    name = f"tail-{secrets.token_hex(5)}"
-    consumer = client.subscribe(topic, name, durable=False, start_message_id=place, **options)
-    if start.time_ms is not None:
-        consumer.seek(start.time_ms)
-    while True:
-        yield consumer.receive()
+def _last(
+    ends: Ends, partitions: Sequence[str], number: int, wanted: Wanted, *, follow: bool
+) -> Iterator[Message]:
+    if follow and len(partitions) > 1:
+        raise Refused(
+            "the last messages of several partitions are not followed: add --no-follow, or name one"
+        )
+    each = [last(ends, partition, number, wanted) for partition in partitions]
+    found = sorted((message for messages, _ in each for message in messages), key=Message.publish_timestamp)
+    yield from found[-number:]
+    if follow:
+        yield from behind(ends.client, partitions[0], each[0][1])

@@ -37,29 +37,29 @@ class Views:
 
         async def show() -> Mapping[str, Any]:
             stuck = board.page(Listed(order=Order.WAITING, stuck=True), 0, _STUCK_LINES)
-            return {
-                "cluster": application.cluster,
-                "version": application.version,
-                "serviceUrl": board.service_url,
-                "started": board.started_ms,
-                "totals": board.totals(),
-                "history": board.history(),
-                "stuck": stuck,
-            }
+            return {**_broker(application, board), "history": board.history(), "stuck": stuck}
 
         return self._opened(board, "overview", show)
 
     async def topics(self, application: Application, request: Request) -> Response:
-        """:raises InvalidRequest: a parameter is not understood"""
+        """With ``broker=true`` also what the overview says of the broker, for one who has but one connection.
+
+        :raises InvalidRequest: a parameter is not understood
+        """
         board = _board(application)
         listed = _listed(request)
+        with_broker = request.flag("broker")
+        if with_broker and listed.namespace:
+            # Who may see a namespace may not see what all others do.
+            raise InvalidRequest("broker is for the topics of all namespaces")
         first = max(0, _number(request, "first", 0))
         count = min(max(1, _number(request, "count", MOST_LINES)), MOST_LINES)
 
         async def show() -> Mapping[str, Any]:
-            return board.page(listed, first, count)
+            page = board.page(listed, first, count)
+            return {"broker": _broker(application, board), **page} if with_broker else page
 
-        return self._opened(board, f"topics {listed} {first} {count}", show)
+        return self._opened(board, f"topics {listed} {first} {count} {with_broker}", show)
 
     async def topic(self, application: Application, request: Request) -> Response:
         """Its statistics, and why nothing arrives.
@@ -100,6 +100,16 @@ def _board(application: Application) -> TopicBoard:
     if board is None:
         raise ServiceNotReady("This process has no topics to watch")
     return board
+
+
+def _broker(application: Application, board: TopicBoard) -> Mapping[str, Any]:
+    return {
+        "cluster": application.cluster,
+        "version": application.version,
+        "serviceUrl": board.service_url,
+        "started": board.started_ms,
+        "totals": board.totals(),
+    }
 
 
 def _listed(request: Request) -> Listed:

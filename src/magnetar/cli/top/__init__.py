@@ -1,0 +1,1 @@
+"""``magnetar top``: topics and what they wait for, as they change."""

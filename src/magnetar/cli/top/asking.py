@@ -1,0 +1,91 @@
+"""What is asked of a broker, and its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.admin_client.errors import AdminError, NotFound
+from magnetar.admin_client.events import EventStream
+from magnetar.admin_client.http import AdminHttp
+from magnetar.naming.namespace_name import NamespaceName
+
+_EVENTS = "/dashboard/events/topics"
+TIMEOUT_SECONDS = 20.0
+"""Without a word; a broker says something every two seconds."""
+
+Shown = Mapping[str, Any]
+"""Topics from ``first`` on, of ``total``; of all namespaces also ``broker``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which topics are wanted."""
+
+    order: str
+    count: int
+    first: int = 0
+    """Lines before the first."""
+    words: str = ""
+    """Separated by blanks; the name has each of them."""
+    namespace: str = ""
+    """Empty: all, with what the broker says of itself."""
+
+    def path(self) -> str:
+        """:raises InvalidName: the namespace is none"""
+        return f"{_EVENTS}/{NamespaceName.parse(self.namespace)}" if self.namespace else _EVENTS
+
+    def query(self) -> dict[str, str]:
+        found = {"order": self.order, "first": str(self.first), "count": str(self.count)}
+        if self.words:
+            found["words"] = self.words
+        if not self.namespace:
+            found["broker"] = "true"
+        return found
+
+
+def opened(http: AdminHttp, asked: Asked) -> EventStream:
+    """:raises AdminError: it is not to be had; the text says what is missing"""
+    try:
+        return http.events(asked.path(), asked.query())
+    except NotFound as error:
+        raise AdminError(
+            f"{error}: nothing can be watched there. It takes a broker with magnetarDashboardEnabled=true, "
+            "and its own address: a proxy does not pass this on, and Apache Pulsar does not have it",
+            error.reason,
+            error.status,
+        ) from error
+
+
+def shown(stream: EventStream) -> Iterator[Shown | None]:
+    """What is to be seen, each time the broker says something; None: nothing has changed.
+
+    :raises AdminError: the broker tells no more, and why
+    """
+    for kind, data in stream:
+        if not kind:
+            yield None
+            continue
+        try:
+            told = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise AdminError(f"the broker told no JSON: {error}") from error
+        if not isinstance(told, dict):
+            raise AdminError("the broker told no object")
+        if kind == "gone":
+            raise AdminError(str(told.get("reason", "gone")))
+        yield told
+
+
+def first_shown(http: AdminHttp, asked: Asked) -> Shown:
+    """As it is now.
+
+    :raises AdminError: it is not to be had
+    """
+    with opened(http, asked) as stream:
+        for told in shown(stream):
+            if told is not None:
+                return told
+    raise AdminError("the broker ended without telling anything")

@@ -1,0 +1,85 @@
+"""What a broker tells, kept up in a thread: one connection at a time, begun again when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from magnetar.admin_client.errors import AdminError
+from magnetar.admin_client.events import EventStream
+from magnetar.admin_client.http import AdminHttp
+from magnetar.cli.top.asking import Asked, Shown, opened, shown
+
+RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The newest there is; it takes the place of what was told before."""
+
+    asked: Asked
+    shown: Shown
+    trouble: str = ""
+    """Why nothing newer comes; empty: it is alive."""
+
+
+class Feed:
+    """The thread ends with the process."""
+
+    def __init__(self, http: AdminHttp, first: Told, changed: Callable[[], None]) -> None:
+        """:param first: what was told already
+
+        :param changed: called in the thread when there is something new in :attr:`told`
+        """
+        self.told = first
+        self._http = http
+        self._changed = changed
+        self._asked = first.asked
+        self._asked_anew = threading.Event()
+        self._stream: EventStream | None = None
+        self._lock = threading.Lock()
+        threading.Thread(target=self._follow, name="top", daemon=True).start()
+
+    def ask(self, asked: Asked) -> None:
+        """From now on this is wanted. What was asked for before may still be in :attr:`told`."""
+        if asked == self._asked:
+            return
+        with self._lock:
+            self._asked = asked
+            self._asked_anew.set()
+            if self._stream is not None:
+                self._stream.close()
+
+    def _follow(self) -> None:
+        while True:
+            self._asked_anew.clear()
+            asked = self._asked
+            try:
+                if self._listen(asked):
+                    continue
+                trouble = "the broker ended without telling anything"
+            except AdminError as error:
+                trouble = str(error)
+            if asked == self._asked:
+                self._tell(Told(self.told.asked, self.told.shown, trouble))
+                self._asked_anew.wait(RETRY_SECONDS)
+
+    def _listen(self, asked: Asked) -> bool:
+        """Until it ends; whether anything was told. A broker ends it now and then, to see again who asks."""
+        heard = False
+        with opened(self._http, asked) as stream:
+            with self._lock:
+                self._stream = stream
+                if asked != self._asked:
+                    return True
+            for told in shown(stream):
+                if asked != self._asked:
+                    return True
+                heard = True
+                self._tell(Told(asked, self.told.shown if told is None else told))
+        return heard or asked != self._asked
+
+    def _tell(self, told: Told) -> None:
+        self.told = told
+        self._changed()

@@ -1,0 +1,37 @@
+"""The flags of the command. Imports nothing but the parser."""
+
+from __future__ import annotations
+
+import argparse
+
+from magnetar.cli.access_flags import add_access_flags
+
+ORDERS = ("name", "in", "out", "backlog", "waiting")
+MOST = 100
+"""Topics that a broker shows at once."""
+
+
+def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch topics: rates, backlogs, what they wait for",
+        description="Shows the topics of a broker as they change. Keys for the order: i, o (rates in, out), "
+        "b (backlog), w (waiting), n (name); / filters, arrows scroll, q ends.",
+    )
+    top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only topics of this one")
+    top.add_argument("--order", choices=ORDERS, default="in", help="what comes first (%(default)s)")
+    top.add_argument("-n", "--count", type=_count, metavar="N", help=f"N topics, at most {MOST} (20)")
+    top.add_argument(
+        "--once", action="store_true", help="print one table; so it is where there is no terminal"
+    )
+    top.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="json: one object (%(default)s)"
+    )
+    add_access_flags(top)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 < number <= MOST:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to {MOST}")
+    return number

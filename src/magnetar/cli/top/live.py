@@ -1,0 +1,114 @@
+"""The screen, while somebody looks."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from magnetar.admin_client.http import AdminHttp
+from magnetar.cli.printable import printable
+from magnetar.cli.streams import discard_output
+from magnetar.cli.top import screen
+from magnetar.cli.top.feed import Feed, Told
+from magnetar.cli.top.flags import MOST
+from magnetar.cli.top.keys import Keys
+from magnetar.cli.top.signals import ENDING, Signals
+from magnetar.cli.top.table import head, place, table
+from magnetar.cli.top.view import View
+
+_ESCAPE_SECONDS = 0.05
+"""What begins like a key's sequence and has not gone on for so long is the key Escape."""
+_FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows scroll   q end"
+_READ_BYTES = 1024
+
+
+def watch(http: AdminHttp, view: View, first: Told, most: int) -> int:
+    """Until somebody ends it; the exit code.
+
+    :param most: lines with topics
+    """
+    signals = Signals()
+    live = _Live(view, Feed(http, first, signals.wake), signals, most)
+    try:
+        with signals.noted():
+            while True:
+                with screen.taken():
+                    ended_by = live.shown()
+                if ended_by != signal.SIGTSTP:
+                    break
+                # With the terminal given back; it goes on with SIGCONT.
+                os.kill(os.getpid(), signal.SIGSTOP)
+    except OSError:
+        # The terminal is gone.
+        discard_output()
+        ended_by = signal.SIGHUP
+    return 0 if ended_by in (None, signal.SIGINT) else 128 + ended_by
+
+
+class _Live:
+    def __init__(self, view: View, feed: Feed, signals: Signals, most: int) -> None:
+        self._view = view
+        self._feed = feed
+        self._signals = signals
+        self._most = most
+        self._keys = Keys()
+
+    def shown(self) -> int | None:
+        """Draws until it is to end; the signal that says so, None: somebody does."""
+        keyboard = sys.stdin.fileno()
+        while True:
+            self._draw()
+            wait = _ESCAPE_SECONDS if self._keys.begun else None
+            ready, _, _ = select.select([keyboard, self._signals.readable], [], [], wait)
+            came = self._signals.take()
+            for each in (*ENDING, signal.SIGTSTP):
+                if each in came:
+                    return each
+            if keyboard in ready or not ready:
+                data = os.read(keyboard, _READ_BYTES) if ready else b""
+                if ready and not data:
+                    return signal.SIGHUP
+                if self._pressed(data):
+                    return None
+
+    def _rows(self) -> int:
+        return min(screen.rows(), self._most)
+
+    def _pressed(self, data: bytes) -> bool:
+        """Whether that was the end."""
+        for key in self._keys.of(data):
+            if key == "q" and self._view.typed is None:
+                return True
+            self._view = self._view.pressed(key, self._rows(), self._total(self._feed.told))
+        return False
+
+    def _total(self, told: Told) -> int:
+        """Topics that may be scrolled to."""
+        total = int(told.shown["total"])
+        return total if self._most >= MOST else min(total, self._most)
+
+    def _draw(self) -> None:
+        rows, told = self._rows(), self._feed.told
+        asked = self._view.asked(rows)
+        if told.asked == asked:
+            self._view = self._view.within(rows, self._total(told))
+            asked = self._view.asked(rows)
+        self._feed.ask(asked)
+        begin = max(0, self._view.top - told.shown["first"])
+        topics = told.shown["topics"][begin : begin + rows]
+        lines = table(topics, screen.size()[0], int(time.time() * 1000))
+        screen.drawn(head(told.shown), self._status(told), lines, _FOOT)
+
+    def _status(self, told: Told) -> str:
+        view = self._view
+        if view.typed is not None:
+            return f"/{view.typed}_   Enter: only topics with these words, Escape: as before"
+        if told.trouble:
+            return printable(f"Old: {told.trouble}; trying again")
+        total = told.shown["total"]
+        found = f"{total:,} topics with {view.words}" if view.words else f"{total:,} topics"
+        at = f", from {view.top + 1:,} on" if view.top else ""
+        return printable(f"{place(told.shown, view.namespace)}   by {view.order}: {found}{at}")

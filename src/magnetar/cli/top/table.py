@@ -1,0 +1,96 @@
+"""Topics as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magnetar.cli.explain import duration
+from magnetar.cli.printable import cells, fitted, printable
+from magnetar.cli.storage.sizes import size
+from magnetar.cli.top.asking import Shown
+
+_NARROW = 90
+"""Columns of a screen below which clients are not counted."""
+_NUMBERS = (("in/s", 9), ("out/s", 9), ("backlog", 10))
+_CLIENTS = (("prod", 5), ("cons", 5), ("subs", 5))
+_LEAST_NAME = 12
+
+
+def place(shown: Shown, namespace: str) -> str:
+    """Which broker it is, or which namespace."""
+    broker = shown.get("broker")
+    return printable(namespace if broker is None else f"{broker['cluster']} {broker['serviceUrl']}")
+
+
+def head(shown: Shown) -> str:
+    """The broker's totals, or how many topics of a namespace there are."""
+    if "broker" not in shown:
+        return f"topics {_whole(shown['total'])}"
+    totals = shown["broker"]["totals"]
+    asleep = f" (+{_whole(totals['notLoaded'])} not loaded)" if totals["notLoaded"] else ""
+    return "   ".join(
+        (
+            f"in {rate(totals['rateIn'])} msg/s {size(totals['throughputIn'])}/s",
+            f"out {rate(totals['rateOut'])} msg/s {size(totals['throughputOut'])}/s",
+            f"topics {_whole(totals['topics'])}{asleep}",
+            f"backlog {_whole(totals['backlog'])}",
+            f"stuck {_whole(totals['waiting'])}",
+        )
+    )
+
+
+def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -> list[str]:
+    """A line of titles, and one for each topic.
+
+    :param width: columns; None: as many as it takes
+    :param now_ms: since 1970
+    """
+    numbers = _NUMBERS if width is not None and width < _NARROW else _NUMBERS + _CLIENTS
+    names = [name(each["topic"]) for each in topics]
+    longest = max((cells(each) for each in (*names, "topic")), default=0)
+    if width is not None:
+        left = width - sum(columns + 1 for _, columns in numbers)
+        waits = any("waiting" in each for each in topics)
+        longest = max(_LEAST_NAME, min(longest, left * 3 // 5 if waits else left))
+    titles = [title.rjust(columns) for title, columns in numbers]
+    lines = [" ".join((*titles, fitted("topic", longest), "waits"))]
+    for each, named in zip(topics, names, strict=True):
+        figures = (text.rjust(columns) for text, (_, columns) in zip(_figures(each), numbers, strict=False))
+        lines.append(" ".join((*figures, fitted(named, longest), waits_of(each, now_ms))))
+    return [line.rstrip() if width is None else fitted(line, width) for line in lines]
+
+
+def _figures(topic: Mapping[str, Any]) -> Sequence[str]:
+    """In the order of the columns."""
+    if not topic.get("loaded", True):
+        return ("-",) * len(_NUMBERS + _CLIENTS)
+    counts = (topic[each] for each in ("backlog", "producers", "consumers", "subscriptions"))
+    return (rate(topic["rateIn"]), rate(topic["rateOut"]), *map(_whole, counts))
+
+
+def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
+    """Of the subscriptions that are stuck the one with the largest backlog, with its reason; or nothing."""
+    waiting = topic.get("waiting")
+    if waiting is None:
+        return ""
+    passed = duration(max(0, now_ms - waiting["since"]) / 1000)
+    others = f", and {waiting['subscriptions'] - 1} more" if waiting["subscriptions"] > 1 else ""
+    return (
+        f"{printable(waiting['subscription'])}: {waiting['reason']} for {passed}, "
+        f"{_whole(waiting['backlog'])} behind{others}"
+    )
+
+
+def name(topic: str) -> str:
+    """Without what goes without saying."""
+    return printable(topic.removeprefix("persistent://"))
+
+
+def rate(per_second: float) -> str:
+    """With a digit behind the point where it is small."""
+    return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
+
+
+def _whole(number: int) -> str:
+    return f"{number:,}"

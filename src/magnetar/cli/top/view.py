@@ -1,0 +1,70 @@
+"""What somebody looks at, and what keys make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from magnetar.cli.top.asking import Asked
+from magnetar.cli.top.flags import MOST
+
+ORDER_KEYS = {"n": "name", "i": "in", "o": "out", "b": "backlog", "w": "waiting"}
+_MOST_LETTERS = 200
+"""Of a filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    order: str
+    namespace: str = ""
+    words: str = ""
+    top: int = 0
+    """Which line is the first on the screen."""
+    typed: str | None = None
+    """A filter that is being typed."""
+
+    def pressed(self, key: str, rows: int, total: int) -> View:
+        """:param key: a letter, or ``up``, ``enter`` and so on, as :mod:`magnetar.cli.top.keys` names them
+
+        :param rows: that the screen has for topics
+        """
+        if self.typed is not None:
+            return self._typing(self.typed, key)
+        if key in ORDER_KEYS:
+            return replace(self, order=ORDER_KEYS[key], top=0)
+        if key == "/":
+            return replace(self, typed=self.words)
+        if key == "escape":
+            return replace(self, words="", top=0)
+        end = max(0, total - rows)
+        wanted = {
+            "up": self.top - 1,
+            "down": self.top + 1,
+            "page up": self.top - rows,
+            "page down": self.top + rows,
+            "home": 0,
+            "end": end,
+        }.get(key)
+        return self if wanted is None else replace(self, top=min(max(0, wanted), end))
+
+    def within(self, rows: int, total: int) -> View:
+        """Without lines below the last topic."""
+        return replace(self, top=min(self.top, max(0, total - rows)))
+
+    def _typing(self, typed: str, key: str) -> View:
+        if key == "enter":
+            return replace(self, words=" ".join(typed.split()), typed=None, top=0)
+        if key == "escape":
+            return replace(self, typed=None)
+        if key == "backspace":
+            return replace(self, typed=typed[:-1])
+        if len(key) == 1 and key.isprintable() and len(typed) < _MOST_LETTERS:
+            return replace(self, typed=typed + key)
+        return self
+
+    def asked(self, rows: int) -> Asked:
+        """More than is on the screen, so that not each line asks anew.
+
+        :param rows: 1 to :data:`MOST`
+        """
+        step = max(1, MOST - rows)
+        return Asked(self.order, MOST, self.top - self.top % step, self.words, self.namespace)

@@ -1,0 +1,166 @@
+"""Parts of ``magnetar top``: keys, what they do, and how topics become lines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from magnetar.admin_client import AdminError, CannotConnect
+from magnetar.admin_client.events import MOST_LINE
+from magnetar.admin_client.http import AdminHttp
+from magnetar.cli.printable import cells, fitted
+from magnetar.cli.top.asking import Asked, first_shown
+from magnetar.cli.top.keys import Keys
+from magnetar.cli.top.table import table
+from magnetar.cli.top.view import View
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        (b"q/", ["q", "/"]),
+        (b"\x1b[A\x1bOB\x1b[5~\x1b[H", ["up", "down", "page up", "home"]),
+        (b"\x1b[1;5Cx", ["x"]),
+        ("grün\r".encode(), ["g", "r", "ü", "n", "enter"]),
+        (b"\x1b\x1b[B", ["escape", "down"]),
+        (b"\xffa", ["a"]),
+    ],
+)
+def test_keys_in_one_piece_and_byte_by_byte(data: bytes, keys: list[str]) -> None:
+    assert Keys().of(data) == keys
+    pieces = Keys()
+    found = [key for byte in data for key in pieces.of(bytes((byte,)))]
+    assert found + pieces.of(b"") == keys
+
+
+def test_escape_is_a_key_when_nothing_follows() -> None:
+    keys = Keys()
+    assert (keys.of(b"\x1b"), keys.begun) == ([], True)
+    assert (keys.of(b""), keys.begun) == (["escape"], False)
+
+
+def test_a_view_scrolls_within_the_topics_and_asks_seldom() -> None:
+    view = View("in")
+    assert view.pressed("up", 20, 50).top == 0
+    assert view.pressed("end", 20, 50).top == 30
+    assert view.pressed("page down", 20, 50).pressed("page down", 20, 50).top == 30
+    assert view.pressed("end", 20, 50).pressed("b", 20, 50) == View("backlog")
+    assert View("in", top=30).within(20, 10).top == 0
+    asked = {View("in", top=top).asked(20) for top in range(160)}
+    assert sorted(each.first for each in asked) == [0, 80]
+    # Whatever is on the screen is in what was asked for.
+    for rows in (1, 50, 99, 100):
+        for top in (0, 99, 100, 101):
+            first = View("in", top=top).asked(rows).first
+            assert first <= top
+            assert top + rows <= first + 100
+
+
+def test_a_filter_is_typed_taken_back_and_kept() -> None:
+    view = View("in", words="old")
+    for key in ("/", *["backspace"] * 4, "o", "q", " ", "up", "b", "enter"):
+        view = view.pressed(key, 20, 50)
+    assert view == View("in", words="oq b")
+    assert view.pressed("/", 20, 50).pressed("x", 20, 50).pressed("escape", 20, 50) == view
+    assert view.pressed("escape", 20, 50) == View("in")
+
+
+def test_texts_of_others_stay_in_their_columns() -> None:
+    assert [fitted("abc", width) for width in (5, 3, 2, 1, 0)] == ["abc  ", "abc", "a…", "…", ""]
+    assert (cells("漢字e\u0301"), fitted("漢字", 4), fitted("漢字", 3), fitted("漢字", 2)) == (
+        5,
+        "漢字",
+        "漢…",
+        "… ",
+    )
+
+
+def line(name: str, **more: object) -> dict[str, object]:
+    figures = {
+        "rateIn": 1234.5,
+        "rateOut": 0.25,
+        "backlog": 7,
+        "producers": 1,
+        "consumers": 2,
+        "subscriptions": 3,
+    }
+    return {"topic": name, **figures, **more}
+
+
+def test_topics_as_lines() -> None:
+    waiting = {
+        "subscription": "s\x1b[2J",
+        "subscriptions": 3,
+        "reason": "no_permits",
+        "since": 0,
+        "backlog": 7,
+    }
+    topics = [
+        line("persistent://a/b/c", waiting=waiting),
+        {"topic": "non-persistent://a/b/d", "loaded": False},
+    ]
+    assert table(topics, None, 65_000)[1:] == [
+        "    1,234       0.2          7     1     2     3 a/b/c                  "
+        "s\\x1b[2J: no_permits for 1 min, 7 behind, and 2 more",
+        "        -         -          -     -     -     - non-persistent://a/b/d",
+    ]
+    for width in (20, 60, 89, 90, 200):
+        assert {cells(each) for each in table(topics, width, 0)} == {width}
+    assert "prod" not in table(topics, 89, 0)[0]
+    assert table([], None, 0)[0].split()[0] == "in/s"
+
+
+@contextmanager
+def answering(status: int, kind: str, body: bytes) -> Iterator[AdminHttp]:
+    """A server that gives one answer to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield AdminHttp(f"http://127.0.0.1:{server.server_port}", timeout_seconds=10)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "error", "words"),
+    [
+        (404, "application/json", b'{"reason":"no such path"}', AdminError, "magnetarDashboardEnabled=true"),
+        (403, "application/json", b'{"reason":"not yours"}', AdminError, "not yours"),
+        (200, "text/html", b"<html>", AdminError, "no event stream"),
+        (200, "text/event-stream", b"", AdminError, "without telling anything"),
+        (200, "text/event-stream", b'event: gone\ndata: {"reason":"it went"}\n\n', AdminError, "it went"),
+        (200, "text/event-stream", b"event: shown\ndata: {\n\n", AdminError, "no JSON"),
+        (200, "text/event-stream", b"event: shown\ndata: 1\n\n", AdminError, "no object"),
+        (200, "text/event-stream", b"x" * (MOST_LINE + 1), AdminError, f"more than {MOST_LINE} bytes"),
+    ],
+)
+def test_answers_that_cannot_be_shown(status: int, kind: str, body: bytes, error: type, words: str) -> None:
+    with answering(status, kind, body) as http, pytest.raises(error, match=words):
+        first_shown(http, Asked("in", 10))
+
+
+def test_the_next_broker_is_asked_where_one_is_gone() -> None:
+    told = b':\n\nevent: shown\ndata: {"total":1}\n\n'
+    with answering(200, "text/event-stream", told) as http:
+        both = AdminHttp(f"http://127.0.0.1:1,{http._urls[0].removeprefix('http://')}", timeout_seconds=10)
+        assert first_shown(both, Asked("in", 10)) == {"total": 1}
+    with pytest.raises(CannotConnect):
+        first_shown(AdminHttp("http://127.0.0.1:1"), Asked("in", 10))
