@@ -46,6 +46,10 @@ BODIES: Mapping[str, Any] = {
     "DispatchRate": {"dispatchThrottlingRateInMsg": 1, "ratePeriodInSecond": 1},
     "EntryFilters": {"entryFilterNames": "f"},
     "FailureDomain": {"brokers": ["127.0.0.1:8080"]},
+    "array<GrantTopicPermissionOptions>": [
+        {"topic": "persistent://public/default/t", "role": "r", "actions": ["produce"]}
+    ],
+    "array<RevokeTopicPermissionOptions>": [{"topic": "persistent://public/default/t", "role": "r"}],
     "InactiveTopicPolicies": {
         "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
         "maxInactiveDurationSeconds": 1,

@@ -29,6 +29,10 @@ _GRANTS = {"producer": ["produce"], "consumer": ["consume"]}
 _OWN_BODIES: Mapping[str, Any] = {
     "TenantInfo": {"adminRoles": [*TENANT_ADMINS], "allowedClusters": [CLUSTER]},
     "ClusterData": {"serviceUrl": "http://127.0.0.1:8080", "brokerServiceUrl": "pulsar://127.0.0.1:6650"},
+    "array<GrantTopicPermissionOptions>": [
+        {"topic": f"persistent://{TENANT}/shared/none", "role": "r", "actions": ["produce"]}
+    ],
+    "array<RevokeTopicPermissionOptions>": [{"topic": f"persistent://{TENANT}/shared/none", "role": "r"}],
     "PublishRate": {"publishThrottlingRateInMsg": 1000, "publishThrottlingRateInByte": 1000},
 }
 _MADE_BY_THE_CELL = (
@@ -36,6 +40,7 @@ _MADE_BY_THE_CELL = (
     "PUT /admin/v2/clusters/{cluster}",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}",
     "PUT /admin/namespaces/{tenant}/{cluster}/{namespace}",
+    "PUT /admin/namespaces/{tenant}/{cluster}/{namespace}/policy",
 )
 
 

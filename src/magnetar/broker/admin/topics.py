@@ -18,6 +18,7 @@ from magnetar.errors import (
     BrokerError,
     Conflict,
     InUse,
+    InvalidRequest,
     NotAllowed,
     PersistentTopicRequired,
     PreconditionFailed,
@@ -25,6 +26,7 @@ from magnetar.errors import (
 )
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.principal import BROKER
 
 Json = Mapping[str, Any]
 _NOT_FOUND = 404
@@ -185,21 +187,39 @@ class TopicAdmin:
 
         :raises NamespaceNotFound: no such namespace
         """
-        name = self._broker.parse_topic(topic)
+        await self._change_permissions([(self._broker.parse_topic(topic), role, actions)])
 
+    async def set_all_permissions(
+        self, changes: Sequence[tuple[TopicName, str, Sequence[str] | None]]
+    ) -> None:
+        """Of some topics of one namespace: all of them, or none.
+
+        :param changes: for each a role and what it may do; None: nothing
+        :raises InvalidRequest: there are none, or they are in several namespaces
+        :raises TopicNotFound: one is not there
+        """
+        if len({topic.namespace_name for topic, _role, _actions in changes}) != 1:
+            raise InvalidRequest("Topics of one namespace are wanted")
+        for topic, _role, _actions in changes:
+            await self._broker.creation.existing_partitions(topic, BROKER)
+        await self._change_permissions(changes)
+
+    async def _change_permissions(
+        self, changes: Sequence[tuple[TopicName, str, Sequence[str] | None]]
+    ) -> None:
         def work(record: Record) -> None:
             grants = dict(record.get("auth_policies") or {})
             topics = dict(grants.get("destination_auth") or {})
-            roles = dict(topics.get(str(name)) or {})
-            roles.pop(role, None)
-            if actions is not None:
-                roles[role] = list(actions)
-            topics.pop(str(name), None)
-            if roles:
-                topics[str(name)] = roles
+            for name, role, actions in changes:
+                roles = dict(topics.pop(str(name), None) or {})
+                roles.pop(role, None)
+                if actions is not None:
+                    roles[role] = list(actions)
+                if roles:
+                    topics[str(name)] = roles
             record["auth_policies"] = {**grants, "destination_auth": topics}
 
-        await self._broker.policies.change_namespace(name.namespace_name, work)
+        await self._broker.policies.change_namespace(changes[0][0].namespace_name, work)
 
     # Positions
 

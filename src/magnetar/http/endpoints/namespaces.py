@@ -8,17 +8,19 @@ from typing import Any
 
 from magnetar.http.endpoints.policy_kinds import KINDS, NOT_THERE, QUOTA_TYPE, reads, writes
 from magnetar.http.engine.message import Request, Response, json_response, nothing
-from magnetar.http.handlers import namespaces
+from magnetar.http.handlers import namespaces, permissions
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes import policies as shapes
 from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, truth, whole
 from magnetar.http.shapes.names import namespace_of, resource_group_of
 from magnetar.security.operations import NamespaceOperation as N
 from magnetar.security.operations import PolicyName as P
-from magnetar.security.operations import TenantOperation
+from magnetar.security.operations import TenantOperation, TopicOperation
 
 _FORCE = Parameter("force", "truth", "false")
 _AUTHORITATIVE = Parameter("authoritative", "truth", "false")
+
+_NO_TOPIC = {404: "no such topic or namespace"}
 
 _NEW = "/admin/v2/namespaces/{tenant}/{namespace}"
 _LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
@@ -247,7 +249,7 @@ def _remover(policy: Policy) -> Handler:
 
 
 def _placed(row: Endpoint) -> Endpoint:
-    return replace(row, path=_NEW + row.path, aliases=(_LEGACY + row.path,))
+    return replace(row, path=_NEW + row.path, aliases=(_LEGACY + row.path, *row.aliases))
 
 
 def _policy_endpoints() -> Sequence[Endpoint]:
@@ -291,6 +293,7 @@ _OTHERS: Sequence[Endpoint] = (
         namespaces.create,
         "create a namespace",
         N.CREATE_NAMESPACE,
+        (f"{_LEGACY}/policy",),
         body="Policies",
         refusals={409: "it is there already"},
     ),
@@ -509,6 +512,27 @@ NAMESPACES: Sequence[Endpoint] = (
         N.GET_TOPICS,
         (_LEGACY + "/destinations",),
         (Parameter("mode", "text", "PERSISTENT"), Parameter("includeSystemTopic", "truth", "false")),
+    ),
+    Endpoint(
+        "POST",
+        "/admin/v2/namespaces/grantPermissionsOnTopics",
+        permissions.grant_all,
+        "allow roles something of several topics",
+        TopicOperation.GRANT_PERMISSION,
+        body="array<GrantTopicPermissionOptions>",
+        refusals=_NO_TOPIC,
+        sets="permissions",
+        lets_in=True,
+    ),
+    Endpoint(
+        "POST",
+        "/admin/v2/namespaces/revokePermissionsOnTopics",
+        permissions.revoke_all,
+        "allow roles nothing of several topics",
+        TopicOperation.REVOKE_PERMISSION,
+        body="array<RevokeTopicPermissionOptions>",
+        refusals=_NO_TOPIC,
+        lets_in=True,
     ),
     *map(_placed, _OTHERS),
     *map(_placed, _policy_endpoints()),

@@ -1,0 +1,93 @@
+"""Permissions on several topics by one request: all of them or none, and only by who administers them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from served import LEGACY, TOPIC, Served
+from test_endpoint_table import Knows
+
+from magnetar.broker.policies.grants import StoredGrants
+from magnetar.http.engine.message import Request, Response
+from magnetar.http.routing import Access
+from magnetar.security.rules import PulsarRules
+
+ROOT = "/admin/v2/namespaces"
+OTHER = "persistent://public/default/other"
+
+
+@pytest.fixture
+def served() -> Served:
+    found = Served()
+    found.topic(OTHER)
+    return found
+
+
+def grant(served: Served, *options: Any) -> Response:
+    return served.ask("POST", f"{ROOT}/grantPermissionsOnTopics", json.dumps(options))
+
+
+def of(topic: str, role: str = "r", *actions: str) -> dict[str, Any]:
+    return {"topic": topic, "role": role, "actions": actions or ["produce"]}
+
+
+def found(served: Served, topic: str) -> Any:
+    return served.get(f"/admin/v2/{topic.replace('://', '/')}/permissions")
+
+
+def test_all_of_them_are_granted_and_revoked(served: Served) -> None:
+    assert grant(served, of(TOPIC), of(TOPIC, "s", "consume"), of(OTHER)).status == 204
+    assert found(served, TOPIC) == {"r": ["produce"], "s": ["consume"]}
+    assert found(served, OTHER) == {"r": ["produce"]}
+    options = json.dumps([{"topic": TOPIC, "role": "r"}, {"topic": OTHER, "role": "r"}])
+    assert served.ask("POST", f"{ROOT}/revokePermissionsOnTopics", options).status == 204
+    assert (found(served, TOPIC), found(served, OTHER)) == ({"s": ["consume"]}, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ([], 400),
+        ({}, 400),
+        ([1], 400),
+        ([of(TOPIC)] * 1001, 400),
+        ([of(TOPIC), of(LEGACY)], 400),
+        ([of(TOPIC), of(OTHER, "r", "fly")], 400),
+        ([of(TOPIC), {"topic": OTHER, "actions": ["produce"]}], 400),
+        ([of(TOPIC), {"topic": OTHER, "role": "r"}], 400),
+        ([of(TOPIC), of("persistent://public")], 412),
+        ([of(TOPIC), of("persistent://public/default/none")], 404),
+        ([of("persistent://public/none/t")], 404),
+    ],
+)
+def test_where_one_cannot_be_none_is(served: Served, options: Any, status: int) -> None:
+    told = served.ask("POST", f"{ROOT}/grantPermissionsOnTopics", json.dumps(options))
+    assert told.status == status, told.body
+    assert found(served, TOPIC) == {}
+
+
+def test_only_who_administers_all_of_them_may(served: Served) -> None:
+    tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+    assert served.ask("POST", "/admin/v2/tenants/public", json.dumps(tenant)).status == 204
+    served.ask("POST", "/admin/v2/namespaces/public/default/permissions/producer", '["produce"]')
+    policies = served.broker.policies
+    grants = StoredGrants(served.broker.metadata, policies.tenants, policies.namespaces)
+
+    def ask(role: str, *options: Any) -> int:
+        headers = {"authorization": f"Bearer {role}"}
+        body = json.dumps(options).encode()
+        request = Request("POST", f"{ROOT}/grantPermissionsOnTopics", headers=headers, body=body)
+        return served.world.run(served.http.answer(request)).status
+
+    with served.access(Access(Knows(), PulsarRules(grants, lambda: frozenset({"admin"})))):
+        assert [ask(role, of(TOPIC)) for role in ("producer", "owner", "admin")] == [401, 204, 204]
+        # Of the second one it is asked as well.
+        assert ask("owner", of(TOPIC), of(LEGACY)) == 401
+
+
+def test_legacy_namespaces_are_made_at_either_path(served: Served) -> None:
+    path = "/admin/namespaces/sample/standalone/more"
+    assert served.ask("PUT", f"{path}/policy").status == 204
+    assert served.ask("PUT", path).status == 409
