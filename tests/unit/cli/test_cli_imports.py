@@ -47,7 +47,7 @@ print(json.dumps(sorted(sys.modules)))
         ("pulsar_client", None),
         ("pulsar_client", ["--help"]),
         ("pulsar_client", ["consume", "t"]),
-        ("pulsar_client", ["read", "t", "-n", "3"]),
+        ("pulsar_client", ["read", "t", "-n", "x"]),
         ("pulsar_perf", None),
     ],
 )

@@ -1,21 +1,32 @@
-"""``pulsar-client produce`` and ``consume``."""
+"""``pulsar-client produce``, ``consume`` and ``read``."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
-from magnetar.client import Client, CompressionType, ConsumerType, InitialPosition, PulsarException, Timeout
+from magnetar.client import (
+    Client,
+    CompressionType,
+    ConsumerType,
+    InitialPosition,
+    MessageId,
+    PulsarException,
+    Timeout,
+)
 from magnetar.client.message import Message
+from magnetar.client.schema import ProducerSchema
 
 _POLL_MS = 5_000
 _BOUNDARY = "----- got message -----"
 _HEX_WIDTH = 16
+_ID = re.compile(r"(\d{1,18}):(\d{1,18})")
 
 
 class _Refused(Exception):
@@ -33,7 +44,7 @@ def perform(parsed: argparse.Namespace) -> int:
                 "tlsTrustCertsFilePath": parsed.tlsTrustCertsFilePath,
             }
         )
-        work = _produce if parsed.command == "produce" else _consume
+        work = {"produce": _produce, "consume": _consume, "read": _read}[parsed.command]
         contents = _contents(parsed) if parsed.command == "produce" else []
         with Client(
             access.service_url, listener_name=parsed.listener_name, **access.client_options()
@@ -68,7 +79,17 @@ def _contents(parsed: argparse.Namespace) -> list[bytes]:
     found += [Path(name).read_bytes() for name in parsed.files]
     if not found:
         raise _Refused("Please supply message content with either --messages or --files")
+    if parsed.value_schema == "string":
+        for number, content in enumerate(found, 1):
+            _check_text(content, number)
     return found
+
+
+def _check_text(content: bytes, number: int) -> None:
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise _Refused(f"--value-schema string: content {number} is no text: {error}") from error
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:
@@ -92,6 +113,7 @@ def _produce(client: Client, parsed: argparse.Namespace, contents: list[bytes]) 
         batching_enabled=not parsed.disable_batching,
         batching_max_publish_delay_ms=1,
         compression_type=CompressionType.NONE,
+        schema=ProducerSchema("STRING") if parsed.value_schema == "string" else None,
     )
     pace = paced(parsed.rate)
     for _ in range(parsed.num_produce):
@@ -110,20 +132,50 @@ def _consume(client: Client, parsed: argparse.Namespace, _contents: list[bytes])
         durable=parsed.subscription_mode == "Durable",
         replicate_subscription_state_enabled=parsed.replicated,
     )
+    taken = 0
+    for message in _printed(consumer.receive, parsed):
+        consumer.acknowledge(message)
+        taken += 1
+    return f"{taken} messages successfully consumed"
+
+
+def _read(client: Client, parsed: argparse.Namespace, _contents: list[bytes]) -> str:
+    if len(client.get_topic_partitions(parsed.topic)) > 1:
+        raise _Refused("read: the topic has several partitions; name one of them")
+    reader = client.create_reader(
+        parsed.topic,
+        _message_id(parsed.start_message_id),
+        start_message_id_inclusive=parsed.start_message_id_inclusive,
+    )
+    taken = sum(1 for _ in _printed(reader.read_next, parsed))
+    return f"{taken} messages successfully read"
+
+
+def _message_id(text: str) -> MessageId:
+    """:raises _Refused: it is none"""
+    if text in ("earliest", "latest"):
+        return MessageId.earliest if text == "earliest" else MessageId.latest
+    found = _ID.fullmatch(text)
+    if found is None:
+        raise _Refused(f"--start-message-id: {text!r} is not earliest, latest or LEDGER:ENTRY")
+    return MessageId(-1, int(found[1]), int(found[2]))
+
+
+def _printed(receive: Callable[[int], Message], parsed: argparse.Namespace) -> Iterator[Message]:
+    """As many as are wanted, each when it was printed, unless that is to be left out."""
     pace = paced(parsed.rate)
     taken = 0
     while parsed.num_messages == 0 or taken < parsed.num_messages:
         try:
-            message = consumer.receive(_POLL_MS)
+            message = receive(_POLL_MS)
         except Timeout:
             continue
         next(pace)
         if not parsed.hide_content:
             sys.stdout.write(f"{_BOUNDARY}\n{described(message, in_hex=parsed.hex)}\n")
             sys.stdout.flush()
-        consumer.acknowledge(message)
+        yield message
         taken += 1
-    return f"{taken} messages successfully consumed"
 
 
 def paced(rate: float) -> Iterator[None]:

@@ -10,7 +10,7 @@ from magnetar import __version__
 from magnetar.cli.numbers import count, positive
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
-COMMANDS_OF_LATER = ("read", "generate_documentation")
+COMMANDS_OF_LATER = ("generate_documentation",)
 
 # (names, takes a value): Pulsar's flags for things that this command does not do.
 _REFUSED_BY_ROOT = ((("--proxy-url",), True), (("--proxy-protocol",), True))
@@ -29,6 +29,7 @@ _REFUSED_BY_CONSUME = (
     (("--start-timestamp", "-stp"), True),
     (("--end-timestamp", "-etp"), True),
 )
+_REFUSED_BY_READ = ((("--encryption-key-value", "-ekv"), True), (("--print-metadata", "-mp"), False))
 
 
 class _Refuse(argparse.Action):
@@ -65,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _produce(commands)
     _consume(commands)
+    _read(commands)
     for name in COMMANDS_OF_LATER:
         commands.add_parser(name, help="not supported yet", add_help=False)
     return root
@@ -106,7 +108,7 @@ def _produce(commands: Any) -> None:
     add("--separator", "-s", default=",", metavar="TEXT", help="splits -m; empty: it is one content (,)")
     add("--properties", "-p", action="append", default=[], metavar="K=V,...", help="properties")
     add("--key", "-k", metavar="KEY", help="of each message")
-    add("--value-schema", "-vs", choices=("bytes",), default="bytes", help="(bytes)")
+    add("--value-schema", "-vs", choices=("bytes", "string"), default="bytes", help="of contents (bytes)")
     add("--disable-replication", "-dr", action="store_true", help="keep the messages in this cluster")
     _refuse(made, _REFUSED_BY_PRODUCE)
 
@@ -118,6 +120,29 @@ def _consume(commands: Any) -> None:
     add("--subscription-type", "-t", choices=_TYPES, default="Exclusive", help="(Exclusive)")
     add("--subscription-mode", "-m", choices=("Durable", "NonDurable"), default="Durable", help="(Durable)")
     add("--subscription-position", "-p", choices=("Latest", "Earliest"), default="Latest", help="(Latest)")
+    _add_printing(made)
+    add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
+    _refuse(made, _REFUSED_BY_CONSUME)
+
+
+def _read(commands: Any) -> None:
+    made = _command(commands, "read", "read messages, without a subscription that is kept")
+    add = made.add_argument
+    add(
+        "--start-message-id",
+        "-m",
+        default="latest",
+        metavar="ID",
+        help="behind which it begins: earliest, latest or LEDGER:ENTRY (latest)",
+    )
+    add("--start-message-id-inclusive", "-i", action="store_true", help="it begins with that one")
+    _add_printing(made)
+    _refuse(made, _REFUSED_BY_READ)
+
+
+def _add_printing(made: argparse.ArgumentParser) -> None:
+    """What commands that print messages have in common."""
+    add = made.add_argument
     add("--num-messages", "-n", type=count, default=1, metavar="N", help="then it ends; 0: no end (1)")
     add("--hex", action="store_true", help="print contents in hexadecimal")
     add("--hide-content", action="store_true", help="print no contents")
@@ -129,12 +154,10 @@ def _consume(commands: Any) -> None:
         metavar="R",
         help="messages a second at most; 0: no bound (0)",
     )
-    add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
     add("--schema-type", "-st", choices=("bytes",), default="bytes", help="(bytes)")
     add("--pool-messages", "-pm", metavar="TRUTH", help="changes nothing: buffers of Java")
     # Nothing can be decrypted, so that an encrypted message always fails.
     add("--crypto-failure-action", "-ca", choices=("FAIL",), default="FAIL", help=argparse.SUPPRESS)
-    _refuse(made, _REFUSED_BY_CONSUME)
 
 
 def _rate(text: str) -> float:
