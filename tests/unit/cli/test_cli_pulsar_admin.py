@@ -338,7 +338,7 @@ def test_root_options_that_change_nothing_are_taken(
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [
-        (pulsar_client.main, "read t"),
+        (pulsar_client.main, "generate_documentation"),
         (pulsar_perf.main, "transaction -n 3"),
         (pulsar_perf.main, "managed-ledger"),
     ],
