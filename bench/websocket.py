@@ -104,7 +104,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="websockets-") as folder:
         root = Path(folder)
-        jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
+        jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
         broker = Magnetar("magnetar", "Magnetar, by the broker", "magnetar", root / "broker")
         title = "Magnetar, by a process before it"
         beside = MagnetarWebSockets("beside", title, "magnetar", root / "beside", broker=broker)
