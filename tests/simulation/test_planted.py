@@ -14,6 +14,7 @@ from simulation.test_seeds import DEFAULT_SEEDS
 SEEDS = dict.fromkeys(PLANTED, DEFAULT_SEEDS) | {"snapshot in a commit": 5 * DEFAULT_SEEDS}
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", list(PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name]():
