@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 from bench.servers import Magnetar, fetch_jars
+from magnetar.admin_client import AdminClient
 
 _TOPIC = "persistent://public/default/commands"
 _ADMIN = ("magnetar.cli.pulsar_admin", "org.apache.pulsar.admin.cli.PulsarAdminTool")
@@ -84,6 +85,7 @@ def main() -> int:
         server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
         server.start()
         try:
+            AdminClient(server.admin_url).create_topic(_TOPIC)
             found = {
                 "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
                 "load": round(os.getloadavg()[0], 1),
