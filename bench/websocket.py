@@ -83,7 +83,9 @@ def measured(server: Server, options: argparse.Namespace, seconds: int) -> dict[
 
 def table(servers: list[Server], options: argparse.Namespace) -> dict[str, Any]:
     for server in servers:
-        measured(server, options, options.seconds if "java" in server.command()[0] else 1)
+        measured(
+            server, options, options.seconds if isinstance(server, ApachePulsar | ApacheWebSockets) else 1
+        )
     rounds: dict[str, list[dict[str, Any]]] = {server.title: [] for server in servers}
     for _ in range(options.rounds):
         for server in servers:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from magnetar import __version__
+from magnetar.cli.access_flags import add_access_flags
 from magnetar.cli.check import add_check, run_check
 from magnetar.cli.compact_topic import add_compact_topic, run_compact_topic
 from magnetar.cli.completion import add_completion, run_completion
@@ -98,12 +99,7 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what topics take, retain and will take",
         description="Tells what disk, ledger store, namespaces and topics take, and will take in a day.",
     )
-    report.add_argument("--admin-url", metavar="URL", help="of a broker (http://localhost:8080)")
-    report.add_argument("--auth-plugin", metavar="CLASS", help="how to prove who asks; or token, basic, tls")
-    report.add_argument("--auth-params", metavar="TEXT", help="what proves it")
-    report.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="who may have issued the broker's certificate"
-    )
+    add_access_flags(report)
     report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this one")
     report.add_argument(
         "--top", type=_count, default=20, metavar="N", help="the N largest topics (%(default)s); 0: all"

@@ -33,7 +33,13 @@ from magnetar.security.grants import Grants
 from magnetar.server.doors import Door, check_listeners, doors
 from magnetar.server.entry_filters import load_entry_filters
 from magnetar.server.logs import LogFormat, configure_logging
-from magnetar.server.loop_process import listen_to_signals, new_loop, prepare_process, process_age_ms
+from magnetar.server.loop_process import (
+    listen_to_signals,
+    new_loop,
+    prepare_process,
+    reachable_host,
+    say_serving,
+)
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import PortTaken, taken_port
 from magnetar.server.tls import DoorTls
@@ -126,11 +132,7 @@ MakeBroker = Callable[[Place], Broker]
 
 def advertised_host(settings: Settings) -> str:
     """The host that clients are told: the one set, else where the broker listens, else ``localhost``."""
-    host = settings.advertised_address or settings.bind_address
-    # Compared, not bound to.
-    if host in ("", "0.0.0.0", "::"):  # nosec B104
-        host = "localhost"
-    return f"[{host}]" if ":" in host else host
+    return reachable_host(settings.advertised_address or settings.bind_address)
 
 
 def run_process(
@@ -285,7 +287,7 @@ async def _serve(
         if not await _started(broker, loop, stopping):
             return EXIT_CODE_FAILED
         assembly.serve_http(broker)
-        _say_serving(title, options, assembly.host, assembly.ports(broker))
+        say_serving(title, assembly.host, assembly.ports(broker), _data(options))
         await stopping
         log.info("stopping")
     finally:
@@ -359,12 +361,3 @@ def _metrics_options(settings: Settings) -> MetricsOptions:
         managed_ledger_level=settings.expose_managed_ledger_metrics_in_prometheus,
         split_partition=settings.split_topic_and_partition_label_in_prometheus,
     )
-
-
-def _say_serving(title: str, options: ProcessOptions, host: str, ports: Mapping[str, int]) -> None:
-    urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
-    named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
-    sys.stdout.write(
-        f"Magnetar {title} is serving {named} ({_data(options)}, started in {process_age_ms()} ms)\n"
-    )
-    sys.stdout.flush()

@@ -111,21 +111,24 @@ async def serve_until_signal(
     return 0
 
 
-def say_serving(title: str, host: str, ports: Mapping[str, int], brokers: str) -> None:
-    """The one line on standard output.
-
-    :param ports: the real ones, by scheme
-    :param brokers: where they are
-    """
+def reachable_host(host: str) -> str:
+    """A host as URLs have it, whatever is listened on; ``localhost`` for all addresses."""
     # Compared, not bound to.
     if host in ("", "0.0.0.0", "::"):  # nosec B104
         host = "localhost"
-    shown = f"[{host}]" if ":" in host else host
-    urls = [f"{scheme}://{shown}:{port}" for scheme, port in ports.items()]
+    return f"[{host}]" if ":" in host else host
+
+
+def say_serving(title: str, host: str, ports: Mapping[str, int], behind: str) -> None:
+    """The one line on standard output.
+
+    :param host: as URLs have it
+    :param ports: the real ones, by scheme
+    :param behind: what is behind it: data or brokers, and where
+    """
+    urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
     named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
-    sys.stdout.write(
-        f"Magnetar {title} is serving {named} (brokers of {brokers}, started in {process_age_ms()} ms)\n"
-    )
+    sys.stdout.write(f"Magnetar {title} is serving {named} ({behind}, started in {process_age_ms()} ms)\n")
     sys.stdout.flush()
 
 

@@ -20,7 +20,7 @@ from magnetar.proxy.redirecting import Redirecting
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.web_door import WebDoor, WebOptions
 from magnetar.server.beside import OptionsBeside, run_beside
-from magnetar.server.loop_process import say_serving
+from magnetar.server.loop_process import reachable_host, say_serving
 from magnetar.server.proxy_parts import brokers_of, forwarding_of, service_of, targets_of
 from magnetar.server.security import authenticator
 from magnetar.server.taken_port import taken_port
@@ -182,4 +182,5 @@ async def _open_doors(
 
 def _say_serving(title: str, settings: ProxySettings, ports: Mapping[str, int]) -> None:
     where = settings.metadata_store or settings.broker_service_url or settings.broker_service_urltls
-    say_serving(title, settings.advertised_address or settings.bind_address, ports, where)
+    host = reachable_host(settings.advertised_address or settings.bind_address)
+    say_serving(title, host, ports, f"brokers of {where}")

@@ -30,7 +30,7 @@ from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.server.beside import OptionsBeside, run_beside
 from magnetar.server.broker_client import TlsChecks, own_client
 from magnetar.server.cluster_stores import Patience, open_zookeeper
-from magnetar.server.loop_process import say_serving
+from magnetar.server.loop_process import reachable_host, say_serving
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import taken_port
 from magnetar.server.tls import DoorTls
@@ -168,7 +168,8 @@ class _WebSockets:
                     self._ports[scheme] = await door.start(settings.bind_address, port, network)
 
     def say_serving(self) -> None:
-        say_serving("websocket", self._settings.bind_address, self._ports, self._brokers)
+        host = reachable_host(self._settings.bind_address)
+        say_serving("websocket", host, self._ports, f"brokers of {self._brokers}")
         if self._settings.bind_address == "":
             log.warning("bindAddress is empty: every address is listened on")
 

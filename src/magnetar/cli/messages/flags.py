@@ -46,15 +46,7 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     tail.add_argument("--no-follow", action="store_true", help="end at the end of the topic")
     tail.add_argument("--key", metavar="GLOB", help="only messages whose key is like it")
-    tail.add_argument(
-        "--property",
-        dest="properties",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="NAME=GLOB",
-        help="only messages with such a property; given several times, all of them",
-    )
+    _add_properties(tail, "NAME=GLOB", "only messages with such a property; given several times, all of them")
     _add_output(tail)
 
 
@@ -89,15 +81,7 @@ def add_produce(commands: _Commands[argparse.ArgumentParser]) -> None:
     produce.add_argument("messages", nargs="*", metavar="MESSAGE")
     produce.add_argument("--file", type=Path, metavar="FILE", help="a message a line")
     produce.add_argument("--key", metavar="KEY", help="of each message")
-    produce.add_argument(
-        "--property",
-        dest="properties",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of each message; may be given several times",
-    )
+    _add_properties(produce, "NAME=VALUE", "of each message; may be given several times")
     produce.add_argument("--rate", type=_rate, default=0.0, metavar="R", help="messages a second at most")
     produce.add_argument("--count", type=positive, metavar="N", help="send each MESSAGE N times (1)")
     produce.add_argument(
@@ -113,6 +97,12 @@ def _command(
     made.add_argument("--url", metavar="URL", help="where brokers are (pulsar://localhost:6650)")
     add_access_flags(made)
     return made
+
+
+def _add_properties(made: argparse.ArgumentParser, form: str, text: str) -> None:
+    made.add_argument(
+        "--property", dest="properties", type=_pair, action="append", default=[], metavar=form, help=text
+    )
 
 
 def _add_output(made: argparse.ArgumentParser) -> None:
