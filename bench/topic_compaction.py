@@ -23,7 +23,7 @@ from bench.servers import Server
 from magnetar.admin_client import AdminClient, Conflict
 
 TOPIC = "persistent://public/default/compacted"
-_LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.05
 _STEP = 7_919
 """Between the keys of two messages: a prime, so that all keys come, in an order that is not theirs."""
 
@@ -48,7 +48,7 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
+        while not self._stop.wait(LOOK_SECONDS):
             self.most_mb = max(self.most_mb, self.server.resident_mb())
 
 
@@ -77,7 +77,7 @@ def compact(server: Server) -> float:
     began = time.monotonic()
     admin.compact_topic(TOPIC)
     while (told := admin.compaction_status(TOPIC))["status"] == "RUNNING":
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
     if told["status"] != "SUCCESS":
         raise Void(f"not compacted: {told}")
     return time.monotonic() - began
@@ -117,7 +117,7 @@ def compact_again(server: Server, ended: Callable[[], bool]) -> int:
         try:
             compact(server)
         except Conflict:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
         runs += 1
     client.close()
     return runs

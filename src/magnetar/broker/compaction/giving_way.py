@@ -31,11 +31,16 @@ class GivingWay:
         self._published_at = clock.monotonic() - _LATELY_SECONDS
         self._went_on = clock.monotonic()
 
-    async def rest(self) -> None:
-        """Between two steps; returns at once when nobody publishes."""
+    def gives(self) -> bool:
+        """Whether anybody publishes."""
         now, count = self._clock.monotonic(), self._published()
         if count != self._known:
             self._known, self._published_at = count, now
-        if now - self._published_at < _LATELY_SECONDS:
-            await sleep(self._loop, min(_RESTS * (now - self._went_on), _LONGEST_SECONDS))
+        return now - self._published_at < _LATELY_SECONDS
+
+    async def rest(self) -> None:
+        """Between two steps; returns at once when nobody publishes."""
+        if self.gives():
+            took = self._clock.monotonic() - self._went_on
+            await sleep(self._loop, min(_RESTS * took, _LONGEST_SECONDS))
         self._went_on = self._clock.monotonic()

@@ -72,8 +72,16 @@ class NewLedger:
             self.entries += after - index
             self.size += size
             index, begin = after, ends[after - 1]
-            while self._on_way_bytes > _MOST_BYTES:
-                await self._wait()
+            await self._until_at_most(_MOST_BYTES)
+
+    async def settle(self) -> None:
+        """All that was appended is durable when this returns. :raises LedgerError: it cannot be written"""
+        await self._until_at_most(0)
+
+    async def _until_at_most(self, on_way: int) -> None:
+        """:param on_way: bytes"""
+        while self._on_way_bytes > on_way:
+            await self._wait()
 
     async def _wait(self) -> None:
         if self._failure is not None:

@@ -192,6 +192,9 @@ class Passage:
         figures.written_bytes += len(copied.buffer) - copied.start
         began = clock.monotonic()
         await ledger.append(copied)
+        if self._way.gives():
+            # What the device has to do is part of the step, and so of what the rest after it is measured by.
+            await ledger.settle()
         if copied.ends:
             figures.write_latency.add((clock.monotonic() - began) * 1000, len(copied.ends))
 
