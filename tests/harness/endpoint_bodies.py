@@ -22,6 +22,7 @@ NAMES = {
     "type": "function",
     "package": "p",
     "resourcegroup": "g",
+    "partition": "0",
     "broker": "127.0.0.1:8080",
     "policy": "p",
     "domainName": "d",
@@ -77,6 +78,7 @@ BODIES: Mapping[str, Any] = {
     },
     "Policies": {},
     "PostSchemaPayload": {"type": "STRING", "schema": "", "properties": {}},
+    "ProducerMessages": {"messages": [{"payload": "x"}]},
     "PublishRate": {"publishThrottlingRateInMsg": 1000},
     "ReadPlanRequest": {},
     "ResourceQuota": {

@@ -76,7 +76,7 @@ def test_legacy_names_open_no_other_door(matrix: Matrix) -> None:
 def test_superusers_are_told_what_cannot_be_and_nothing_else_stops_them(matrix: Matrix) -> None:
     """Else nothing would be said of the others."""
     void = {row: outcomes[-1] for row, outcomes in matrix.items() if not is_done(outcomes[-1])}
-    told = {"404", "405", "406", "412", "501", "NotAllowedError", "TopicNotFound"}
+    told = {"404", "405", "406", "409", "412", "501", "NotAllowedError", "TopicNotFound"}
     unexpected = [
         row for row, outcome in void.items() if outcome not in told and not row.startswith(_NOT_UNDERSTOOD)
     ]

@@ -21,11 +21,13 @@ from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Apply, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.resource_groups import ResourceGroupRecords
+from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer_names import ProducerNames
 from magnetar.broker.serving.handing_over import HandingOver
 from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
+from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.housekeeping import Housekeeping
@@ -35,6 +37,7 @@ from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.broker.upkeep.storage_gate import StorageGate
 from magnetar.errors import (
     BrokerError,
+    EncryptionRequired,
     InvalidTopicName,
     ServiceNotReady,
     TooManyRequests,
@@ -260,6 +263,21 @@ class BrokerService(ServedTopics):
             raise
         self.lookups.add((self.io.clock.monotonic() - started) * 1000)
         return owner
+
+    async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
+        """What a producer has to meet before a topic is asked to let it in.
+
+        :param encrypts: whether it says that it encrypts what it publishes
+        :raises EncryptionRequired: it does not, and has to
+        :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
+        :raises QuotaExceededHold: likewise, and it is to wait
+        """
+        if topic.policies.encryption_required and not encrypts:
+            text = f"Encryption is required in {topic.full_name}"
+            topic.hindered(Hindrance.ENCRYPTION_REQUIRED, text)
+            raise EncryptionRequired(text)
+        self.storage_gate.check_producer(topic)
+        await self.quotas.check_producer(topic)
 
     async def topic_names(
         self,

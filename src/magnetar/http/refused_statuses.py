@@ -30,6 +30,7 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         NamespaceOperation.PACKAGES,
         NamespaceOperation.GET_BUNDLE_QUOTA,
         NamespaceOperation.UPDATE_BUNDLE_QUOTA,
+        NamespaceOperation.GET_RESOURCE_AVAILABILITY,
         *(
             PolicyOperation(name, write)
             for name in (PolicyName.BOOKIE_AFFINITY, PolicyName.MAX_MESSAGE_SIZE)

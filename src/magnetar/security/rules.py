@@ -73,6 +73,7 @@ _OF_SUPERUSERS: frozenset[Operation] = frozenset(
     {
         NamespaceOperation.UNLOAD,
         NamespaceOperation.EXPLAIN_PLACEMENT,
+        NamespaceOperation.GET_RESOURCE_AVAILABILITY,
         NamespaceOperation.GET_BUNDLE_QUOTA,
         NamespaceOperation.UPDATE_BUNDLE_QUOTA,
         PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),

@@ -37,7 +37,13 @@ class Row:
         return self.pattern.endswith(endings)
 
 
-_PARTITIONED = ("/partitions", "/partitioned-stats", "/partitioned-internalStats", "/createMissedPartitions")
+_PARTITIONED = (
+    "/partitions",
+    "/partitions/{partition}",
+    "/partitioned-stats",
+    "/partitioned-internalStats",
+    "/createMissedPartitions",
+)
 
 
 NOT_ASKED = frozenset({"POST /admin/v2/brokers/shutdown"})

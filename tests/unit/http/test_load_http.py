@@ -121,6 +121,10 @@ def test_a_broker_that_is_alone_has_no_load_to_tell() -> None:
     assert served.get("/admin/v2/broker-stats/metrics") == []
     explained = "/admin/v2/magnetar/explain-placement/public/default/0x00000000_0x40000000"
     assert status(served, "GET", explained) == 501
+    available = "/admin/v2/broker-stats/broker-resource-availability/public/default"
+    answer = served.ask("GET", available)
+    assert answer.status == 409
+    assert b"ModularLoadManagerImpl does not support this operation" in answer.body
     topic = served.topic("persistent://public/default/t")
     bundles = served.get("/admin/v2/broker-stats/topics")["public/default"]
     names = [name for domains in bundles.values() for name in domains["persistent"]]

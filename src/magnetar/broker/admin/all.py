@@ -14,6 +14,7 @@ from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.packages import PackageAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
+from magnetar.broker.admin.publishing import PublishingAdmin
 from magnetar.broker.admin.read_plans import ReadPlanAdmin
 from magnetar.broker.admin.resource_groups import ResourceGroupAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
@@ -54,6 +55,7 @@ class Admin:
         self.subscriptions = SubscriptionAdmin(broker, self.topics)
         self.backlogs = BacklogAdmin(broker, self.topics, self.subscriptions)
         self.messages = MessageAdmin(broker, self.topics)
+        self.publishing = PublishingAdmin(broker, principal)
         self.topic_policies = TopicPolicyAdmin(broker)
         self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)

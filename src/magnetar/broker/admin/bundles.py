@@ -17,6 +17,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import (
     ConcurrentModification,
+    HasChildren,
     MetadataFailure,
     NotAllowed,
     NotFound,
@@ -158,6 +159,27 @@ class BundleAdmin:
         if owner is not None and not owner.here:
             raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner, self._said_here(owner))
         await self._unload(bundle, towards)
+
+    async def delete(self, namespace: str, text: str, *, force: bool) -> None:
+        """Gives a bundle up; it stays one of the namespace's, and is taken when a topic of it is asked for.
+
+        :param force: also where it has topics; they stay
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: no such bundle, or nobody has it
+        :raises HasChildren: it has topics
+        :raises ServedElsewhere: another broker has it
+        """
+        name = self._broker.parse_namespace(namespace)
+        await self._broker.namespaces.check(name)
+        bundle = await self.named(name, text)
+        owner = await self._owner(bundle, place=False)
+        if owner is None:
+            raise PreconditionFailed(f"Failed to find ownership for ServiceUnit:{bundle}")
+        if not owner.here:
+            raise elsewhere(f"{bundle} is served by {owner.broker_id}", owner)
+        if not force and await self._topics(bundle):
+            raise HasChildren("Cannot delete non empty bundle")
+        await self._unload(bundle)
 
     def _said_here(self, owner: Owner) -> frozenset[str]:
         """An owner of Apache's would send whoever names a destination back to the broker that leads.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from magnetar.broker.load.explaining import explain
 from magnetar.broker.load.quotas import Quotas, ResourceQuota
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.assembled import Wanted, stats_of
-from magnetar.errors import InvalidRequest, NotFound, NotSupported, ServedElsewhere, ServiceNotReady
+from magnetar.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    ServedElsewhere,
+    ServiceNotReady,
+)
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.errors import InvalidName
@@ -63,6 +70,15 @@ class LoadAdmin:
                 "dimensions": {"metric": "bundlesSplit"},
             },
         ]
+
+    def availability(self, namespace: str) -> NoReturn:
+        """What brokers have left for a namespace is counted by Pulsar's ``SimpleLoadManagerImpl`` alone.
+
+        :raises InvalidName: that is no namespace
+        :raises Conflict: this load manager does not count it
+        """
+        self._broker.parse_namespace(namespace)
+        raise Conflict("ModularLoadManagerImpl does not support this operation")
 
     async def default_quota(self) -> Mapping[str, Any]:
         """``ResourceQuota``. :raises MetadataFailure: the record is no JSON"""

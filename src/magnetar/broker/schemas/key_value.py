@@ -8,8 +8,11 @@ from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.errors import InvalidSchemaData
 
 _NONE = -1
+_NAME = "{}.schema.name"
 _TYPE = "{}.schema.type"
 _PROPERTIES = "{}.schema.properties"
+_ENCODING = "kv.encoding.type"
+_SEPARATED = "SEPARATED"
 
 
 def _invalid(what: str) -> InvalidSchemaData:
@@ -49,6 +52,21 @@ def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
     """
     key, value = split(schema.data)
     return _part(schema, "key", key), _part(schema, "value", value)
+
+
+def separated(key: SchemaData, value: SchemaData) -> SchemaData:
+    """The schema of messages whose own key is the key, and whose content is the value."""
+    properties = {_ENCODING: _SEPARATED}
+    for side, part in (("key", key), ("value", value)):
+        properties[_NAME.format(side)] = part.type.name
+        properties[_TYPE.format(side)] = part.type.name
+        properties[_PROPERTIES.format(side)] = json.dumps(dict(part.properties), separators=(",", ":"))
+    return SchemaData(SchemaType.KEY_VALUE, join(key.data, value.data), properties, key.user)
+
+
+def is_separated(schema: SchemaData) -> bool:
+    """Whether keys are those of messages; else, as where nothing says it, they are in front of the value."""
+    return schema.properties.get(_ENCODING) == _SEPARATED
 
 
 def _part(schema: SchemaData, side: str, data: bytes) -> SchemaData:

@@ -43,14 +43,15 @@ class SchemaRegistry:
             self._worker.close()
             self._worker = None
 
-    async def _run(self, job: Callable[[], T]) -> T:
+    async def run(self, job: Callable[[], T]) -> T:
+        """Does on the registry's thread what depends on how large definitions and contents are."""
         if self._worker is None:
             self._worker = self._io.start_worker("schemas")
         return await run_job(self._io.loop, self._worker, job)
 
     async def _validate(self, schema: SchemaData) -> None:
         if schema.data or schema.type in WITH_DEFINITION:
-            await self._run(lambda: validate(schema))
+            await self.run(lambda: validate(schema))
         else:
             validate(schema)
 
@@ -88,7 +89,7 @@ class SchemaRegistry:
         :raises InvalidSchemaData: the definition cannot be read
         """
         versions = await self.versions(schema_id)
-        found = await self._run(lambda: _find(versions, schema)) if versions else None
+        found = await self.run(lambda: _find(versions, schema)) if versions else None
         return None if found is None else found.version
 
     # What is added
@@ -125,7 +126,7 @@ class SchemaRegistry:
                 compatibility.check_producer([each.data for each in versions], schema, strategy)
             return found
 
-        found = await self._run(look) if versions else None
+        found = await self.run(look) if versions else None
         if found is not None:
             return found.version
         if not may_add:
@@ -159,7 +160,7 @@ class SchemaRegistry:
                 "Failed to add schema to an active topic with empty(BYTES) schema: "
                 f"new schema type {schema.type.name}"
             )
-        await self._run(lambda: compatibility.check_consumer(versions, schema, strategy))
+        await self.run(lambda: compatibility.check_consumer(versions, schema, strategy))
 
     async def check(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
         """Whether a producer could add a schema; nothing is added.
@@ -170,7 +171,7 @@ class SchemaRegistry:
         await self._validate(schema)
         versions = [each.data for each in await self.versions(schema_id)]
         if versions:
-            await self._run(lambda: compatibility.check_producer(versions, schema, strategy))
+            await self.run(lambda: compatibility.check_producer(versions, schema, strategy))
 
     # What goes
 

@@ -20,19 +20,35 @@ _READ_ENTRIES = 1_000
 _READ_BYTES = 1 << 20
 
 
-class TopicWriter:
-    """A producer of the broker's own; it hears itself what became of what it appended."""
+class NoConnection:
+    """What a topic asks of the connection of a producer that has none."""
 
     address = "local"
     client_version = "broker"
     held_back = False
     supports_partial_producer = False
+    non_persistent_pending = 0
+
+    async def is_alive(self) -> bool:
+        return True
+
+    def stop_producer(self, producer: Producer) -> None:
+        """Nothing is sent that nobody waits for."""
+
+    def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
+        """Who publishes next hears that the topic is closing."""
+
+
+class TopicWriter(NoConnection):
+    """A producer of the broker's own; it hears itself what became of what it appended.
+
+    Topics never come to know it.
+    """
 
     def __init__(self, topic: Topic, name: str) -> None:
         """:param name: that of the producer, for deduplication; unique in the cluster"""
         self._topic = topic
         self._waiting: deque[Any] = deque()
-        self.non_persistent_pending = 0
         self._producer = Producer(
             topic,
             self,
@@ -85,17 +101,6 @@ class TopicWriter:
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
         raise AssertionError("a persistent topic stores what it takes")
-
-    # What a topic asks of the connection of a producer that it knows: it never comes to know this one
-
-    async def is_alive(self) -> bool:
-        return True
-
-    def stop_producer(self, producer: Producer) -> None:
-        """Nothing is sent that nobody waits for."""
-
-    def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
-        """Who appends next hears that the topic is closing."""
 
 
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:

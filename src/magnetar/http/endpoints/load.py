@@ -51,6 +51,15 @@ LOAD: Sequence[Endpoint] = (
     ),
     Endpoint(
         "GET",
+        f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}",
+        load.availability,
+        "refused: this load manager does not count what brokers have left for a namespace",
+        N.GET_RESOURCE_AVAILABILITY,
+        (f"{_OLD_STATS}/broker-resource-availability/{{tenant}}/{{cluster}}/{{namespace}}",),
+        refusals={409: "the load manager does not count them"},
+    ),
+    Endpoint(
+        "GET",
         "/admin/v2/magnetar/explain-placement/{tenant}/{namespace}/{bundle}",
         load.explain,
         "why a bundle is where it is, and what would move it",

@@ -455,6 +455,15 @@ _OTHERS: Sequence[Endpoint] = (
         reads(P.PERSISTENCE),
         parameters=(Parameter("topics", "text"),),
     ),
+    Endpoint(
+        "DELETE",
+        "/{bundle}",
+        namespaces.delete_bundle,
+        "give up a bundle without topics; force: its topics stay, and are served where it is asked for next",
+        N.DELETE_BUNDLE,
+        parameters=(_FORCE,),
+        refusals={409: "it has topics"},
+    ),
     Endpoint("POST", "/clearBacklog", namespaces.clear_backlog, "acknowledge everything", N.CLEAR_BACKLOG),
     Endpoint(
         "POST",

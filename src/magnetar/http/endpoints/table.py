@@ -8,6 +8,7 @@ from magnetar.http.endpoints.bookies import BOOKIES
 from magnetar.http.endpoints.load import LOAD
 from magnetar.http.endpoints.namespaces import NAMESPACES
 from magnetar.http.endpoints.packages import PACKAGES
+from magnetar.http.endpoints.publishing import PUBLISHING
 from magnetar.http.endpoints.read_plans import READ_PLANS
 from magnetar.http.endpoints.resource_groups import RESOURCE_GROUPS
 from magnetar.http.endpoints.schemas import SCHEMAS
@@ -289,6 +290,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *BOOKIES,
     *LOAD,
     *PACKAGES,
+    *PUBLISHING,
     *READ_PLANS,
     *STORAGE,
     *WEBSOCKET,

@@ -47,6 +47,11 @@ async def topics(application: Application, request: Request) -> Response:
     return json_response(dict(await application.admin.load.topics()))
 
 
+async def availability(application: Application, request: Request) -> Response:
+    """Raises always: :meth:`LoadAdmin.availability`."""
+    application.admin.load.availability(namespace_of(request.variables))
+
+
 async def explain(application: Application, request: Request) -> Response:
     names = request.variables
     found = await application.admin.load.explain_placement(namespace_of(names), names["bundle"])

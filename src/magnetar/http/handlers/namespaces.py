@@ -232,6 +232,15 @@ async def unload_bundle(application: Application, request: Request) -> Response:
     return nothing()
 
 
+async def delete_bundle(application: Application, request: Request) -> Response:
+    await application.admin.bundles.delete(
+        namespace_of(request.variables),
+        request.variables["bundle"],
+        force=request.flag("force"),
+    )
+    return nothing()
+
+
 async def split(application: Application, request: Request) -> Response:
     positions = request.json() if request.has_value else []
     if not isinstance(positions, list) or not all(type(at) is int for at in positions):

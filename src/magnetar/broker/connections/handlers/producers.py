@@ -6,13 +6,11 @@ from typing import Any
 
 from magnetar.broker.connections import rules
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Opening, Producer
 from magnetar.broker.schemas.data import from_wire
 from magnetar.broker.topics.schemas import for_producer
 from magnetar.errors import (
     BrokerError,
-    EncryptionRequired,
     InvalidRequest,
     NotAllowed,
     ServiceNotReady,
@@ -58,12 +56,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     topic = await broker.topic(name, create=True, principal=principal)
-    if topic.policies.encryption_required and not request.encrypted:
-        text = f"Encryption is required in {topic.full_name}"
-        topic.hindered(Hindrance.ENCRYPTION_REQUIRED, text)
-        raise EncryptionRequired(text)
-    broker.storage_gate.check_producer(topic)
-    await broker.quotas.check_producer(topic)
+    await broker.check_producer(topic, encrypts=request.encrypted)
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
     if request.initial_subscription_name and name.persistent:

@@ -1,0 +1,295 @@
+"""Messages that requests bring: written as text, encoded by a schema, published where their topic is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from magnetar.broker.admin.at_owners import ask_owner
+from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.ownership.contract import Asked, Owner
+from magnetar.broker.schemas.data import SchemaData, version_bytes
+from magnetar.broker.schemas.written_contents import WrittenContents
+from magnetar.broker.service import BrokerService
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.request_producer import Outcome, RequestProducer
+from magnetar.client.outgoing_message import MessageOptions
+from magnetar.errors import (
+    BrokerError,
+    InvalidRequest,
+    NotFound,
+    ServiceNotReady,
+    TopicNotFound,
+    TopicTerminated,
+)
+from magnetar.io.slices import each
+from magnetar.io.waiting import sleep
+from magnetar.naming.hashes import java_string_hash
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+from magnetar.security.principal import Principal
+
+_TRY_AGAIN, _REFUSED = 1, 2
+"""Codes of messages that are stored nowhere."""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMessage:
+    content: str
+    key: str | None
+    sequence_id: int | None
+    """None: the one after the last of its producer."""
+    options: MessageOptions
+    """All else, but for the key."""
+    context: str | None
+    """Given back with what became of it."""
+    form: Json
+    """As it was given, for another broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """``ProducerMessages``."""
+
+    messages: Sequence[WrittenMessage]
+    schema: SchemaData | int
+    """What is declared of contents, or the version of the topic's that they are of."""
+    producer_name: str = ""
+    """Empty: a name that nobody else has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    written: WrittenMessage
+    content: bytes
+    key: str | None
+    key_is_encoded: bool
+
+    def entry(self, producer: str, sequence_id: int, now_ms: int, schema_version: bytes) -> bytes:
+        metadata = MessageMetadata(
+            producer_name=producer,
+            sequence_id=sequence_id,
+            publish_time=now_ms,
+            schema_version=schema_version,
+            uncompressed_size=len(self.content),
+        )
+        self.written.options.fill(metadata)
+        if self.key is not None:
+            metadata.partition_key = self.key
+            metadata.partition_key_b64_encoded = self.key_is_encoded
+        return build_entry(metadata, self.content)
+
+
+class PublishingAdmin:
+    """Topics are given by their full names."""
+
+    def __init__(self, broker: BrokerService, principal: Principal) -> None:
+        """:param principal: who publishes"""
+        self._broker = broker
+        self._principal = principal
+
+    def now_ms(self) -> int:
+        """Since 1970."""
+        return self._broker.io.clock.wall_ms()
+
+    async def publish(
+        self, topic: str, wanted: Publication, address: str, partition: int | None = None
+    ) -> Json:
+        """``ProducerAcks``: what became of each message, in their order; one for each.
+
+        With partitions a message goes to that of its key, as producers choose it, and without a key to each
+        in turn.
+
+        :param address: ``host:port`` of whoever publishes
+        :param partition: where all of it goes; None: wherever it should
+        :raises TopicNotFound: no such topic or partition
+        :raises NotFound: there is no such version of a schema
+        :raises InvalidRequest: a message is not what the schema says, or too large; nothing is published
+        :raises InvalidSchemaData: it is no schema
+        :raises IncompatibleSchema: the schema may not follow what is there
+        :raises BrokerError: there is one place where all of it goes, and nothing can be published there
+        """
+        name = self._broker.parse_topic(topic)
+        places = await self._places(name, partition)
+        schema = await self._schema(name, wanted.schema)
+        encoded = await self._broker.schemas.run(lambda: _encoded(schema, wanted.messages))
+        self._check_sizes(encoded)
+        version = await self._version(name, wanted.schema)
+        parts: dict[TopicName, list[int]] = {}
+        turn = 0
+        for number, message in enumerate(encoded):
+            if message.key is not None:
+                place = places[java_string_hash(message.key) % len(places)]
+            else:
+                place, turn = places[turn % len(places)], turn + 1
+            parts.setdefault(place, []).append(number)
+        acks: dict[int, Json] = {}
+        for place, numbers in parts.items():
+            some = [encoded[number] for number in numbers]
+            try:
+                told = await self._publish_at(place, name, wanted.producer_name, some, version, address)
+            except BrokerError as error:
+                if len(parts) == 1 and not isinstance(error, TopicTerminated):
+                    raise
+                told = [_ack(error, place, message) for message in some]
+            acks.update(zip(numbers, told, strict=True))
+        return {
+            "messagePublishResults": [acks[number] for number in range(len(encoded))],
+            "schemaVersion": version,
+        }
+
+    async def _places(self, name: TopicName, partition: int | None) -> Sequence[TopicName]:
+        """The partitions that messages may go to, or the topic, which has to be there."""
+        await self._broker.namespaces.check(name.namespace_name)
+        if partition is not None and name.partition_index >= 0:
+            raise InvalidRequest("Topic name can't contain '-partition-' suffix.")
+        count = await self._broker.namespaces.partitions(name)
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise TopicNotFound(f"Topic {name} has {count} partitions, and none of number {partition}")
+            place = name.partition(partition)
+            owner = await self._broker.owner_of(place, Asked.PLACE)
+            if not owner.here:
+                raise elsewhere(f"{place} is served by {owner.broker_id}", owner)
+            return [place]
+        if count:
+            return [name.partition(index) for index in range(count)]
+        await self._broker.topic(name, create=False, principal=self._principal)
+        return [name]
+
+    async def _schema(self, name: TopicName, wanted: SchemaData | int) -> SchemaData:
+        """What is declared, or stored under that version."""
+        if isinstance(wanted, SchemaData):
+            return wanted
+        stored = await self._broker.schemas.get(name.schema_path, wanted)
+        if stored is None:
+            raise NotFound(f"Topic {name} has no version {wanted} of a schema")
+        return stored.data
+
+    async def _version(self, name: TopicName, wanted: SchemaData | int) -> int:
+        """Of the schema, which is added where it is new."""
+        if isinstance(wanted, int):
+            return wanted
+        policies = await self._broker.policies.of_topic(name)
+        return await self._broker.schemas.put_if_absent(
+            name.schema_path, wanted, policies.schema_compatibility, may_add=policies.auto_update_schema
+        )
+
+    def _check_sizes(self, encoded: Sequence[_Encoded]) -> None:
+        most = self._broker.max_message_size
+        for number, message in enumerate(encoded):
+            if len(message.content) > most:
+                raise InvalidRequest(
+                    f"Message {number} has {len(message.content)} bytes, and maxMessageSize is {most}"
+                )
+
+    async def _publish_at(
+        self,
+        place: TopicName,
+        name: TopicName,
+        producer: str,
+        messages: Sequence[_Encoded],
+        version: int,
+        address: str,
+    ) -> Sequence[Json]:
+        """What became of messages of one topic or partition, wherever it is served."""
+        owner = await self._broker.owner_of(place, Asked.PLACE)
+        if not owner.here:
+            return await self._publish_elsewhere(owner, place, name, producer, messages, version)
+        topic = await self._broker.topic(place, create=place != name, principal=self._principal)
+        outcomes = await self._publish_here(topic, producer, messages, version, address)
+        return [_ack(one, place, message) for one, message in zip(outcomes, messages, strict=True)]
+
+    async def _publish_here(
+        self, topic: AnyTopic, name: str, messages: Sequence[_Encoded], version: int, address: str
+    ) -> Sequence[Outcome]:
+        broker = self._broker
+        await broker.check_producer(topic, encrypts=False)
+        visitor = RequestProducer(
+            topic,
+            name or broker.producer_names.next(),
+            user_provided_name=bool(name),
+            schema_version=version_bytes(version),
+            principal=self._principal,
+            address=address,
+        )
+        producer = visitor.producer
+        await topic.add_producer(producer)
+        try:
+            entries: list[bytes] = []
+            ids: list[int] = []
+            now = broker.io.clock.wall_ms()
+            last = topic.last_sequence_id(producer.name)
+
+            def add(message: _Encoded) -> None:
+                nonlocal last
+                given = message.written.sequence_id
+                last = last + 1 if given is None else given
+                ids.append(last)
+                entries.append(message.entry(producer.name, last, now, producer.schema_version))
+
+            await each(broker.io, "requests", messages, add)
+            outcomes = await visitor.publish(entries, ids)
+        finally:
+            topic.remove_producer(producer)
+        await self._wait_for_rates(topic, len(entries), sum(map(len, entries)))
+        return outcomes
+
+    async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
+        """Who publishes beyond a rate is answered later."""
+        now = self._broker.io.clock.monotonic()
+        group = topic.group.publish if topic.group is not None else None
+        limiters = (topic.publish_limiter, self._broker.publish_limiter, group)
+        wait = max(limiter.take(messages, size, now) if limiter is not None else 0.0 for limiter in limiters)
+        if wait > 0:
+            await sleep(self._broker.io.loop, wait)
+
+    async def _publish_elsewhere(
+        self,
+        owner: Owner,
+        place: TopicName,
+        name: TopicName,
+        producer: str,
+        messages: Sequence[_Encoded],
+        version: int,
+    ) -> Sequence[Json]:
+        form = {
+            "schemaVersion": version,
+            **({"producerName": producer} if producer else {}),
+            "messages": [message.written.form for message in messages],
+        }
+        path = f"/topics/{name.domain.value}/{name.namespace_name}/{quote(name.local, '')}"
+        path += f"/partitions/{place.partition_index}"
+        answer = await ask_owner(self._broker, owner, "POST", path, body=json.dumps(form).encode())
+        told: Sequence[Json] = answer.json()["messagePublishResults"]
+        return told
+
+
+def _encoded(schema: SchemaData, messages: Sequence[WrittenMessage]) -> list[_Encoded]:
+    contents = WrittenContents(schema)
+    found = []
+    for message in messages:
+        key = contents.key(message.key) if message.key is not None else None
+        content = contents.content(message.content, message.key)
+        found.append(_Encoded(message, content, key, contents.encodes_keys))
+    return found
+
+
+def _ack(outcome: Outcome, place: TopicName, message: _Encoded) -> Json:
+    """``ProducerAck``."""
+    index = place.partition_index
+    if isinstance(outcome, BrokerError):
+        code = _TRY_AGAIN if isinstance(outcome, ServiceNotReady) else _REFUSED
+        told = {"errorMsg": str(outcome), "messageId": str(index)}
+    else:
+        code = 0
+        told = {"messageId": f"{outcome[0]}:{outcome[1]}:{index}"}
+    context = message.written.context
+    given = {} if context is None else {"context": context}
+    return {**told, **given, "errorCode": code, "schemaVersion": 0}

@@ -1,0 +1,42 @@
+"""Endpoints that publish (PIP-64)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.http.handlers import publishing
+from magnetar.http.routing import Endpoint, Handler
+from magnetar.security.operations import TopicOperation
+
+_REFUSALS = {
+    404: "no such topic, partition, namespace or version of a schema",
+    405: "a topic of this kind is not served here",
+    409: "the schema is not compatible, a quota is exceeded, or another producer has the name or the topic",
+    422: "it is no schema",
+}
+
+
+def _row(domain: str, suffix: str, handler: Handler, description: str) -> Endpoint:
+    return Endpoint(
+        "POST",
+        f"/topics/{domain}/{{tenant}}/{{namespace}}/{{topic}}{suffix}",
+        handler,
+        description,
+        TopicOperation.PRODUCE,
+        body="ProducerMessages",
+        success=200,
+        refusals=_REFUSALS,
+        constants={"domain": domain},
+    )
+
+
+PUBLISHING: Sequence[Endpoint] = [
+    row
+    for domain in ("persistent", "non-persistent")
+    for row in (
+        _row(domain, "", publishing.publish, "publish messages that are written as text"),
+        _row(
+            domain, "/partitions/{partition}", publishing.publish_to_partition, "likewise, to one partition"
+        ),
+    )
+]

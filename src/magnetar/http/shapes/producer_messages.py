@@ -1,0 +1,122 @@
+"""``ProducerMessages``: messages as requests bring them (PIP-64)."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from magnetar.broker.admin.publishing import Publication, WrittenMessage
+from magnetar.broker.schemas import key_value
+from magnetar.broker.schemas.data import SchemaData, SchemaType
+from magnetar.client.outgoing_message import MessageOptions
+from magnetar.errors import InvalidRequest
+from magnetar.http.engine.message import Request
+from magnetar.http.shapes.fields import Field, body, fields, text, text_map, texts, truth, whole
+
+_NO_VERSION = -1
+_TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})
+"""What contents and keys are where nothing is said of them."""
+
+
+def _objects(name: str, value: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise InvalidRequest(f"{name}: a list of objects is wanted")
+    return value
+
+
+_PUBLICATION = fields(
+    {
+        "schemaVersion": Field(whole(64), _NO_VERSION),
+        "keySchema": Field(text, ""),
+        "valueSchema": Field(text, ""),
+        "producerName": Field(text, ""),
+        "messages": Field(_objects),
+    }
+)
+_MESSAGE = fields(
+    {
+        "payload": Field(text),
+        "key": Field(text),
+        "properties": Field(text_map),
+        "context": Field(text),
+        "sequenceId": Field(whole(64)),
+        "eventTime": Field(text),
+        "deliverAt": Field(whole(64), 0),
+        "deliverAfterMs": Field(whole(64), 0),
+        "replicationClusters": Field(texts),
+        "disableReplication": Field(truth, False),
+    }
+)
+_INFO = fields(
+    {"type": Field(text), "schema": Field(text, ""), "properties": Field(text_map, {}), "name": Field(text)}
+)
+
+
+def publication(request: Request, now_ms: int) -> Publication:
+    """:param now_ms: since 1970; what is to be delivered after a while is so from then on
+
+    :raises InvalidRequest: it is none
+    """
+    given = body(_PUBLICATION, "ProducerMessages")(request)
+    if "messages" not in given:
+        raise InvalidRequest("ProducerMessages.messages: a list of objects is wanted")
+    messages = [
+        _message(f"messages[{number}]", each, now_ms) for number, each in enumerate(given["messages"])
+    ]
+    version = given["schemaVersion"]
+    schema = _schema(given["keySchema"], given["valueSchema"]) if version == _NO_VERSION else version
+    return Publication(messages, schema, given["producerName"])
+
+
+def _message(name: str, given: Mapping[str, Any], now_ms: int) -> WrittenMessage:
+    found = _MESSAGE(name, given)
+    if "payload" not in found:
+        raise InvalidRequest(f"{name}.payload: a text is wanted")
+    at, after = found["deliverAt"], found["deliverAfterMs"]
+    options = MessageOptions(
+        properties=found.get("properties"),
+        replication_clusters=found.get("replicationClusters"),
+        disable_replication=found["disableReplication"],
+        event_timestamp=_milliseconds(f"{name}.eventTime", found.get("eventTime")),
+        deliver_at=now_ms + after if after > 0 else at if at > 0 else None,
+    )
+    return WrittenMessage(
+        found["payload"], found.get("key"), found.get("sequenceId"), options, found.get("context"), given
+    )
+
+
+def _milliseconds(name: str, given: str | None) -> int | None:
+    """So many since 1970, as Pulsar takes it here, or a time with an offset, as its WebSockets do."""
+    if given is None:
+        return None
+    if given.isascii() and given.isdigit() and len(given) < 16:
+        return int(given)
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or found.timestamp() < 0:
+        raise InvalidRequest(f"{name}: milliseconds since 1970 are wanted, or a time with an offset")
+    return int(found.timestamp() * 1000)
+
+
+def _schema(key: str, value: str) -> SchemaData:
+    """:param key: ``SchemaInfo`` as JSON, like the value's; empty: there is none"""
+    of_value = _declared("valueSchema", value) if value else _TEXT
+    return key_value.separated(_declared("keySchema", key), of_value) if key else of_value
+
+
+def _declared(name: str, written: str) -> SchemaData:
+    try:
+        info = _INFO(name, json.loads(written))
+        kind = info.get("type", "")
+        data = b64decode(info["schema"], validate=True)
+        return SchemaData(SchemaType["NONE" if kind == "BYTES" else kind], data, info["properties"])
+    except KeyError as error:
+        raise InvalidRequest(f"{name}: {kind!r} is no type of a schema") from error
+    except (NotBase64, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{name}: a SchemaInfo is wanted, as JSON: {error}") from error
