@@ -16,6 +16,7 @@ import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import SESSION_MS, BrokerProcess
+from explained import PRODUCERS, administer, told
 from java_servers import free_port
 from kazoo.client import KazooClient
 
@@ -194,6 +195,7 @@ def test_bookies_that_are_killed_under_load_cost_nothing_that_was_acknowledged(
             for bookie in cluster.bookies[:lost]:
                 bookie.kill()
     if lost > 1:
+        told(broker, topic, "not_stored", PRODUCERS)
         for bookie in cluster.bookies[:lost]:
             bookie.start()
     producer.flush()
@@ -233,8 +235,9 @@ def test_a_ledger_that_is_lost_holds_its_topic_up_until_settings_let_it_go(
     for consumer in consumers:
         assert received(consumer, 10) == sent[:10]
     until(lambda: broker.log.count(f"no such ledger: {lost}") >= 2, "the log names what is lost")
-    ask(broker, "POST", "brokers/configuration/autoSkipNonRecoverableData/true")
+    found = {name: told(broker, topic, "read_failed", name) for name in ("exclusive", "shared")}
     try:
+        administer(broker, found["shared"]["try"])
         for consumer in consumers:
             assert received(consumer, 10) == sent[20:]
     finally:

@@ -13,16 +13,13 @@ from typing import Any
 import pulsar
 import pytest
 from chromium import chromium
+from dashboard_page import Page
 from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
-from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
 from server import Server
 
-_SECONDS = 30
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
@@ -53,57 +50,6 @@ def served(start_server: Callable[..., Server]) -> Iterator[Server]:
 def browser() -> Iterator[webdriver.Chrome]:
     with chromium(1280, 900) as running:
         yield running
-
-
-class Page:
-    """What somebody who looks at it sees and does."""
-
-    def __init__(self, browser: webdriver.Chrome, url: str) -> None:
-        self.browser = browser
-        self.url = url
-        self.waiting = WebDriverWait(browser, _SECONDS, poll_frequency=0.1)
-
-    def go(self, place: str) -> None:
-        self.browser.get("about:blank")
-        self.browser.get(f"{self.url}/#{place}")
-
-    def sees(self, *words: str) -> None:
-        """Waits until all of it is there."""
-        try:
-            self.waiting.until(lambda _: all(word in self.text() for word in words))
-        except TimeoutException:
-            pytest.fail(f"{words} are not in:\n{self.text()}")
-
-    def misses(self, words: str) -> None:
-        self.waiting.until(lambda _: words not in self.text())
-
-    def text(self) -> str:
-        # In one call: what is shown may be another element a moment later.
-        return str(self.browser.execute_script("return document.body.innerText"))
-
-    def element(self, selector: str) -> WebElement:
-        found: WebElement = self.waiting.until(lambda page: page.find_element(By.CSS_SELECTOR, selector))
-        return found
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.browser.switch_to.active_element.send_keys(key)
-
-    def push(self, words: str, within: str = "body") -> None:
-        """A button, by what it says."""
-        path = f".//button[normalize-space()='{words}'] | .//summary[normalize-space()='{words}']"
-        self.element(within).find_element(By.XPATH, path).click()
-
-    def fill(self, **values: str) -> None:
-        """Fields of the dialog that is open."""
-        for name, value in values.items():
-            field = self.element(f"dialog [name={name}]")
-            if field.tag_name == "input":
-                field.clear()
-            field.send_keys(value)
-
-    def check_console(self) -> None:
-        assert self.browser.get_log("browser") == []
 
 
 @pytest.fixture
@@ -265,14 +211,110 @@ def test_a_topic_that_goes_away_is_told_of(page: Page, served: Server) -> None:
     page.sees("Not there", "stopped")
 
 
-def test_policies_are_set(page: Page, served: Server) -> None:
+def test_policies_are_set_and_taken_back(page: Page, served: Server) -> None:
     page.go("/namespace/public/default")
-    page.sees("Time to live", "none granted")
-    page.push("Set", "dl.pairs > div:nth-child(2)")
+    page.sees("Time to live", "Publish rate", "more policies")
+    page.push("Set", "dl [data-key='Time to live']")
     page.fill(seconds="7200")
     page.push("Set", "dialog")
-    page.sees("Time to live was set", "2 h")
-    assert _asked(served, "/admin/v2/namespaces/public/default/messageTTL") == 7200
+    page.sees("Time to live was set", "2 h", "set here")
+    rest = "/admin/v2/namespaces/public/default"
+    assert _asked(served, f"{rest}/messageTTL") == 7200
+    # A topic has what its namespace says, until it has its own.
+    place = "/topic/persistent/public/default/orders"
+    page.go(place)
+    page.sees("Time to live", "2 h")
+    page.misses("set here")
+    for name, values, words in (
+        ("Publish rate", {"messages": "50", "size": "-1"}, "50 messages in a second"),
+        ("Dispatch rate", {"messages": "-1", "size": "1000000", "period": "10"}, "1 MB in 10 s"),
+        (
+            "Backlog age quota",
+            {"seconds": "3600", "policy": "producers are refused"},
+            "60 min, then producers",
+        ),
+        ("Producers", {"most": "7"}, "7"),
+        ("Retention", {"time": "-1", "size": "100"}, "for ever, 105 MB"),
+    ):
+        page.push("Set", f"dl [data-key='{name}']")
+        page.fill(**values)
+        page.push("Set", "dialog")
+        page.sees(f"{name} was set", words)
+    own = "/admin/v2/persistent/public/default/orders"
+    assert _asked(served, f"{own}/publishRate")["publishThrottlingRateInMsg"] == 50
+    assert _asked(served, f"{own}/dispatchRate")["ratePeriodInSecond"] == 10
+    assert _asked(served, f"{own}/backlogQuotaMap")["message_age"]["policy"] == "producer_exception"
+    assert _asked(served, f"{own}/maxProducers") == 7
+    assert _asked(served, f"{own}/retention") == {"retentionTimeInMinutes": -1, "retentionSizeInMB": 100}
+    for name in ("Publish rate", "Dispatch rate", "Backlog age quota", "Producers", "Retention"):
+        page.push("Remove", f"dl [data-key='{name}']")
+        page.push("Remove", "dialog")
+        page.sees(f"{name} was removed")
+    page.misses("set here")
+    assert _asked(served, f"{own}/backlogQuotaMap") == {}
+    page.element("[data-key='other policies'] summary").click()
+    page.sees("Schema compatibility", "full", "Copies of entries")
+    page.go("/namespace/public/default")
+    page.push("Remove", "dl [data-key='Time to live']")
+    page.push("Remove", "dialog")
+    page.sees("Time to live was removed")
+    assert served.ask("GET", f"{rest}/messageTTL") == (200, b"")
+
+
+@pytest.mark.parametrize("place", ["namespace/public/default", "topic/persistent/public/default/orders"])
+def test_permissions_are_granted_changed_and_revoked(page: Page, served: Server, place: str) -> None:
+    rest = place.replace("namespace/", "/admin/v2/namespaces/").replace("topic/", "/admin/v2/")
+    page.go(f"/{place}")
+    page.sees("Permissions", "None are granted")
+    page.push("Grant")
+    page.fill(role="a clerk")
+    page.push("Grant", "dialog")
+    page.sees("Choose what the role may do")
+    for action in ("produce", "packages"):
+        page.element(f"dialog [name=may-{action}]").click()
+    page.push("Grant", "dialog")
+    page.sees("a clerk may produce, packages")
+    assert _asked(served, f"{rest}/permissions") == {"a clerk": ["produce", "packages"]}
+    page.push("Change", "[data-key='a clerk']")
+    page.element("dialog [name=may-packages]").click()
+    page.element("dialog [name=may-consume]").click()
+    page.push("Grant", "dialog")
+    page.sees("a clerk may produce, consume")
+    assert _asked(served, f"{rest}/permissions") == {"a clerk": ["produce", "consume"]}
+    page.push("Revoke", "[data-key='a clerk']")
+    assert not page.element("dialog button.danger").is_enabled()
+    page.fill(typed="a clerk")
+    page.push("Revoke", "dialog")
+    page.sees("What a clerk was granted with", "None are granted")
+    assert _asked(served, f"{rest}/permissions") == {}
+
+
+def test_what_a_namespace_grants_is_not_taken_back_at_a_topic(page: Page, served: Server) -> None:
+    granted = "/admin/v2/namespaces/public/default/permissions/auditor"
+    assert served.ask("POST", granted, '["consume"]')[0] == 204
+    page.go("/topic/persistent/public/default/orders")
+    page.sees("auditor", "by the namespace")
+    assert "Revoke" not in page.element("[data-key=auditor]").text
+    assert served.ask("DELETE", granted)[0] == 204
+
+
+def test_ledgers_and_cursors_of_a_topic(page: Page, served: Server) -> None:
+    told = _asked(served, "/admin/v2/persistent/public/default/orders/internalStats")
+    page.go("/topic/persistent/public/default/orders")
+    page.sees("Ledgers and cursors", f"the last is {told['lastConfirmedEntry']}")
+    page.push("Ledgers, the newest first")
+    page.push("Cursors")
+    ledger = page.element("[aria-label=Ledgers] tbody tr").text
+    assert ledger.startswith(f"{told['ledgers'][-1]['ledgerId']}open {told['currentLedgerEntries']} ")
+    assert told["cursors"]["billing"]["markDeletePosition"] in page.element("[aria-label=Cursors]").text
+    client = pulsar.Client(served.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer("public/default/orders", schema=pulsar.schema.StringSchema())
+    producer.send("one more")
+    client.close()
+    page.push("Look again")
+    ledger_id, entry_id = map(int, told["lastConfirmedEntry"].split(":"))
+    page.sees(f"the last is {ledger_id}:{entry_id + 1}")
+    assert page.element("[data-key=ledgers]").get_attribute("open") is not None
 
 
 _PLACES = (

@@ -1,36 +1,37 @@
 """Why nothing arrives: each reason is brought about by an official client, told by REST and by the command,
 and ended by the command that is told with it.
 
-A read on its way, a turn of the loop and an unload last too short to be met from outside; a state of
-acknowledgements that cannot be kept needs a store of another kind. They are brought about in
-``tests/unit/broker/test_waiting_reasons.py``.
+What needs bookies that do not answer is in ``tests/cluster/test_explained_troubles.py``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
+from explained import PRODUCERS, Door, administer, asked, shown, side_of, told, until
 from raw_client import Client
 from server import Server
 
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from magnetar.testing import Broker
 
 pulsar = pytest.importorskip("pulsar")
 
 FILTERS = Path(__file__).parent / "semantics" / "filters"
-WAIT_SECONDS = 20.0
 WAIT_MS = 10_000
+KEPT_BATCHES = 2
 EXCLUSIVE, SHARED = pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared
 FAILOVER, KEY_SHARED = pulsar.ConsumerType.Failover, pulsar.ConsumerType.KeyShared
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -47,17 +48,19 @@ def server(start_server: Callable[..., Server]) -> Server:
             activeConsumerFailoverDelayTimeMillis=30_000,
             maxUnackedMessagesPerBroker=BROKER_LIMIT,
             keySharedLookAheadMsgInReplayThresholdPerSubscription=20,
+            acknowledgmentAtBatchIndexLevelEnabled="true",
+            managedLedgerMaxBatchDeletedIndexToPersist=KEPT_BATCHES,
         )
 
 
-def connect(server: Server) -> Any:
+def connect(url: str) -> Any:
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    return pulsar.Client(server.url, operation_timeout_seconds=5, logger=logger)
+    return pulsar.Client(url, operation_timeout_seconds=5, logger=logger)
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[Any]:
-    made = connect(server)
+    made = connect(server.url)
     yield made
     made.close()
 
@@ -78,58 +81,6 @@ def publish_keys(client: Any, topic: str, keys: int, times: int = 1) -> None:
 
 def subscribe(client: Any, topic: str, kind: Any = SHARED, name: str = "s", **options: Any) -> Any:
     return client.subscribe(topic, name, kind, initial_position=EARLIEST, **options)
-
-
-def asked(server: Server, topic: str, subscription: str | None = None) -> dict[str, Any]:
-    path = "/admin/v2/" + topic.replace("://", "/") + "/explain"
-    status, body = server.ask("GET", path + (f"?subscription={subscription}" if subscription else ""))
-    assert status == 200, body
-    return dict(json.loads(body))
-
-
-def command(*words: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-def shown(server: Server, topic: str, *arguments: str) -> str:
-    return command("magnetar", "explain", topic, "--admin-url", server.http_url, *arguments)
-
-
-def administer(server: Server, words: str) -> str:
-    """Runs a command as it was told, or is typed."""
-    program, *rest = shlex.split(words)
-    assert program == "pulsar-admin"
-    return command("magnetar.cli.pulsar_admin", "--admin-url", server.http_url, *rest)
-
-
-def until(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not wanted(found := look()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert wanted(found), found
-    return found
-
-
-def told(server: Server, topic: str, reason: str, side: str = "s") -> dict[str, Any]:
-    """What REST tells once it is that reason; and the command tells the same.
-
-    :param side: the subscription, or ``producers``
-    """
-
-    def look() -> dict[str, Any]:
-        found = asked(server, topic)
-        return dict(found["producers"] if side == "producers" else found["subscriptions"][side])
-
-    found: dict[str, Any] = until(look, lambda each: each["reason"] == reason)
-    text = shown(server, topic)
-    title = side if side == "producers" else f"subscription {side}"
-    line = next(line for line in text.splitlines() if line.startswith(f"{title}:"))
-    assert line.split()[len(title.split())] == reason, text
-    return found
 
 
 def test_nobody_is_connected(server: Server, client: Any, topic: str) -> None:
@@ -261,6 +212,55 @@ def test_a_filter_that_puts_off(server: Server, client: Any, topic: str) -> None
     assert told(server, topic, "filter")["figures"]["filters"] == ["Later"]
 
 
+def test_more_is_acknowledged_in_part_than_is_kept(server: Server, client: Any, topic: str) -> None:
+    consumer = subscribe(client, topic, batch_index_ack_enabled=True)
+    administer(server, f"pulsar-admin topicPolicies set-dispatcher-pause-on-ack-state-persistent {topic}")
+    batches = KEPT_BATCHES + 1
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=2, batching_max_publish_delay_ms=60_000
+    )
+    for number in range(2 * batches):
+        producer.send_async(b"%d" % number, None)
+    for _ in range(batches):
+        consumer.acknowledge(consumer.receive(WAIT_MS))
+        consumer.receive(WAIT_MS)
+
+    def after_one_more() -> str:
+        # What comes before the acknowledgements are there is still sent.
+        publish(client, topic, 1).close()
+        return str(side_of(server, topic)["reason"])
+
+    until(after_one_more, lambda each: each == "ack_state")
+    found = told(server, topic, "ack_state")
+    assert (found["figures"]["ranges"], found["figures"]["batches"]) == (0, batches)
+    administer(server, found["try"])
+    told(server, topic, "at_end")
+
+
+def test_others_come_first_while_much_is_sent(server: Server, client: Any, topic: str) -> None:
+    """Filters are asked about each entry: a turn of the loop is over after some of many."""
+    messages = 10_000
+    consumer = subscribe(client, topic, EXCLUSIVE, receiver_queue_size=2 * messages)
+    producer = client.create_producer(topic, max_pending_messages=messages)
+    for _ in range(messages):
+        producer.send_async(b"x", None)
+    producer.flush()
+    seen = Event()
+
+    def have_all_sent_again() -> None:
+        while not seen.wait(0.5):
+            consumer.seek(pulsar.MessageId.earliest)
+
+    with ThreadPoolExecutor(1) as beside:
+        sending = beside.submit(have_all_sent_again)
+        try:
+            told(server, topic, "turn")
+        finally:
+            seen.set()
+        sending.result()
+    told(server, topic, "at_end")
+
+
 def test_a_consumer_that_has_just_become_active(server: Server, client: Any, topic: str) -> None:
     subscribe(client, topic, FAILOVER, consumer_name="next")
     publish(client, topic, 1)
@@ -297,7 +297,7 @@ def refused(client: Any, topic: str, **options: Any) -> None:
 
 def test_nothing_is_in_the_way_and_json(server: Server, client: Any, topic: str) -> None:
     publish(client, topic, 1)
-    told(server, topic, "nothing", "producers")
+    told(server, topic, "nothing", PRODUCERS)
     found = json.loads(shown(server, topic, "-o", "json"))
     assert found["servedBy"] == server.url
     assert found["producers"]["reason"] == "nothing"
@@ -307,7 +307,7 @@ def test_a_topic_that_is_terminated(server: Server, client: Any, topic: str) -> 
     publish(client, topic, 1)
     administer(server, f"pulsar-admin topics terminate {topic}")
     refused(client, topic)
-    found = told(server, topic, "terminated", "producers")
+    found = told(server, topic, "terminated", PRODUCERS)
     assert found["refused"][0]["message"] == "Topic was already terminated"
 
 
@@ -315,12 +315,31 @@ def test_a_backlog_quota(server: Server, client: Any, topic: str) -> None:
     subscribe(client, topic, name="behind").close()
     publish(client, topic, 5).close()
     administer(server, f"pulsar-admin topics set-backlog-quota -l 100 -p producer_exception {topic}")
-    found = told(server, topic, "backlog_quota", "producers")
+    found = told(server, topic, "backlog_quota", PRODUCERS)
     refused(client, topic)
     assert found["figures"]["slowest"] == "behind"
     administer(server, found["try"])
-    told(server, topic, "nothing", "producers")
+    told(server, topic, "nothing", PRODUCERS)
     publish(client, topic, 1)
+
+
+@pytest.mark.broker(settings={"preciseTimeBasedBacklogQuotaCheck": True})
+@pytest.mark.parametrize("policy", ["producer_exception", "producer_request_hold"])
+def test_a_backlog_that_is_too_old(broker: Broker, topic: str, policy: str) -> None:
+    door, client = Door(broker.admin_url), connect(broker.service_url)
+    subscribe(client, topic, name="behind").close()
+    publish(client, topic, 1).close()
+    administer(door, f"pulsar-admin topics set-backlog-quota -lt 1h -t message_age -p {policy} {topic}")
+    broker.advance(minutes=90)
+    refused(client, topic)
+    found = told(door, topic, "backlog_quota", PRODUCERS)
+    figures = found["figures"]
+    assert (figures["quota"], figures["policy"], figures["limitSeconds"]) == ("time", policy, 3600)
+    assert figures["slowest"] == "behind"
+    administer(door, found["try"])
+    told(door, topic, "nothing", PRODUCERS)
+    publish(client, topic, 1)
+    client.close()
 
 
 def test_as_many_producers_as_may_be(server: Server, client: Any, topic: str) -> None:
@@ -335,25 +354,25 @@ def test_as_many_producers_as_may_be(server: Server, client: Any, topic: str) ->
         return False
 
     until(refuse, bool)
-    found = told(server, topic, "max_producers", "producers")
+    found = told(server, topic, "max_producers", PRODUCERS)
     administer(server, found["try"])
     until(refuse, lambda each: not each)
-    told(server, topic, "nothing", "producers")
+    told(server, topic, "nothing", PRODUCERS)
 
 
 def test_a_producer_that_has_the_topic_for_itself(server: Server, client: Any, topic: str) -> None:
     exclusive = pulsar.ProducerAccessMode.Exclusive
     client.create_producer(topic, producer_name="own", access_mode=exclusive)
     refused(client, topic)
-    assert told(server, topic, "exclusive_producer", "producers")["figures"]["owner"] == "own"
+    assert told(server, topic, "exclusive_producer", PRODUCERS)["figures"]["owner"] == "own"
 
 
 def test_a_name_that_is_taken(server: Server, client: Any, topic: str) -> None:
     client.create_producer(topic, producer_name="me")
-    other = connect(server)
+    other = connect(server.url)
     refused(other, topic, producer_name="me")
     other.close()
-    assert "'me'" in told(server, topic, "name_taken", "producers")["sentence"]
+    assert "'me'" in told(server, topic, "name_taken", PRODUCERS)["sentence"]
 
 
 class Order(pulsar.schema.Record):
@@ -367,7 +386,7 @@ class Bill(pulsar.schema.Record):
 def test_a_schema_that_does_not_fit(server: Server, client: Any, topic: str) -> None:
     client.create_producer(topic, schema=pulsar.schema.AvroSchema(Order)).close()
     refused(client, topic, schema=pulsar.schema.AvroSchema(Bill))
-    found = told(server, topic, "schema_incompatible", "producers")
+    found = told(server, topic, "schema_incompatible", PRODUCERS)
     assert "Order" in administer(server, found["look"])
 
 
@@ -377,7 +396,7 @@ def test_what_has_to_be_encrypted(server: Server, client: Any) -> None:
     administer(server, f"pulsar-admin topics create {topic}")
     administer(server, "pulsar-admin namespaces set-encryption-required --enable public/locked")
     refused(client, topic)
-    found = told(server, topic, "encryption_required", "producers")
+    found = told(server, topic, "encryption_required", PRODUCERS)
     administer(server, found["try"])
     publish(client, topic, 1)
 
@@ -394,7 +413,7 @@ def test_a_message_that_is_too_large(server: Server, topic: str) -> None:
     client.publish(producer, 0, build_entry(metadata, bytes(1000)))
     client.take(BaseCommand.SEND_ERROR, producer_id=producer)
     client.close()
-    found = told(server, topic, "message_refused", "producers")
+    found = told(server, topic, "message_refused", PRODUCERS)
     assert found["try"] == f"pulsar-admin topics set-max-message-size -m 200 {topic}"
 
 
@@ -409,17 +428,17 @@ def test_a_rate_of_publishing(server: Server, client: Any, topic: str) -> None:
         return str(asked(server, topic)["producers"]["reason"])
 
     until(send, lambda reason: reason == "publish_rate")
-    found = told(server, topic, "publish_rate", "producers")
+    found = told(server, topic, "publish_rate", PRODUCERS)
     assert found["figures"]["limitOf"] == "Topic"
     assert found["try"] == f"pulsar-admin topics set-publish-rate -m 100 -b -1 {topic}"
 
 
 def test_a_disk_without_room(start_server: Callable[..., Server], topic: str) -> None:
     server = start_server(diskUsageThreshold="0.01")
-    client = connect(server)
+    client = connect(server.url)
     refused(client, topic)
     client.close()
-    found = told(server, topic, "storage_full", "producers")
+    found = told(server, topic, "storage_full", PRODUCERS)
     assert "diskUsageThreshold" in found["sentence"]
     assert found["look"] == "magnetar storage report"
 

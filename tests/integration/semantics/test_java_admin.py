@@ -79,10 +79,35 @@ def test_java_admin_prints_what_it_prints_of_apache_pulsar(start_server: Any, ja
     assert not wrong
 
 
-def test_all_other_commands_of_java_admin(start_server: Any, java_admin: list[str]) -> None:
-    server = start_server()
+_PACKAGE = "function://public/default/words@1"
+
+
+def _package_lines(folder: Path) -> list[tuple[str, int, Any]]:
+    """Packages from upload to deletion, and what Apache's tool makes of what it is told; with the file."""
+    given, got, rest = folder / "given", folder / "got", "public/default --type function"
+    given.write_bytes(b"words" * 100_000)
+    done = f"The package '{_PACKAGE}' {{}} successfully"
+    upload = f"packages upload {_PACKAGE} --description counts --contact me -PpackageKey=v --path {given}"
+    return [
+        (upload, 0, done.format(f"uploaded from path '{given}'")),
+        (upload, 1, None),
+        (f"packages list {rest}", 0, "words"),
+        (f"packages list-versions {_PACKAGE}", 0, 1),
+        (f"packages get-metadata {_PACKAGE}", 0, {"ANY": "object"}),
+        (f"packages update-metadata {_PACKAGE} --description other", 0, {"ANY": "text"}),
+        (f"packages download {_PACKAGE} --path {got}", 0, done.format(f"downloaded to path '{got}'")),
+        (f"packages delete {_PACKAGE}", 0, done.format("deleted")),
+        # Apache's tool leaves the refusal in the file.
+        (f"packages download {_PACKAGE} --path {got}-no-more", 1, None),
+        (f"packages list {rest}", 0, ""),
+    ]
+
+
+def test_all_other_commands_of_java_admin(start_server: Any, java_admin: list[str], tmp_path: Path) -> None:
+    server = start_server(enablePackagesManagement="true")
     # Those of broker-stats close the tool's standard output, and nothing that follows is seen.
     rows = [row for row in lines_of(LINES) if not row[0].startswith("broker-stats")]
+    rows += _package_lines(tmp_path)
     answers = run_lines(java_admin, server, [line for line, _, _ in rows])
     wrong = []
     for (line, code, expected), (got_code, got, complaint) in zip(rows, answers, strict=True):
@@ -91,3 +116,4 @@ def test_all_other_commands_of_java_admin(start_server: Any, java_admin: list[st
         if line not in DIFFERENT or DIFFERENT[line][0] != got_code:
             wrong.append((line, code, expected, got_code, got, complaint))
     assert not wrong
+    assert (tmp_path / "got").read_bytes() == (tmp_path / "given").read_bytes()

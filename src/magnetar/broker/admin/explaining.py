@@ -54,5 +54,6 @@ class ExplainAdmin:
         return {"topic": str(name), "partitions": each}
 
     async def _here(self, name: TopicName, subscription: str | None) -> Json:
-        found = await self._broker.topic(name, create=False)
+        # One that is just being unloaded is not to be had, and can say so.
+        found = self._broker.topics.get(str(name)) or await self._broker.topic(name, create=False)
         return await explain_topic(self._broker, found, subscription)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from magnetar.broker.load.explaining import explain
 from magnetar.broker.load.quotas import Quotas, ResourceQuota
+from magnetar.broker.load.reports import BrokerReport
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.assembled import Wanted, stats_of
 from magnetar.errors import (
@@ -31,6 +32,36 @@ class LoadAdmin:
         """``LocalBrokerData`` as of the last look; None: the broker has no others beside it."""
         desk = self._broker.load
         return None if desk is None else desk.reporter.latest.to_json()
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """Every live broker with what it told last of its load, usage in percent; one alone tells nothing.
+
+        ``url`` and ``urlTls`` are those of its HTTP interface; ``magnetar``: it is no broker of Apache's.
+        """
+        beside, own = self._broker.beside, self._broker.settings
+        if beside is None:
+            return [{"broker": own.broker_id, "here": True, "leads": True, "magnetar": True}]
+        leader = beside.leadership.leader()
+        led_by = None if leader is None else leader.broker_id
+        rows = []
+        for broker_id, record in beside.brokers.all.items():
+            report = BrokerReport.from_json(record.raw)
+            rows.append(
+                {
+                    "broker": broker_id,
+                    "here": broker_id == own.broker_id,
+                    "leads": broker_id == led_by,
+                    "magnetar": record.is_magnetar,
+                    "url": record.addresses.http,
+                    "urlTls": record.addresses.http_tls,
+                    "version": record.version,
+                    "updated": report.updated_ms,
+                    "usage": {name: each.percent for name, each in report.resources.named().items()},
+                    "bundles": len(report.bundles),
+                    **report.total.to_json(),
+                }
+            )
+        return rows
 
     async def topics(self) -> Mapping[str, Any]:
         """``TopicStats`` of all topics that are loaded here, by namespace, bundle, domain and name."""

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.entry_filters import check_filters
 from magnetar.broker.ownership.contract import Bundle
+from magnetar.broker.policies.applied import counting
 from magnetar.broker.policies.effective import of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.policies.records import Record
@@ -153,6 +154,16 @@ class NamespaceAdmin:
         if clusters:
             return {**found, "clusterThatCanDeleteNamespace": clusters[0]}
         return found
+
+    async def all_of(self, namespace: str) -> Mapping[str, Any]:
+        """``own``, what is set for the namespace, and ``counting``, what counts for its topics that have no
+        policies of their own.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        own = await self.policies(namespace)
+        effective = await self._policies.of_namespace(self._broker.parse_namespace(namespace))
+        return {"own": own, "counting": counting(effective)}
 
     async def set_policy(
         self, namespace: str, field: str, value: Any, *, per_cluster: bool, key: str | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from magnetar.broker.admin.entry_filters import check_filters
-from magnetar.broker.policies.applied import APPLIED
+from magnetar.broker.policies.applied import APPLIED, counting
 from magnetar.broker.policies.effective import of_topic
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_owned, check_topic
@@ -59,6 +59,15 @@ class TopicPolicyAdmin:
         if render is None:
             return (await topics.of(name)).get(field)
         return render(await self._broker.policies.of_topic(name))
+
+    async def all_of(self, topic: str) -> Mapping[str, Any]:
+        """``own``, what is set for the topic, and ``counting``, what counts for it whoever set it.
+
+        :raises TopicNotFound: no such topic
+        """
+        name, topics = await self._named(topic)
+        own = await topics.of(name)
+        return {"own": own, "counting": counting(await self._broker.policies.of_topic(name))}
 
     async def set_policy(
         self, topic: str, changes: Mapping[str, Any], *, everywhere: bool, field: str, key: str | None = None

@@ -102,6 +102,7 @@ class DispatchTopic(Protocol):
     clock: Clock
     dispatch_settings: DispatchSettings
     closing: bool
+    fenced: bool
     budget: LoopBudget
 
     @property

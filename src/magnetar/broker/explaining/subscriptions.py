@@ -262,8 +262,9 @@ def _ack_state(subscription: Subscription) -> Parts:
         "remove-dispatcher-pause-on-ack-state-persistent",
         _policies(subscription),
     )
-    ranges = sum(each.range_count() for each in subscription.cursor.state.ranges.values())
-    return sentence, {"ranges": ranges}, attempt, ""
+    state = subscription.cursor.state
+    ranges = sum(each.range_count() for each in state.ranges.values())
+    return sentence, {"ranges": ranges, "batches": len(state.batches)}, attempt, ""
 
 
 def _filter(subscription: Subscription) -> Parts:

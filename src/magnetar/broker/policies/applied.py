@@ -35,3 +35,23 @@ APPLIED: dict[str, Callable[[EffectivePolicies], Any]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": lambda p: p.pause_on_ack_state,
 }
 """By field; what is absent here is answered as it was set for the topic."""
+
+COUNTING: dict[str, Callable[[EffectivePolicies], Any]] = {
+    **APPLIED,
+    "publishRate": lambda p: p.publish_rate.json(),
+    "maxMessageSize": lambda p: p.max_message_size,
+    "subscriptionTypesEnabled": lambda p: list(p.subscription_types),
+    "deduplicationSnapshotIntervalSeconds": lambda p: p.deduplication_snapshot_seconds,
+    "subscription_expiration_time_minutes": lambda p: p.subscription_expiration_minutes,
+    "max_topics_per_namespace": lambda p: p.max_topics,
+    "encryption_required": lambda p: p.encryption_required,
+    "is_allow_auto_update_schema": lambda p: p.auto_update_schema,
+    "resource_group_name": lambda p: p.resource_group,
+}
+"""All that can be told: by field of ``TopicPolicies``, or of ``Policies`` where only namespaces
+have it."""
+
+
+def counting(policies: EffectivePolicies) -> dict[str, Any]:
+    """By the fields of :data:`COUNTING`."""
+    return {field: render(policies) for field, render in COUNTING.items()}

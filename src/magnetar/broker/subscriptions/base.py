@@ -203,7 +203,7 @@ class BaseSubscription(ABC):
 
     def why_not(self) -> Reason:
         """Why its consumers are sent nothing now."""
-        if self.closing:
+        if self.closing or self.topic.closing or self.topic.fenced:
             return MOVING
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 
+from magnetar.http.dashboard import answers
 from magnetar.http.dashboard.views import Views
+from magnetar.http.endpoints.policy_kinds import reads
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.page_files import PageFiles
 from magnetar.http.routing import Application, Endpoint
 from magnetar.security.operations import BrokerOperation as B
 from magnetar.security.operations import NamespaceOperation as N
+from magnetar.security.operations import PolicyName
 from magnetar.security.operations import TopicOperation as T
 
 _FILES = PageFiles(files("magnetar.http.dashboard").joinpath("page"), images=True)
 _EVENTS = "/dashboard/events"
+_POLICIES = "/dashboard/policies"
 _ELSEWHERE = {421: "another broker serves the topic"}
 
 
@@ -36,6 +40,23 @@ def dashboard() -> Sequence[Endpoint]:
     return (
         Endpoint("GET", "/", _start, "a page to watch the broker", B.GET_VERSION, public=True),
         Endpoint("GET", "/dashboard/{file}", _part, "of that page", B.GET_VERSION, public=True),
+        Endpoint("GET", "/dashboard/load/brokers", answers.brokers, "brokers and their load", B.GET_LOAD),
+        Endpoint(
+            "GET",
+            f"{_POLICIES}/{{tenant}}/{{namespace}}",
+            answers.namespace_policies,
+            "policies of a namespace, and what counts",
+            reads(PolicyName.ALL),
+            (f"{_POLICIES}/{{tenant}}/{{cluster}}/{{namespace}}",),
+        ),
+        Endpoint(
+            "GET",
+            f"{_POLICIES}/topic/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}",
+            answers.topic_policies,
+            "policies of a topic, and what counts",
+            reads(PolicyName.ALL),
+            refusals={405: "topics have no policies here"},
+        ),
         Endpoint("GET", f"{_EVENTS}/broker", views.overview, "the broker, as events", B.GET_LOAD),
         Endpoint("GET", f"{_EVENTS}/topics", views.topics, "topics, as events", B.GET_LOAD),
         Endpoint(

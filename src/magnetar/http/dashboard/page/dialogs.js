@@ -13,9 +13,12 @@ export function tell(text, tone = "good") {
 }
 
 function field(each, id) {
+  if (each.type === "checkbox") {
+    return h("label", { class: "check" }, h("input", { id, name: each.name, type: "checkbox", checked: each.checked }), each.label);
+  }
   const shared = { id, name: each.name, required: each.required !== false };
   const input = each.choices
-    ? h("select", shared, each.choices.map(([value, words]) => h("option", { value }, words)))
+    ? h("select", shared, each.choices.map(([value, words]) => h("option", { value, selected: value === each.value }, words)))
     : h("input", {
         ...shared,
         type: each.type || "text",

@@ -46,6 +46,14 @@ function become(known, wanted) {
   patchChildren(known, [...wanted.childNodes]);
 }
 
+/** With what it does; so that what is wanted stays whole, and may be wanted again. */
+function copied(node) {
+  const made = node.cloneNode(false);
+  for (const name of HANDLERS) if (node[name]) made[name] = node[name];
+  for (const each of node.childNodes) made.append(copied(each));
+  return made;
+}
+
 function patchChildren(place, wanted) {
   const byKey = new Map();
   for (const each of place.children) {
@@ -62,7 +70,7 @@ function patchChildren(place, wanted) {
       become(known, each);
       next = known.nextSibling;
     } else {
-      place.insertBefore(each, next);
+      place.insertBefore(copied(each), next);
     }
   }
   while (next) {

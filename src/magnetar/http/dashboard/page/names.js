@@ -20,6 +20,7 @@ export function parseTopic(full) {
     partition: found ? Number(found[2]) : -1,
     rest: `/admin/${older ? "" : "v2/"}${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
     schemas: `/admin/${older ? "" : "v2/"}schemas/${encoded(namespace)}/${encodeURIComponent(found ? found[1] : local)}`,
+    policies: `/dashboard/policies/topic/${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
     events: `/dashboard/events/topic/${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
   };
 }
@@ -31,6 +32,7 @@ export function parseNamespace(name) {
     tenant: parts[0],
     rest: `/admin/${parts.length > 2 ? "" : "v2/"}namespaces/${encoded(parts)}`,
     topics: `/admin/${parts.length > 2 ? "" : "v2/"}persistent/${encoded(parts)}`,
+    policies: `/dashboard/policies/${encoded(parts)}`,
     events: `/dashboard/events/topics/${encoded(parts)}`,
   };
 }

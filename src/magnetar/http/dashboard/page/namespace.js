@@ -4,26 +4,15 @@ import { clearNamespace, deleteNamespace, unloadNamespace } from "./acts.js";
 import { get } from "./api.js";
 import { h, patch } from "./dom.js";
 import { parseNamespace } from "./names.js";
-import { button, pairs, section } from "./parts.js";
+import { button, orWhy, section } from "./parts.js";
+import { permissionsOf } from "./permissions.js";
 import { policiesOf } from "./policies.js";
 import { topicList } from "./topics.js";
 
-function others(policies) {
-  const bundles = policies.bundles ? policies.bundles.numBundles : 0;
-  const roles = Object.entries((policies.auth_policies || {}).namespace_auth || {});
-  return pairs([
-    ["Bundles", String(bundles)],
-    ["Clusters", (policies.replication_clusters || []).join(", ")],
-    ["Permissions", roles.length ? roles.map(([role, actions]) => h("div", null, h("code", null, role), ` ${actions.join(", ")}`)) : "none granted"],
-    ["Schema compatibility", policies.schema_compatibility_strategy || "UNDEFINED"],
-    ["Encryption", policies.encryption_required ? "required" : "not required"],
-  ]);
-}
-
 export function namespace(main, name, parameters, doors) {
-  const { rest } = parseNamespace(name);
+  const { rest, policies } = parseNamespace(name);
   let list = null;
-  let policies = null;
+  let more = null;
   const draw = () =>
     patch(
       main,
@@ -31,21 +20,18 @@ export function namespace(main, name, parameters, doors) {
       h("h1", null, name),
       h("div", { class: "row acts" }, button("Unload", () => unloadNamespace(name)), button("Clear backlogs", () => clearNamespace(name), "danger"), button("Delete", () => deleteNamespace(name), "danger")),
       list,
-      policies ? section("Policies", null, policies) : null,
+      more,
     );
+  const again = () => load();
   async function load() {
-    const made = await Promise.all([
-      policiesOf(rest, { topic: false, again: () => load().catch(doors.refused) }),
-      get(rest).then(others),
+    const [set, granted] = await Promise.all([
+      orWhy(policiesOf({ side: "namespace", policies, rest, again })),
+      orWhy(get(`${rest}/permissions/subscription`).then((each) => permissionsOf(rest, name, again, { ofSubscriptions: each }))),
     ]);
-    policies = made;
+    more = [section("Policies", null, set), section("Permissions", null, granted)];
     draw();
   }
-  // Who may see the topics need not be allowed to see the policies.
-  load().catch((error) => {
-    policies = h("p", { class: "dim" }, error.message);
-    draw();
-  });
+  load();
   return topicList((...content) => {
     list = content;
     draw();

@@ -1,6 +1,6 @@
 // The broker: how much goes through it, and what is stuck.
 
-import { get } from "./api.js";
+import { brokersOf } from "./brokers.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
 import { bytes, count, plural, rate, since } from "./format.js";
@@ -8,6 +8,9 @@ import { parseTopic, topicLink } from "./names.js";
 import { figure, pairs, section, table } from "./parts.js";
 import { chip } from "./reasons.js";
 import { Seen, sparkline } from "./sparkline.js";
+
+/** After so long brokers may have told something else of their load. */
+const BROKERS_MS = 15000;
 
 function stuckRow(each) {
   const waits = each.waiting;
@@ -61,33 +64,22 @@ function shown(told, brokers, seen) {
   ];
 }
 
-async function brokersOf(cluster) {
-  const [names, leader] = await Promise.all([get(`/admin/v2/brokers/${encodeURIComponent(cluster)}`), get("/admin/v2/brokers/leaderBroker")]);
-  return section(
-    "Brokers of the cluster",
-    null,
-    h("ul", { class: "plain" }, names.map((each) => h("li", { "data-key": each }, h("code", null, each === location.host ? each : h("a", { href: `${location.protocol}//${each}/` }, each)), each === leader.brokerId ? h("span", { class: "chip calm" }, "leads") : null, each === location.host ? h("span", { class: "chip calm" }, "this one") : null))),
-  );
-}
-
 export function overview(main, { refused, state }) {
   let brokers = null;
+  let asked = -Infinity;
   let latest = null;
   const seen = { in: new Seen(), out: new Seen() };
   const draw = () => latest && patch(main, shown(latest, brokers, seen));
   return watch("/dashboard/events/broker", {
     show(told) {
-      const first = latest === null;
       latest = told;
       seen.in.add(told.totals.rateIn);
       seen.out.add(told.totals.rateOut);
       draw();
-      if (first) {
-        brokersOf(told.cluster).then((made) => {
+      if (performance.now() - asked >= BROKERS_MS) {
+        asked = performance.now();
+        brokersOf().catch(() => section("Brokers of the cluster", null, pairs([["this broker", told.serviceUrl]]))).then((made) => {
           brokers = made;
-          draw();
-        }, () => {
-          brokers = section("Brokers of the cluster", null, pairs([["this broker", told.serviceUrl]]));
           draw();
         });
       }

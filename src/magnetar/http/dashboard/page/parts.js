@@ -35,6 +35,9 @@ export function command(kind, text) {
   return h("div", { class: "command" }, h("span", null, kind), h("code", null, text), button("Copy", copy));
 }
 
+/** A part of a view, or why it is not shown: who may see the rest need not be allowed to see it. */
+export const orWhy = (asking) => asking.catch((error) => h("p", { class: "dim" }, error.message));
+
 /** What is in the place of a view that could not be shown. */
 export function refusal(error, again) {
   const wants = error.status === 401 || error.status === 403;

@@ -1,93 +1,83 @@
-// Policies of namespaces and topics: what counts, and the common ones to set.
+// Policies of namespaces and topics: all that count, and the common ones to set.
 
 import { ask, get } from "./api.js";
 import { h } from "./dom.js";
 import { confirm } from "./dialogs.js";
-import { bytes, duration } from "./format.js";
+import { count } from "./format.js";
+import { COMMON, OTHERS } from "./policy_table.js";
 import { button, pairs } from "./parts.js";
 
-const minutes = (value) => (value < 0 ? "for ever" : value === 0 ? "0" : duration(value * 60));
-const megabytes = (value) => (value < 0 ? "any size" : bytes(value * 1024 * 1024));
-
-function retentionWords(value) {
-  if (!value || (!value.retentionTimeInMinutes && !value.retentionSizeInMB)) return "nothing that is acknowledged by all";
-  return `${minutes(value.retentionTimeInMinutes)}, ${megabytes(value.retentionSizeInMB)}`;
+/** Whether something is set here, and does not only count because it is set above. */
+function isOwn(policy, own, side) {
+  let value = own[policy[side].field];
+  if (value && policy.key) value = value[policy.key];
+  if (value === null || value === undefined || value === "") return false;
+  return typeof value !== "object" || Object.keys(value).length > 0;
 }
 
-function quotaWords(value) {
-  const quota = value && value.destination_storage;
-  const size = quota ? (quota.limitSize ?? quota.limit) : -1;
-  return size > 0 ? `${bytes(size)}, then ${quota.policy.replaceAll("_", " ")}` : "none";
-}
+const valueOf = (policy, counting) => (policy.key ? (counting[policy.counting] || {})[policy.key] : counting[policy.counting]);
 
-const ttlWords = (value) => (value ? duration(value) : "none");
-
-function setRetention(rest, again) {
+function set(policy, value, place) {
+  const { path, inQuery } = policy[place.side];
+  const query = policy.key ? `?backlogQuotaType=${policy.key}` : "";
   confirm({
-    title: "Set retention",
-    text: "What all subscriptions have acknowledged is kept so long and so much of it. -1 stands for any.",
+    title: `Set: ${policy.name.toLowerCase()}`,
+    text: policy.text,
     act: "Set",
-    fields: [
-      { name: "time", label: "Minutes", type: "number", value: "60", min: "-1" },
-      { name: "size", label: "Megabytes", type: "number", value: "100", min: "-1" },
-    ],
-    async run({ time, size }) {
-      await ask("POST", `${rest}/retention`, { retentionTimeInMinutes: Number(time), retentionSizeInMB: Number(size) });
-      again();
-      return "Retention was set";
+    fields: policy.fields(value ?? {}),
+    async run(values) {
+      const body = policy.body(values);
+      if (inQuery) await ask("POST", `${place.rest}/${path}?${path}=${body}`);
+      else await ask("POST", `${place.rest}/${path}${query}`, body);
+      place.again();
+      return `${policy.name} was set`;
     },
   });
 }
 
-function setTtl(rest, again, inQuery) {
+function remove(policy, place) {
+  const query = policy.key ? `?backlogQuotaType=${policy.key}` : "";
   confirm({
-    title: "Set time to live",
-    text: "What is not acknowledged after so long counts as acknowledged. 0: never.",
-    act: "Set",
-    fields: [{ name: "seconds", label: "Seconds", type: "number", value: "3600", min: "0" }],
-    async run({ seconds }) {
-      if (inQuery) await ask("POST", `${rest}/messageTTL?messageTTL=${Number(seconds)}`);
-      else await ask("POST", `${rest}/messageTTL`, Number(seconds));
-      again();
-      return "Time to live was set";
+    title: `Remove: ${policy.name.toLowerCase()}`,
+    text: place.side === "topic" ? "Then what the namespace or the broker says counts." : "Then what the broker says counts.",
+    act: "Remove",
+    async run() {
+      await ask("DELETE", `${place.rest}/${policy[place.side].path}${query}`);
+      place.again();
+      return `${policy.name} was removed`;
     },
   });
 }
 
-function setQuota(rest, again) {
-  confirm({
-    title: "Set the backlog quota",
-    act: "Set",
-    fields: [
-      { name: "size", label: "Megabytes", type: "number", value: "1000", min: "1" },
-      {
-        name: "policy",
-        label: "Beyond it",
-        choices: [
-          ["producer_request_hold", "producers wait"],
-          ["producer_exception", "producers are refused"],
-          ["consumer_backlog_eviction", "the oldest messages go"],
-        ],
-      },
-    ],
-    async run({ size, policy }) {
-      await ask("POST", `${rest}/backlogQuota?backlogQuotaType=destination_storage`, { limitSize: Number(size) * 1024 * 1024, policy });
-      again();
-      return "The backlog quota was set";
-    },
-  });
-}
-
-/** Those of a namespace or topic; of a topic what counts, whoever set it. */
-export async function policiesOf(rest, { topic, again }) {
-  const applied = topic ? "?applied=true" : "";
-  const [retention, ttl, quota] = await Promise.all(["retention", "messageTTL", "backlogQuotaMap"].map((each) => get(`${rest}/${each}${applied}`)));
+function common(policy, told, place) {
+  const value = valueOf(policy, told.counting);
+  const own = isOwn(policy, told.own, place.side);
   return [
-    pairs([
-      ["Retention", [retentionWords(retention), button("Set", () => setRetention(rest, again))]],
-      ["Time to live", [ttlWords(ttl), button("Set", () => setTtl(rest, again, topic))]],
-      ["Backlog quota", [quotaWords(quota), button("Set", () => setQuota(rest, again))]],
-    ]),
-    h("p", { class: "dim" }, topic ? "What counts: the topic's own policies, else its namespace's, else the broker's." : "Topics may have policies of their own."),
+    policy.name,
+    [policy.words(value), own ? h("span", { class: "chip calm" }, "set here") : null, button("Set", () => set(policy, value, place)), own ? button("Remove", () => remove(policy, place)) : null],
+  ];
+}
+
+function other(policy, told, side) {
+  const own = policy[side] && isOwn(policy, told.own, side);
+  return [policy.name, [policy.words(told.counting[policy.counting]), own ? h("span", { class: "chip calm" }, "set here") : null]];
+}
+
+/** Into how many bundles a namespace is divided; of a topic nothing. */
+const divided = ({ bundles }) => (bundles ? [["Bundles", count(bundles.numBundles)]] : []);
+
+/**
+ * Those of a namespace or topic.
+ *
+ * place: {side: "namespace" or "topic", policies: where all of them are asked for, rest: where each is set, again: what
+ * to do when one was}
+ */
+export async function policiesOf(place) {
+  const told = await get(place.policies);
+  const others = OTHERS.filter((each) => place.side === "namespace" || each.topic);
+  return [
+    pairs([...COMMON.map((each) => common(each, told, place)), ...divided(told.own)]),
+    h("details", { "data-key": "other policies" }, h("summary", null, `${others.length} more policies`), pairs(others.map((each) => other(each, told, place.side)))),
+    h("p", { class: "dim" }, place.side === "topic" ? "What counts: the topic's own policies, else its namespace's, else the broker's." : "What counts for topics that have no policies of their own."),
   ];
 }

@@ -21,7 +21,7 @@ export async function schemasOf(name) {
       "details",
       { "data-key": String(each.version), open: index === 0 },
       h("summary", null, `Version ${each.version}, ${each.type}, ${new Date(each.timestamp).toLocaleString()}`),
-      each.data ? h("pre", { tabindex: "0" }, pretty(each.data)) : null,
+      each.data && each.data !== "null" ? h("pre", { tabindex: "0" }, pretty(each.data)) : null,
     ),
   );
 }

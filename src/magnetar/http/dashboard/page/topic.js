@@ -5,8 +5,10 @@ import { get } from "./api.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
 import { bytes, count, duration, plural, rate } from "./format.js";
-import { namespaceLink, parseTopic, topicLink } from "./names.js";
-import { button, command, figure, section, table } from "./parts.js";
+import { ledgersOf } from "./ledgers.js";
+import { namespaceLink, parseNamespace, parseTopic, topicLink } from "./names.js";
+import { button, command, figure, orWhy, section, table } from "./parts.js";
+import { permissionsOf } from "./permissions.js";
 import { policiesOf } from "./policies.js";
 import { chip } from "./reasons.js";
 import { schemasOf } from "./schemas.js";
@@ -126,10 +128,22 @@ export function topic(main, full, parameters, doors) {
   }
 
   async function load() {
-    const again = () => load().then(draw, refused);
-    const [schemas, policies] = await Promise.all([schemasOf(name), stored && !name.older ? policiesOf(parseTopic(name.base).rest, { topic: true, again }) : null]);
-    // Those that are shown are of what is stored, and names of the older form have none of their own.
-    more = [section("Schema", null, schemas), policies ? section("Policies", null, policies) : null];
+    const again = () => load().then(draw);
+    const base = parseTopic(name.base);
+    // Policies that are shown are of what is stored, and names of the older form have none of their own.
+    const withPolicies = stored && !name.older;
+    const [schemas, ledgers, policies, granted] = await Promise.all([
+      orWhy(schemasOf(name)),
+      stored ? orWhy(ledgersOf(name)) : null,
+      withPolicies ? orWhy(policiesOf({ side: "topic", policies: base.policies, rest: base.rest, again })) : null,
+      orWhy(get(`${parseNamespace(name.namespace).rest}/permissions`).then((above) => permissionsOf(base.rest, base.local, again, { above }))),
+    ]);
+    more = [
+      section("Schema", null, schemas),
+      ledgers ? section("Ledgers and cursors", button("Look again", again), ledgers) : null,
+      policies ? section("Policies", null, policies) : null,
+      section("Permissions", null, granted),
+    ];
   }
 
   const close = watch(name.events, {
@@ -150,10 +164,7 @@ export function topic(main, full, parameters, doors) {
       const first = latest === null;
       latest = { ...told, rates, rateIn, rateOut, at };
       draw();
-      // Who may see statistics need not be allowed to see the policies.
-      if (first) load().catch((error) => {
-        more = section("Policies", null, h("p", { class: "dim" }, error.message));
-      }).then(draw);
+      if (first) load().then(draw);
     },
     refused,
     state,

@@ -1,0 +1,23 @@
+"""What the page asks for once, beside what comes as events: brokers, and policies with what counts."""
+
+from __future__ import annotations
+
+from magnetar.http.engine.message import Request, Response, json_response
+from magnetar.http.routing import Application
+from magnetar.http.shapes.names import namespace_of, topic_of
+
+
+async def brokers(application: Application, _request: Request) -> Response:
+    return json_response(application.admin.load.brokers())
+
+
+async def namespace_policies(application: Application, request: Request) -> Response:
+    return json_response(dict(await application.admin.namespaces.all_of(namespace_of(request.variables))))
+
+
+async def topic_policies(application: Application, request: Request) -> Response:
+    """Of a topic, and not of a partition.
+
+    :raises NotAllowed: topics have no policies here
+    """
+    return json_response(dict(await application.admin.topic_policies.all_of(topic_of(request.variables))))

@@ -1,0 +1,68 @@
+// Who may do what with a namespace or a topic.
+
+import { ask, get } from "./api.js";
+import { h } from "./dom.js";
+import { confirm } from "./dialogs.js";
+import { button, table } from "./parts.js";
+
+const ACTIONS = ["produce", "consume", "functions", "sources", "sinks", "packages"];
+
+function grant(what, rest, again, role = "", known = []) {
+  confirm({
+    title: role ? `Change what ${role} may do` : "Grant a permission",
+    text: `With ${what}. What is not chosen is not allowed any more.`,
+    act: "Grant",
+    fields: [{ name: "role", label: "Role", value: role }, ...ACTIONS.map((each) => ({ name: `may-${each}`, label: each, type: "checkbox", checked: known.includes(each), required: false }))],
+    async run(values) {
+      const actions = ACTIONS.filter((each) => values[`may-${each}`]);
+      if (!actions.length) throw new Error("Choose what the role may do, or revoke its permission");
+      await ask("POST", `${rest}/permissions/${encodeURIComponent(values.role)}`, actions);
+      again();
+      return `${values.role} may ${actions.join(", ")}`;
+    },
+  });
+}
+
+function revoke(what, rest, again, role) {
+  confirm({
+    title: `Revoke what ${role} may do`,
+    text: `It may do nothing with ${what} any more, but for what is granted elsewhere, as by its namespace. Clients that are connected are disconnected.`,
+    act: "Revoke",
+    danger: true,
+    typed: role,
+    async run() {
+      await ask("DELETE", `${rest}/permissions/${encodeURIComponent(role)}`);
+      again();
+      return `What ${role} was granted with ${what} is revoked`;
+    },
+  });
+}
+
+/**
+ * rest: where they are asked for and set; what: whose they are, in words; ofSubscriptions: roles of each, of a namespace;
+ * above: what its namespace grants, of a topic.
+ */
+export async function permissionsOf(rest, what, again, { ofSubscriptions = {}, above = {} }) {
+  const granted = Object.entries(await get(`${rest}/permissions`)).sort();
+  const isAbove = (role, actions) => role in above && actions.every((each) => above[role].includes(each));
+  const row = ([role, actions]) =>
+    h(
+      "tr",
+      { "data-key": role },
+      h("td", { class: "name" }, h("code", null, role)),
+      h("td", null, actions.join(", ")),
+      h(
+        "td",
+        null,
+        isAbove(role, actions)
+          ? h("div", { class: "row" }, h("span", { class: "chip calm" }, "by the namespace"))
+          : h("div", { class: "row" }, button("Change", () => grant(what, rest, again, role, actions)), button("Revoke", () => revoke(what, rest, again, role), "danger")),
+      ),
+    );
+  const subscriptions = Object.entries(ofSubscriptions);
+  return [
+    granted.length ? table("Permissions", [{ words: "Role" }, { words: "May" }, { words: "" }], granted.map(row)) : h("p", { class: "empty" }, "None are granted: superusers and administrators of the tenant may everything, others nothing."),
+    subscriptions.length ? h("p", { class: "dim" }, `Subscriptions for some roles only: ${subscriptions.map(([name, roles]) => `${name} (${roles.join(", ")})`).join("; ")}`) : null,
+    h("div", { class: "row below" }, button("Grant", () => grant(what, rest, again))),
+  ];
+}

@@ -1,0 +1,61 @@
+"""The page at ``/`` in a browser: what somebody who looks at it sees and does."""
+
+from __future__ import annotations
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+_SECONDS = 30
+
+
+class Page:
+    def __init__(self, browser: webdriver.Chrome, url: str) -> None:
+        self.browser = browser
+        self.url = url
+        self.waiting = WebDriverWait(browser, _SECONDS, poll_frequency=0.1)
+
+    def go(self, place: str) -> None:
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.url}/#{place}")
+
+    def sees(self, *words: str) -> None:
+        """Waits until all of it is there."""
+        try:
+            self.waiting.until(lambda _: all(word in self.text() for word in words))
+        except TimeoutException:
+            pytest.fail(f"{words} are not in:\n{self.text()}")
+
+    def misses(self, words: str) -> None:
+        self.waiting.until(lambda _: words not in self.text())
+
+    def text(self) -> str:
+        # In one call: what is shown may be another element a moment later.
+        return str(self.browser.execute_script("return document.body.innerText"))
+
+    def element(self, selector: str) -> WebElement:
+        found: WebElement = self.waiting.until(lambda page: page.find_element(By.CSS_SELECTOR, selector))
+        return found
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.browser.switch_to.active_element.send_keys(key)
+
+    def push(self, words: str, within: str = "body") -> None:
+        """A button, by what it says."""
+        path = f".//button[normalize-space()='{words}'] | .//summary[normalize-space()='{words}']"
+        self.element(within).find_element(By.XPATH, path).click()
+
+    def fill(self, **values: str) -> None:
+        """Fields of the dialog that is open."""
+        for name, value in values.items():
+            field = self.element(f"dialog [name={name}]")
+            if field.tag_name == "input":
+                field.clear()
+            field.send_keys(value)
+
+    def check_console(self) -> None:
+        assert self.browser.get_log("browser") == []
