@@ -15,6 +15,7 @@ from magnetar.client import exceptions
 from magnetar.client.enums import (
     CompressionType,
     ConsumerType,
+    CryptoFailureAction,
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
@@ -24,6 +25,7 @@ from magnetar.client.message_id import MessageId
 
 if TYPE_CHECKING:
     from magnetar.client.blocking import Client, Consumer, Producer, Reader
+    from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.message import Message, RawEntry
     from magnetar.security.proofs.oauth2 import AuthenticationOauth2
     from magnetar.security.proofs.proof import (
@@ -52,12 +54,14 @@ __all__ = [
     "AuthenticationToken",
     "Client",
     "Consumer",
+    "CryptoKeyReader",
     "Message",
     "Producer",
     "RawEntry",
     "Reader",
     "CompressionType",
     "ConsumerType",
+    "CryptoFailureAction",
     "InitialPosition",
     "MessageId",
     "PartitionsRoutingMode",
@@ -73,6 +77,10 @@ def __getattr__(name: str) -> Any:
         return getattr(blocking, name)
     if name in _PROOFS:
         return getattr(import_module(f"magnetar.security.proofs.{_PROOFS[name]}"), name)
+    if name == "CryptoKeyReader":
+        from magnetar.client.encryption.key_readers import CryptoKeyReader
+
+        return CryptoKeyReader
     if name in _MESSAGES:
         from magnetar.client import message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
@@ -13,7 +13,7 @@ from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.consumer_options import ConsumerOptions
-from magnetar.client.enums import ConsumerType, CryptoFailureAction
+from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
     AlreadyClosed,
     InvalidConfiguration,
@@ -24,6 +24,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
+from magnetar.client.opening import Opening
 from magnetar.client.place import Place
 from magnetar.client.taken import Taken
 from magnetar.io.waiting import finished, nobody_waits
@@ -40,8 +41,8 @@ log = logging.getLogger(__name__)
 class Consumer(Attachment):
     """Made by ``Client.subscribe``.
 
-    Take messages with :meth:`receive`, or whole entries with :meth:`receive_entry`, not both.
-    Chunks of a larger message are delivered one by one.
+    Take messages with :meth:`receive`, or whole entries with :meth:`receive_entry`, not both: entries are as
+    they are stored, messages are decrypted, and put together where they were sent in chunks.
     """
 
     def __init__(self, services: Services, topic: str, subscription: str, options: ConsumerOptions) -> None:
@@ -67,6 +68,7 @@ class Consumer(Attachment):
         self._last_taken: MessageId | None = None
         self._seeking: Any = None
         self._attachments = Arrivals(self._loop)
+        self._opening = Opening(topic, options, used=self._count, acknowledge=self._acknowledge_entry)
         self.active = True
         """Whether a Failover subscription delivers to this consumer."""
         self._end_of_topic = False
@@ -168,25 +170,15 @@ class Consumer(Attachment):
                 return None
             entry = self._queue.popleft()
             try:
-                self._ready.extend(self._opened(entry))
+                skipped = self._place.skips(entry.message_id())
+                self._ready.extend(self._opening.messages(entry, skipped=skipped))
             except InvalidMessage as error:
                 log.warning("%s: giving up a message: %s", self._topic, error)
                 self._count(entry.num_messages)
                 self._discard(entry.message_id(), CommandAck.BatchDeSerializeError)
 
-    def _opened(self, entry: RawEntry) -> Iterable[Message]:
-        if not entry.is_encrypted:
-            return entry.messages(self._topic)
-        action = self._options.crypto_failure_action
-        if action is CryptoFailureAction.CONSUME:
-            self._count(entry.num_messages - 1)
-            return (entry.whole(self._topic),)
-        self._count(entry.num_messages)
-        if action is CryptoFailureAction.DISCARD:
-            self._acks.individual(entry.message_id())
-        else:
-            log.warning("%s: %s is encrypted, and not delivered", self._topic, entry.message_id())
-        return ()
+    def _acknowledge_entry(self, position: tuple[int, int]) -> None:
+        self._acks.individual(MessageId(self._partition, *position))
 
     async def _arrival(self, end: float | None) -> None:
         if self._options.receiver_queue_size == 0 and not self._asked_for_one:
@@ -277,14 +269,19 @@ class Consumer(Attachment):
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         self.check_open()
-        answer = self._acks.individual(_id_of(message))
+        answer = self._individual(_id_of(message))
         if answer is not None:
             await answer
+
+    def _individual(self, message_id: MessageId) -> Any:
+        for position in self._opening.chunks.acknowledged(message_id.position):
+            self._acknowledge_entry(position)
+        return self._acks.individual(message_id)
 
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`acknowledge`, without waiting for an answer."""
         self.check_open()
-        self._acks.individual(_id_of(message))
+        self._individual(_id_of(message))
 
     @property
     def has_receipts(self) -> bool:
@@ -299,7 +296,9 @@ class Consumer(Attachment):
         self.check_open()
         if self._is_shared:
             raise InvalidConfiguration("cumulative acknowledgement on a shared subscription")
-        answer = self._acks.cumulative(_id_of(message))
+        message_id = _id_of(message)
+        self._opening.chunks.acknowledged_until(message_id.position)
+        answer = self._acks.cumulative(message_id)
         if answer is not None:
             await answer
 
@@ -343,7 +342,8 @@ class Consumer(Attachment):
 
     def _ask_again(self, positions: list[tuple[int, int]]) -> None:
         if positions and self._connection is not None:
-            self._connection.wire.send(self._commands.redeliver(positions, 0))
+            whole = self._opening.chunks.all_of(positions)
+            self._connection.wire.send(self._commands.redeliver(whole, 0))
 
     def _discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> None:
         if self._connection is not None:
@@ -462,6 +462,7 @@ class Consumer(Attachment):
     def _forget_messages(self) -> None:
         self._queue.clear()
         self._ready.clear()
+        self._opening.chunks.forget()
 
     def _ended(self, error: PulsarException) -> None:
         self._wake()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import ConsumerType, CryptoFailureAction, InitialPosition
 from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.message_id import MessageId
+
+if TYPE_CHECKING:
+    from magnetar.client.encryption.key_readers import KeyReader
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,13 @@ class ConsumerOptions:
     dead_letter_policy: DeadLetterPolicy | None = None
     """Counts on Shared and KeyShared subscriptions."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
-    """This client has no keys: of every encrypted message."""
+    """Of what no key decrypts."""
+    crypto_key_reader: KeyReader | None = None
+    """Where private keys come from; None: nothing is decrypted."""
+    max_pending_chunked_message: int = 10
+    """Messages of which some chunks have come and some not; more, and the oldest is given up."""
+    auto_ack_oldest_chunked_message_on_queue_full: bool = False
+    """Whether its chunks are acknowledged then."""
 
     def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
         """The same, with another size of the receiver queue."""
@@ -58,6 +68,8 @@ class ConsumerOptions:
         """:raises InvalidConfiguration: an option is out of range"""
         if self.receiver_queue_size < 0 or self.ack_group_size < 1:
             raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
+        if self.max_pending_chunked_message < 1:
+            raise InvalidConfiguration("max_pending_chunked_message must be above 0")
         if self.unacked_messages_timeout_ms < 0:
             raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
         if self.dead_letter_policy is not None:

@@ -75,6 +75,20 @@ class RawEntry:
                 raise InvalidMessage(f"{self.message_id()}: {error}") from error
         return self._parsed
 
+    def with_entry(self, entry: Entry) -> RawEntry:
+        """The same place, with what was made of what is stored there: decrypted, or put together."""
+        made = RawEntry(
+            self.ledger_id,
+            self.entry_id,
+            self.partition,
+            self.redeliveries,
+            self.batch_size,
+            b"",
+            self.ack_set,
+        )
+        made._parsed = entry
+        return made
+
     @property
     def metadata(self) -> MessageMetadata:
         return self.entry.metadata

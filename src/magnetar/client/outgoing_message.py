@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +24,7 @@ class MessageOptions:
         "deliver_at",
         "disable_replication",
         "event_timestamp",
+        "key_is_bytes",
         "ordering_key",
         "partition_key",
         "properties",
@@ -39,20 +41,29 @@ class MessageOptions:
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        partition_key_bytes: bytes | None = None,
         now_ms: int = 0,
     ) -> None:
         """:param event_timestamp: ms since 1970
 
+        :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
+            it in Base64
+
         :param deliver_at: ms since 1970, before which it is not delivered (Shared and Key_Shared)
         :param deliver_after: the same, from ``now_ms`` on
-        :raises InvalidMessage: both were given
+        :raises InvalidMessage: two were given of which each says the same thing
         """
+        if partition_key_bytes is not None:
+            if partition_key is not None:
+                raise InvalidMessage("partition_key and partition_key_bytes exclude each other")
+            partition_key = b64encode(partition_key_bytes).decode()
         if deliver_after is not None:
             if deliver_at is not None:
                 raise InvalidMessage("deliver_at and deliver_after exclude each other")
             deliver_at = now_ms + int(deliver_after.total_seconds() * 1000)
         self.properties = properties
         self.partition_key = partition_key
+        self.key_is_bytes = partition_key_bytes is not None
         self.ordering_key = ordering_key
         self.replication_clusters = replication_clusters
         self.disable_replication = disable_replication
@@ -68,15 +79,7 @@ class MessageOptions:
 
     def fill(self, metadata: MessageMetadata) -> None:
         """Writes all of it to an entry's metadata."""
-        if self.properties:
-            for key, value in self.properties.items():
-                metadata.properties.add(key=key, value=value)
-        if self.partition_key is not None:
-            metadata.partition_key = self.partition_key
-        if self.ordering_key is not None:
-            metadata.ordering_key = self.ordering_key.encode()
-        if self.event_timestamp is not None:
-            metadata.event_time = self.event_timestamp
+        self._fill_own(metadata)
         if self.deliver_at is not None:
             metadata.deliver_at_time = self.deliver_at
         if self.disable_replication:
@@ -87,16 +90,26 @@ class MessageOptions:
     def single(self) -> bytes:
         """The part of it that a message inside a batch carries, serialized without required fields."""
         metadata = SingleMessageMetadata()
+        self._fill_own(metadata)
+        return metadata.SerializePartialToString()
+
+    def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
+        """What a message has in a batch as well as alone."""
         if self.properties:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)
-        if self.partition_key is not None:
-            metadata.partition_key = self.partition_key
-        if self.ordering_key is not None:
-            metadata.ordering_key = self.ordering_key.encode()
+        self.fill_keys(metadata)
         if self.event_timestamp is not None:
             metadata.event_time = self.event_timestamp
-        return metadata.SerializePartialToString()
+
+    def fill_keys(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
+        """Writes the keys alone."""
+        if self.partition_key is not None:
+            metadata.partition_key = self.partition_key
+            if self.key_is_bytes:
+                metadata.partition_key_b64_encoded = True
+        if self.ordering_key is not None:
+            metadata.ordering_key = self.ordering_key.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,13 @@ class Pending:
     __slots__ = ("batched", "born", "done", "frame", "highest", "sequence_id")
 
     def __init__(
-        self, sequence_id: int, highest: int, frame: bytearray, done: list[Done], batched: bool, born: float
+        self,
+        sequence_id: int,
+        highest: int,
+        frame: bytes | bytearray,
+        done: list[Done],
+        batched: bool,
+        born: float,
     ) -> None:
         self.sequence_id = sequence_id
         self.highest = highest
@@ -181,10 +200,7 @@ class Batch:
         options, self._options = self._options, None
         if options is not None:
             # As in official clients, the first message's keys stand for the batch.
-            if options.partition_key is not None:
-                metadata.partition_key = options.partition_key
-            if options.ordering_key is not None:
-                metadata.ordering_key = options.ordering_key.encode()
+            options.fill_keys(metadata)
         if len(done) > 1:
             metadata.highest_sequence_id = self.last_sequence_id
         payload = compressed(metadata, self._buffer.take(), codec)

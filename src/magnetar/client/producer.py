@@ -6,14 +6,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magnetar.client.attachment import Attachment, Services
+from magnetar.client.chunks import MARGIN_BYTES, SharedOutcome, chunk_frame, split
 from magnetar.client.connection import Connection
 from magnetar.client.deadline import within
 from magnetar.client.enums import CompressionType, ProducerAccessMode
 from magnetar.client.exceptions import (
     AlreadyClosed,
+    CryptoError,
     InvalidConfiguration,
     MessageTooBig,
     NotAllowedError,
@@ -43,6 +45,10 @@ from magnetar.protocol.hot_client_encode import encode_send
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.protocol.wire_ids import signed
 
+if TYPE_CHECKING:
+    from magnetar.client.encryption.key_readers import KeyReader
+    from magnetar.client.encryption.payloads import Sealer
+
 log = logging.getLogger(__name__)
 
 SendCallback = Callable[[Result, MessageId | None], object]
@@ -67,9 +73,19 @@ class ProducerOptions:
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     schema: ProducerSchema | None = None
     """What it declares of its contents, which go out as they are given; None: nothing."""
+    chunking_enabled: bool = False
+    """Sends what is larger than an entry in several; not with batching."""
+    encryption_key: str | None = None
+    """The name of the key that contents are encrypted for; None: they are not."""
+    crypto_key_reader: KeyReader | None = None
+    """Where that key comes from."""
 
     def check(self) -> None:
-        """:raises InvalidConfiguration: a bound is not above 0"""
+        """:raises InvalidConfiguration: a bound is not above 0, or two options do not go together"""
+        if self.chunking_enabled and self.batching_enabled:
+            raise InvalidConfiguration("chunking_enabled and batching_enabled exclude each other")
+        if self.encryption_key is not None and self.crypto_key_reader is None:
+            raise InvalidConfiguration("encryption_key needs a crypto_key_reader")
         for name in (
             "max_pending_messages",
             "batching_max_messages",
@@ -84,10 +100,14 @@ class Producer(Attachment):
     """Made by ``Client.create_producer``."""
 
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
-        """:raises InvalidConfiguration: an option is out of range"""
+        """:raises InvalidConfiguration: an option is out of range
+
+        :raises CryptoError: the key for encryption is not to be had, or is none
+        """
         super().__init__(services, topic)
         options.check()
         self._options = options
+        self._sealer = _sealer(services, options)
         self._name = options.producer_name or ""
         self._head = b""
         self._partition = TopicName.parse(topic).partition_index
@@ -182,7 +202,8 @@ class Producer(Attachment):
         if self._is_full:
             raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
         limit = self.max_message_size
-        if len(content) > limit and settings.compression_type == CompressionType.NONE:
+        may_be_smaller = settings.compression_type != CompressionType.NONE
+        if len(content) > limit and not (may_be_smaller or settings.chunking_enabled):
             raise MessageTooBig(f"{len(content)} bytes, at most {limit} are accepted")
         if sequence_id is None:
             sequence_id = self._next_sequence_id or 0
@@ -239,7 +260,28 @@ class Producer(Attachment):
         except CompressionError as error:
             self._pending_messages -= 1
             raise InvalidConfiguration(str(error)) from error
-        self._send(sequence_id, -1, tail, payload, [done], False)
+        room = self._room(tail)
+        if self._options.chunking_enabled and len(payload) > room:
+            self._send_chunks(sequence_id, tail, payload, room, done)
+        else:
+            self._send(sequence_id, -1, tail, payload, [done], False)
+
+    def _room(self, tail: bytes) -> int:
+        """Bytes of payload that an entry with these metadata has room for."""
+        grows = self._sealer.overhead_bytes if self._sealer is not None else 0
+        return self.max_message_size - len(tail) - MARGIN_BYTES - grows
+
+    def _send_chunks(self, sequence_id: int, tail: bytes, payload: bytes, room: int, done: Done) -> None:
+        try:
+            chunks = list(split(payload, tail, f"{self._name}-{sequence_id}", room))
+        except MessageTooBig:
+            self._pending_messages -= 1
+            raise
+        # Each of them waits for a receipt, and counts.
+        self._pending_messages += len(chunks) - 1
+        outcome = SharedOutcome(done, len(chunks))
+        for metadata, part in chunks:
+            self._send(sequence_id, -1, metadata, part, [outcome.one], False, is_chunk=True)
 
     def _add_to_batch(
         self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
@@ -275,9 +317,7 @@ class Producer(Attachment):
         try:
             tail, payload, done = batch.take(self._options.compression_type)
         except CompressionError as error:
-            self._pending_messages -= len(done)
-            for each in done:
-                each(None, InvalidConfiguration(str(error)))
+            self._refuse(done, InvalidConfiguration(str(error)))
             return
         highest = batch.last_sequence_id if len(done) > 1 else -1
         self._send(batch.first_sequence_id, highest, tail, payload, done, True)
@@ -291,25 +331,44 @@ class Producer(Attachment):
         done: list[Done],
         batched: bool,
         count: int = 0,
+        *,
+        is_chunk: bool = False,
     ) -> None:
         """:param count: messages in the entry, where that is not the number of those who are told"""
         now = self._loop.time()
+        if self._sealer is not None:
+            try:
+                said, payload = self._sealer.seal(payload)
+            except CryptoError as error:
+                self._refuse(done, error)
+                return
+            tail += said
         if len(payload) > self.max_message_size:
-            self._pending_messages -= len(done)
-            error = MessageTooBig(f"{len(payload)} bytes, at most {self.max_message_size} are accepted")
-            for each in done:
-                each(None, error)
+            most = self.max_message_size
+            self._refuse(done, MessageTooBig(f"{len(payload)} bytes, at most {most} are accepted"))
             return
-        clock = self._services.io.clock
-        frame = encode_send(
-            self._id, sequence_id, highest, count or len(done), self._head, clock.wall_ms(), tail, payload
-        )
+        now_ms = self._services.io.clock.wall_ms()
+        frame: bytes | bytearray
+        if is_chunk:
+            metadata = MessageMetadata(sequence_id=sequence_id, publish_time=now_ms)
+            metadata.MergeFromString(metadata.SerializePartialToString() + self._head + tail)
+            frame = chunk_frame(self._id, metadata, payload)
+        else:
+            frame = encode_send(
+                self._id, sequence_id, highest, count or len(done), self._head, now_ms, tail, payload
+            )
         self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
         if self._connection is not None:
             self._connection.send(frame)
         if self._send_timer is None and self._options.send_timeout_millis > 0:
             delay = self._options.send_timeout_millis / 1000
             self._send_timer = self._loop.call_later(delay, self._send_due)
+
+    def _refuse(self, done: list[Done], error: PulsarException) -> None:
+        """Of what was counted as pending, and is not sent."""
+        self._pending_messages -= len(done)
+        for each in done:
+            each(None, error)
 
     def _send_due(self) -> None:
         """Fails all that is pending when the oldest has waited too long, as order is kept among them."""
@@ -430,6 +489,7 @@ class Producer(Attachment):
         self._epoch += 1
         if self._name:
             producer.producer_name = self._name
+        producer.encrypted = self._sealer is not None
         producer.user_provided_producer_name = bool(self._options.producer_name)
         for key, value in self._options.properties.items():
             producer.metadata.add(key=key, value=value)
@@ -473,3 +533,14 @@ class Producer(Attachment):
             await self._goodbye(self._tell_closed(connection))
             connection.wire.producers.pop(self._id, None)
         self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))
+
+
+def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:
+    """:raises CryptoError: there is no such key"""
+    if options.encryption_key is None or options.crypto_key_reader is None:
+        return None
+    # Cryptography is loaded for those who ask for it.
+    from magnetar.client.encryption.payloads import Sealer
+
+    io = services.io
+    return Sealer((options.encryption_key,), options.crypto_key_reader, io.randomness, io.clock)

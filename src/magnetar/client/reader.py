@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
+
+if TYPE_CHECKING:
+    from magnetar.client.encryption.key_readers import KeyReader
 
 
 class Reader:
@@ -25,8 +30,14 @@ class Reader:
         subscription_role_prefix: str | None = None,
         is_read_compacted: bool = False,
         crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
     ) -> None:
-        """:param start_message_id_inclusive: whether that message is read itself"""
+        """:param start_message_id_inclusive: whether that message is read itself
+
+        The last four are those of :class:`ConsumerOptions`.
+        """
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
         self._consumer = Consumer(
@@ -40,6 +51,9 @@ class Reader:
                 start_message_id_inclusive=start_message_id_inclusive,
                 is_read_compacted=is_read_compacted,
                 crypto_failure_action=crypto_failure_action,
+                crypto_key_reader=crypto_key_reader,
+                max_pending_chunked_message=max_pending_chunked_message,
+                auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
                 durable=False,
             ),
         )

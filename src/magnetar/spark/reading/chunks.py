@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from magnetar.client.chunks import MAX_BYTES, Chunk, ChunkedMessage, is_chunk, unchunked
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
-from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.codec.hot_rows import REASONS, RowBuilder
 from magnetar.spark.codec.rows import EntryPart
 from magnetar.spark.connection import Connection
@@ -22,8 +21,6 @@ from magnetar.spark.reading.entries import entries_of
 
 __all__ = ["Chunks"]
 
-MAX_BYTES = 256 << 20
-"""The largest message that is put together, as stored; and what a task keeps of those that are not whole."""
 MAX_MESSAGES = 1000
 """Of which a task knows chunks at a time; those of older ones are read again where they are needed."""
 FIRST_WINDOW = 16
@@ -33,56 +30,6 @@ FARTHEST = 100_000
 """Entries that are read back for one message before it is given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    ledger_id: int
-    entry_id: int
-    metadata: MessageMetadata
-    payload: bytes
-
-    @property
-    def is_last(self) -> bool:
-        return bool(self.metadata.chunk_id == self.metadata.num_chunks_from_msg - 1)
-
-
-@dataclass(slots=True)
-class _Message:
-    """What has come of one since its first chunk."""
-
-    first: tuple[int, int] = (-1, -1)
-    """Ledger and entry of the first chunk."""
-    size: int = 0
-    """Of all chunks, as the first one says."""
-    held: int = 0
-    payloads: list[bytes] = field(default_factory=list)
-    expected: int = 0
-    """The chunk that comes next; behind the last one: the message was whole."""
-    missing: int = -1
-    """The first chunk that did not come."""
-
-    def add(self, chunk: _Chunk) -> bool:
-        """Whether it is whole with this one, which is the last. Chunks that were sent twice count once."""
-        number = chunk.metadata.chunk_id
-        if number == 0:
-            self.first = (chunk.ledger_id, chunk.entry_id)
-            self.size, self.expected, self.missing = chunk.metadata.total_chunk_msg_size, 0, -1
-            self.payloads, self.held = [], 0
-        elif number > self.expected and self.missing < 0:
-            self.missing = self.expected
-        if number != self.expected or self.missing >= 0:
-            return False
-        self.expected += 1
-        self.payloads.append(chunk.payload)
-        self.held += len(chunk.payload)
-        return chunk.is_last
-
-    def content(self) -> bytes:
-        """All of it; nothing is held any more."""
-        whole = b"".join(self.payloads)
-        self.payloads, self.held = [], 0
-        return whole
-
-
 class Chunks:
     """The messages in chunks of one topic, in the order of its entries; one for each task."""
 
@@ -90,7 +37,7 @@ class Chunks:
         self._connection = connection
         self._topic = topic
         self._layout: Layout | None = None
-        self._open: OrderedDict[str, _Message] = OrderedDict()
+        self._open: OrderedDict[str, ChunkedMessage] = OrderedDict()
 
     def add(self, rows: RowBuilder, part: EntryPart) -> str:
         """Takes a chunk, and adds its message to ``rows`` when it is the last one.
@@ -115,11 +62,11 @@ class Chunks:
             return ""
         return _too_large(chunk) or self._read_back(rows, part, chunk)
 
-    def _known(self, chunk: _Chunk) -> _Message | None:
+    def _known(self, chunk: Chunk) -> ChunkedMessage | None:
         """The message of a chunk, when all before it may have been seen."""
         uuid = chunk.metadata.uuid
         if chunk.metadata.chunk_id == 0 and uuid not in self._open:
-            self._open[uuid] = _Message()
+            self._open[uuid] = ChunkedMessage()
         return self._open.get(uuid)
 
     def _bound(self) -> None:
@@ -127,15 +74,11 @@ class Chunks:
         while len(self._open) > MAX_MESSAGES or sum(each.held for each in self._open.values()) > MAX_BYTES:
             self._open.popitem(last=False)
 
-    def _row(self, rows: RowBuilder, part: EntryPart, last: _Chunk, message: _Message) -> str:
+    def _row(self, rows: RowBuilder, part: EntryPart, last: Chunk, message: ChunkedMessage) -> str:
         content = message.content()
         if len(content) != message.size:
             return f"its chunks have {len(content)} bytes, not {message.size} as they say"
-        metadata = MessageMetadata()
-        metadata.CopyFrom(last.metadata)
-        for name in ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id"):
-            metadata.ClearField(name)
-        raw = metadata.SerializeToString()
+        raw = unchunked(last.metadata).SerializeToString()
         entry = len(raw).to_bytes(4, "big") + raw + content
         before = rows.count
         found = rows.add(part.ledger_id, part.entry_id, entry, part.first, part.end)
@@ -145,10 +88,10 @@ class Chunks:
 
     # What lies before
 
-    def _read_back(self, rows: RowBuilder, part: EntryPart, last: _Chunk) -> str:
+    def _read_back(self, rows: RowBuilder, part: EntryPart, last: Chunk) -> str:
         """Looks for the chunks before a last one, as far back as the first of them."""
         total = last.metadata.num_chunks_from_msg
-        found: list[_Chunk] = []
+        found: list[Chunk] = []
         seen = held = 0
         for window in self._windows_before(part.ledger_id, part.entry_id):
             seen += window.entries
@@ -159,7 +102,7 @@ class Chunks:
                 break
             if seen > FARTHEST:
                 return f"its first chunk of {total} is not among the {seen} entries before"
-        message = _Message()
+        message = ChunkedMessage()
         if not any(each.metadata.chunk_id == 0 for each in found):
             return f"its first chunk of {total} is not there: it is gone, or was never sent"
         begin = max(place for place, each in enumerate(found) if each.metadata.chunk_id == 0)
@@ -184,7 +127,7 @@ class Chunks:
                 yield Range(ledger, first, 0, end)
                 end, size = first, min(LARGEST_WINDOW, 2 * size)
 
-    def _chunks_in(self, window: Range, uuid: str) -> Iterator[_Chunk]:
+    def _chunks_in(self, window: Range, uuid: str) -> Iterator[Chunk]:
         for part in self._read(window):
             chunk = _parsed(part.ledger_id, part.entry_id, part.data)
             if chunk is not None and chunk.metadata.uuid == uuid:
@@ -194,20 +137,19 @@ class Chunks:
         return entries_of(self._connection, self._topic, [window], window.entries)
 
 
-def _too_large(chunk: _Chunk) -> str:
+def _too_large(chunk: Chunk) -> str:
     size = chunk.metadata.total_chunk_msg_size
     if size <= MAX_BYTES:
         return ""
     return f"it is a message of {size} bytes in chunks, of which at most {MAX_BYTES} are put together"
 
 
-def _parsed(ledger_id: int, entry_id: int, data: bytes) -> _Chunk | None:
+def _parsed(ledger_id: int, entry_id: int, data: bytes) -> Chunk | None:
     """None: it is no chunk, or damaged."""
     try:
         entry = parse_entry(data, verify_checksum=False)
     except EntryError:
         return None
-    metadata = entry.metadata
-    if not metadata.HasField("chunk_id") or not 0 <= metadata.chunk_id < metadata.num_chunks_from_msg:
+    if not is_chunk(entry.metadata):
         return None
-    return _Chunk(ledger_id, entry_id, metadata, entry.payload)
+    return Chunk(ledger_id, entry_id, entry.metadata, entry.payload)

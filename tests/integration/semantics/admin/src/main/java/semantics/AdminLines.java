@@ -28,26 +28,49 @@ public final class AdminLines {
         }
     }
 
+    /** What runs one command line; it tells whether that went well. */
+    interface Line {
+        boolean run(String[] words) throws Exception;
+    }
+
+    /** Made once standard streams are what is recorded: tools keep the streams that they find. */
+    interface Tools {
+        Line made() throws Exception;
+    }
+
     public static void main(String[] arguments) throws Exception {
+        Properties properties = properties("webServiceUrl", arguments);
+        runAll(() -> {
+            Tool tool = new Tool(properties);
+            return tool::runLine;
+        });
+    }
+
+    /** Those of a client.conf: an address under this key, then lines. */
+    static Properties properties(String key, String[] arguments) {
         Properties properties = new Properties();
-        properties.setProperty("webServiceUrl", arguments[0]);
+        properties.setProperty(key, arguments[0]);
         for (int index = 1; index < arguments.length; index++) {
             String[] pair = arguments[index].split("=", 2);
             properties.setProperty(pair[0], pair[1]);
         }
+        return properties;
+    }
+
+    /** Answers each line of the input, and ends the process. */
+    static void runAll(Tools tools) throws Exception {
         PrintStream answers = System.out;
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         ByteArrayOutputStream out = new ByteArrayOutputStream();
         ByteArrayOutputStream err = new ByteArrayOutputStream();
-        // Before the tool is made: it keeps the streams that it finds.
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-        Tool tool = new Tool(properties);
+        Line tool = tools.made();
         String line;
         while ((line = lines.readLine()) != null) {
             out.reset();
             err.reset();
-            boolean good = tool.runLine(words(line));
+            boolean good = tool.run(words(line));
             System.out.flush();
             System.err.flush();
             answers.println((good ? 0 : 1) + " " + encoded(out) + " " + encoded(err));

@@ -1,0 +1,98 @@
+"""From entries to messages, for a consumer: decrypted, and put together where they came in chunks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from magnetar.client.chunks import Chunks, Position, is_chunk
+from magnetar.client.consumer_options import ConsumerOptions
+from magnetar.client.enums import CryptoFailureAction
+from magnetar.client.exceptions import CryptoError, InvalidMessage
+from magnetar.client.message import Message, RawEntry
+
+if TYPE_CHECKING:
+    from magnetar.client.encryption.payloads import Opener
+
+log = logging.getLogger(__name__)
+
+
+class Opening:
+    """Of one consumer."""
+
+    def __init__(
+        self,
+        topic: str,
+        options: ConsumerOptions,
+        *,
+        used: Callable[[int], object],
+        acknowledge: Callable[[Position], object],
+    ) -> None:
+        """:param used: told of messages that are not delivered, for which others may come
+
+        :param acknowledge: of entries that are discarded
+        """
+        self._topic = topic
+        self._used = used
+        self._acknowledge = acknowledge
+        self._action = options.crypto_failure_action
+        self._discards_chunks = options.auto_ack_oldest_chunked_message_on_queue_full
+        self._opener = _opener(options)
+        self.chunks = Chunks(options.max_pending_chunked_message, self._give_up)
+
+    def messages(self, entry: RawEntry, *, skipped: bool) -> Iterable[Message]:
+        """Those that are whole with this entry.
+
+        :param skipped: it lies before the place where the consumer begins
+        :raises InvalidMessage: it cannot be taken apart
+        """
+        if entry.is_encrypted:
+            try:
+                entry = self._decrypted(entry)
+            except CryptoError as error:
+                return self._not_decrypted(entry, error)
+        if not is_chunk(entry.metadata):
+            return entry.messages(self._topic)
+        whole = None
+        try:
+            if not skipped:
+                whole = self.chunks.add(entry)
+        except InvalidMessage as error:
+            # What goes before it may have been delivered elsewhere, and come again: it is not acknowledged.
+            log.warning("%s: leaving out a chunk: %s", self._topic, error)
+        if whole is not None:
+            return whole.messages(self._topic)
+        self._used(1)
+        return ()
+
+    def _decrypted(self, entry: RawEntry) -> RawEntry:
+        if self._opener is None:
+            raise CryptoError("there is no key")
+        return entry.with_entry(self._opener.opened(entry.entry))
+
+    def _not_decrypted(self, entry: RawEntry, error: CryptoError) -> Iterable[Message]:
+        if self._action is CryptoFailureAction.CONSUME:
+            self._used(entry.num_messages - 1)
+            return (entry.whole(self._topic),)
+        self._used(entry.num_messages)
+        if self._action is CryptoFailureAction.DISCARD:
+            self._acknowledge((entry.ledger_id, entry.entry_id))
+        else:
+            log.warning("%s: %s is encrypted, and not delivered: %s", self._topic, entry.message_id(), error)
+        return ()
+
+    def _give_up(self, positions: list[Position]) -> None:
+        log.warning("%s: giving up the oldest of too many messages with chunks to come", self._topic)
+        if self._discards_chunks:
+            for position in positions:
+                self._acknowledge(position)
+
+
+def _opener(options: ConsumerOptions) -> Opener | None:
+    if options.crypto_key_reader is None:
+        return None
+    # Cryptography is loaded for those who ask for it.
+    from magnetar.client.encryption.payloads import Opener
+
+    return Opener(options.crypto_key_reader)
