@@ -8,6 +8,8 @@ from typing import Any
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.errors import AlreadyExists, ClusterNotFound, PreconditionFailed
 from magnetar.metadata.interface import MetadataStore, NodeMissing, NodeNotEmpty
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import check_part
 
 _CLUSTERS = "/admin/clusters"
 _TENANTS = "/admin/policies"
@@ -26,6 +28,11 @@ class Clusters:
         return [name for name in await self._metadata.children(_CLUSTERS) if name != "global"]
 
     async def exists(self, name: str) -> bool:
+        """Also answers for what could not name a cluster: there is none."""
+        try:
+            check_part("cluster", name)
+        except InvalidName:
+            return False
         return await self._metadata.exists(f"{_CLUSTERS}/{name}")
 
     async def get(self, name: str) -> Mapping[str, Any]:
