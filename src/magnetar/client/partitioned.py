@@ -19,7 +19,8 @@ from magnetar.client.exceptions import (
 from magnetar.client.gathered import GatheredConsumer
 from magnetar.client.message import Acknowledged
 from magnetar.client.message_id import MessageId
-from magnetar.client.outgoing_message import Done, MessageOptions
+from magnetar.client.message_options import MessageOptions
+from magnetar.client.outgoing_message import Done
 from magnetar.client.producer import Producer, ProducerOptions, SendCallback
 from magnetar.naming.hashes import java_string_hash, murmur3_positive
 

@@ -26,10 +26,10 @@ from magnetar.client.exceptions import (
     Timeout,
 )
 from magnetar.client.message_id import MessageId
+from magnetar.client.message_options import MessageOptions
 from magnetar.client.outgoing_message import (
     Batch,
     Done,
-    MessageOptions,
     Pending,
     PreparedEntry,
     compressed,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import CompressionType, ConsumerType, CryptoFailureAction, HashingScheme
 from magnetar.client.message_id import MessageId
-from magnetar.client.outgoing_message import MessageOptions
+from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
 from magnetar.http.websocket.forms import BadForm, consumer_command, iso_time, producer_message

@@ -98,6 +98,7 @@ OF_ADMINS = {
 } - {
     NamespaceOperation.UNLOAD,
     NamespaceOperation.EXPLAIN_PLACEMENT,
+    NamespaceOperation.GET_RESOURCE_AVAILABILITY,
     NamespaceOperation.GET_BUNDLE_QUOTA,
     NamespaceOperation.UPDATE_BUNDLE_QUOTA,
     PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=False),

@@ -16,7 +16,7 @@ from magnetar.broker.schemas.written_contents import WrittenContents
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.request_producer import Outcome, RequestProducer
-from magnetar.client.outgoing_message import MessageOptions
+from magnetar.client.message_options import MessageOptions
 from magnetar.errors import (
     BrokerError,
     InvalidRequest,

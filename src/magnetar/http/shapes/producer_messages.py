@@ -12,7 +12,7 @@ from typing import Any
 from magnetar.broker.admin.publishing import Publication, WrittenMessage
 from magnetar.broker.schemas import key_value
 from magnetar.broker.schemas.data import SchemaData, SchemaType
-from magnetar.client.outgoing_message import MessageOptions
+from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import Field, body, fields, text, text_map, texts, truth, whole

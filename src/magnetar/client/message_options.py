@@ -1,0 +1,105 @@
+"""The optional parts of a message's metadata."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+
+
+class MessageOptions:
+    """What a message may carry besides its content, as official clients name it."""
+
+    __slots__ = (
+        "deliver_at",
+        "disable_replication",
+        "event_timestamp",
+        "key_is_bytes",
+        "ordering_key",
+        "partition_key",
+        "properties",
+        "replication_clusters",
+    )
+
+    def __init__(
+        self,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        replication_clusters: Sequence[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+        partition_key_bytes: bytes | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        """:param event_timestamp: ms since 1970
+
+        :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
+            it in Base64
+
+        :param deliver_at: ms since 1970, before which it is not delivered (Shared and Key_Shared)
+        :param deliver_after: the same, from ``now_ms`` on
+        :raises InvalidMessage: two were given of which each says the same thing
+        """
+        if partition_key_bytes is not None:
+            if partition_key is not None:
+                raise InvalidMessage("partition_key and partition_key_bytes exclude each other")
+            partition_key = b64encode(partition_key_bytes).decode()
+        if deliver_after is not None:
+            if deliver_at is not None:
+                raise InvalidMessage("deliver_at and deliver_after exclude each other")
+            deliver_at = now_ms + int(deliver_after.total_seconds() * 1000)
+        self.properties = properties
+        self.partition_key = partition_key
+        self.key_is_bytes = partition_key_bytes is not None
+        self.ordering_key = ordering_key
+        self.replication_clusters = replication_clusters
+        self.disable_replication = disable_replication
+        self.event_timestamp = event_timestamp
+        self.deliver_at = deliver_at
+
+    @property
+    def must_be_alone(self) -> bool:
+        """Whether it says something that only an entry of its own can say."""
+        return (
+            self.deliver_at is not None or self.disable_replication or self.replication_clusters is not None
+        )
+
+    def fill(self, metadata: MessageMetadata) -> None:
+        """Writes all of it to an entry's metadata."""
+        self._fill_own(metadata)
+        if self.deliver_at is not None:
+            metadata.deliver_at_time = self.deliver_at
+        if self.disable_replication:
+            metadata.replicate_to.append("__local__")
+        elif self.replication_clusters:
+            metadata.replicate_to.extend(self.replication_clusters)
+
+    def single(self) -> bytes:
+        """The part of it that a message inside a batch carries, serialized without required fields."""
+        metadata = SingleMessageMetadata()
+        self._fill_own(metadata)
+        return metadata.SerializePartialToString()
+
+    def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
+        """What a message has in a batch as well as alone."""
+        if self.properties:
+            for key, value in self.properties.items():
+                metadata.properties.add(key=key, value=value)
+        self.fill_keys(metadata)
+        if self.event_timestamp is not None:
+            metadata.event_time = self.event_timestamp
+
+    def fill_keys(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
+        """Writes the keys alone."""
+        if self.partition_key is not None:
+            metadata.partition_key = self.partition_key
+            if self.key_is_bytes:
+                metadata.partition_key_b64_encoded = True
+        if self.ordering_key is not None:
+            metadata.ordering_key = self.ordering_key.encode()
