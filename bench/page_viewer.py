@@ -55,7 +55,7 @@ class Viewer:
         self._connection.close()
 
 
-def _make(server: ScaleServer, topics: int) -> None:
+def make_topics(server: ScaleServer, topics: int) -> None:
     """Topics with a subscription each, over one connection."""
     connection = HTTPConnection("127.0.0.1", server.http_port, timeout=120)
     for number in range(topics):
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server = ScaleServer(Path(folder))
         server.start()
         try:
-            _make(server, options.topics)
+            make_topics(server, options.topics)
             with closing(Publisher(server.port)):
                 time.sleep(_SETTLE_SECONDS)
                 found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from magnetar.server.loop_process import (
     serve_until_signal,
 )
 from magnetar.server.taken_port import PortTaken
+from magnetar.server.telemetry import warn_without_telemetry
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ def run_beside(
     configure_logging(options.log_format, options.log_level)
     for warning in loaded.warnings:
         log.warning(warning)
+    warn_without_telemetry(os.environ)
     prepare_process()
     loop = new_loop()
     try:

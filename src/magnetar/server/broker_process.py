@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar import __version__, hot
 from magnetar.broker.admin.all import Admin
@@ -42,7 +43,12 @@ from magnetar.server.loop_process import (
 )
 from magnetar.server.security import Roles, authenticator, authorizer
 from magnetar.server.taken_port import PortTaken, taken_port
+from magnetar.server.telemetry import exporter, wanted_telemetry
 from magnetar.server.tls import DoorTls
+from magnetar.telemetry.settings import TelemetrySettings
+
+if TYPE_CHECKING:
+    from magnetar.telemetry.exporter import Exporter
 
 log = logging.getLogger(__name__)
 
@@ -190,11 +196,13 @@ class Assembly:
         stop: Callable[[], None],
         broker_io: Io | None = None,
         asked_through: Callable[[Authenticator], Authenticator] | None = None,
+        telemetry: TelemetrySettings | None = None,
     ) -> None:
         """:param stop: begins an orderly end of the process
 
         :param broker_io: what the broker has of the world; None: ``io``, as all else has it
         :param asked_through: stands before who is asked about clients; None: nothing does
+        :param telemetry: what is sent to a collector; None: nothing
         :raises SettingsContradict: settings do not go together
         """
         self._io = io
@@ -219,6 +227,8 @@ class Assembly:
             dashboard=settings.magnetar_dashboard_enabled,
         )
         self._http_ports: Mapping[str, int] = {}
+        self._telemetry = telemetry
+        self._exporter: Exporter | None = None
 
     async def make(self) -> Broker:
         """The broker, which does not serve yet; HTTP listens, and answers that it is not ready.
@@ -247,10 +257,17 @@ class Assembly:
     def serve_http(self, broker: Broker) -> None:
         """From now on, for a broker that has started."""
         settings = self._loaded.settings
+        process = broker.process
+        if self._telemetry is not None:
+            instance = f"{self.host}:{next(iter(self._http_ports.values()), 0)}"
+            sending = exporter(self._io, self._telemetry, process.figures, settings.cluster_name, instance)
+            process = replace(process, figures=sending.figures)
+            sending.start()
+            self._exporter = sending
         self._http.serve(
             Application(
                 broker.admin,
-                broker.process,
+                process,
                 _metrics_options(settings),
                 __version__,
                 settings.cluster_name,
@@ -264,6 +281,8 @@ class Assembly:
 
     async def stop(self, broker: Broker) -> int:
         """Answers the exit code."""
+        if self._exporter is not None:
+            await self._exporter.stop()
         seconds = self._loaded.settings.broker_shutdown_timeout_ms / 1000
         code = await _stop(self._http, broker, seconds)
         await self._asked.close()
@@ -281,7 +300,8 @@ async def _serve(
 ) -> int:
     stopping = listen_to_signals(loop)
     io = real_io(loop, options.data_dir or ".")
-    assembly = Assembly(io, loop, loaded, make_broker, partial(settle, stopping))
+    telemetry = wanted_telemetry(os.environ)
+    assembly = Assembly(io, loop, loaded, make_broker, partial(settle, stopping), telemetry=telemetry)
     broker = await assembly.make()
     try:
         if not await _started(broker, loop, stopping):

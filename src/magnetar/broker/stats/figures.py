@@ -37,15 +37,23 @@ class ConsumerMetrics:
     available_permits: int = 0
     bytes_out: int = 0
     messages_out: int = 0
+    acknowledged: int = 0
+    redelivered: int = 0
 
 
 @dataclass(slots=True)
 class ProducerMetrics:
     name: str
     producer_id: int
+    access_mode: str = "Shared"
+    """By the name of ``ProducerAccessMode``."""
     rate_in: float = 0.0
     throughput_in: float = 0.0
     average_message_size: float = 0.0
+    bytes_in: int = 0
+    messages_in: int = 0
+    dropped: int = 0
+    """Messages for a non-persistent topic that had no room."""
 
 
 @dataclass(slots=True)
@@ -53,6 +61,8 @@ class SubscriptionMetrics:
     """One subscription; rates are per second, times in milliseconds since 1970."""
 
     name: str
+    type: str = ""
+    """By the name of ``SubType``; empty: nobody has subscribed yet."""
     backlog: int = 0
     backlog_no_delayed: int = 0
     delayed: int = 0
@@ -104,6 +114,9 @@ class CompactionMetrics:
     read_throughput: float = 0.0
     """Bytes a second while it was compacted; so is the next."""
     write_throughput: float = 0.0
+    read_bytes: int = 0
+    """By all of them; so is the next."""
+    written_bytes: int = 0
     entries: int = 0
     """In the ledger that the last one made; so are the bytes."""
     size: int = 0
@@ -129,6 +142,11 @@ class TopicMetrics:
     average_message_size: float = 0.0
     bytes_in: int = 0
     messages_in: int = 0
+    bytes_out: int = 0
+    """To all consumers there were; so are the messages."""
+    messages_out: int = 0
+    entries_written: int = 0
+    entries_read: int = 0
     storage_size: int = 0
     """Bytes stored, all copies."""
     storage_logical_size: int = 0
@@ -194,6 +212,11 @@ class CacheMetrics:
     hits_throughput: float = 0.0
     misses_rate: float = 0.0
     misses_throughput: float = 0.0
+    hits: int = 0
+    """Entries, since the start; so are the next three."""
+    misses: int = 0
+    hit_bytes: int = 0
+    missed_bytes: int = 0
 
 
 @dataclass(slots=True)

@@ -68,6 +68,10 @@ def _cache(broker: BrokerService) -> CacheMetrics:
         hits_throughput=broker.housekeeping.cache_hits.bytes_per_second,
         misses_rate=broker.housekeeping.cache_misses.per_second,
         misses_throughput=broker.housekeeping.cache_misses.bytes_per_second,
+        hits=cache.hits,
+        misses=cache.misses,
+        hit_bytes=cache.hit_bytes,
+        missed_bytes=cache.missed_bytes,
     )
 
 

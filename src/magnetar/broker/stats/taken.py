@@ -40,6 +40,8 @@ def of_consumer(consumer: AnyConsumer) -> ConsumerMetrics:
         available_permits=consumer.permits,
         bytes_out=consumer.rate_out.bytes,
         messages_out=consumer.rate_out.messages,
+        acknowledged=consumer.acks.messages,
+        redelivered=consumer.redelivered.messages,
     )
 
 
@@ -47,9 +49,13 @@ def of_producer(producer: Producer) -> ProducerMetrics:
     return ProducerMetrics(
         name=producer.name,
         producer_id=producer.producer_id,
+        access_mode=producer.access_mode.name,
         rate_in=producer.rate_in.per_second,
         throughput_in=producer.rate_in.bytes_per_second,
         average_message_size=producer.rate_in.average_size(),
+        bytes_in=producer.rate_in.bytes,
+        messages_in=producer.rate_in.messages,
+        dropped=producer.drops.messages,
     )
 
 
@@ -64,6 +70,7 @@ def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
     waits = reason is not AT_END and subscription.kind is SUBSCRIPTION
     return SubscriptionMetrics(
         name=subscription.name,
+        type="" if subscription.type is None else subscription.type.name,
         ack_rate=subscription.acks.per_second,
         rate_out=subscription.rate_out.per_second,
         throughput_out=subscription.rate_out.bytes_per_second,
@@ -128,6 +135,8 @@ def _of_any_topic(topic: BaseTopic[Any], subscriptions: list[SubscriptionMetrics
         average_message_size=topic.rate_in.average_size(),
         bytes_in=topic.rate_in.bytes,
         messages_in=topic.rate_in.messages,
+        bytes_out=topic.rate_out.bytes,
+        messages_out=topic.rate_out.messages,
         publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
         producers=[of_producer(p) for p in topic.producers.values()],
         refused={kind.value: each.times for kind, each in topic.refusals.known.items()}
@@ -151,6 +160,8 @@ def of_topic(topic: Topic) -> TopicMetrics:
     now.backlog_quota_seconds = topic.policies.age_quota.limit_seconds
     now.write_rate = topic.writes.per_second
     now.read_rate = topic.reads.per_second
+    now.entries_written = topic.managed_ledger.entries_added
+    now.entries_read = topic.managed_ledger.reader.entries_read
     now.read_cache_misses_rate = topic.misses.per_second
     now.write_latency_ms = now.ledger_write_latency_ms = _histogram(topic.write_latency, 1000)
     now.entry_size_bytes = _histogram(topic.entry_sizes, 1)
@@ -168,6 +179,8 @@ def _of_compaction(figures: CompactionFigures) -> CompactionMetrics:
         duration_ms=figures.duration_ms,
         read_throughput=figures.read_bytes / seconds if seconds else 0.0,
         write_throughput=figures.written_bytes / seconds if seconds else 0.0,
+        read_bytes=figures.read_bytes,
+        written_bytes=figures.written_bytes,
         entries=figures.entries,
         size=figures.size,
         write_latency_ms=_histogram(figures.write_latency, 1000),

@@ -1,0 +1,154 @@
+"""Figures as requests of OTLP, in protobuf by OpenTelemetry's own definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    Metric,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from magnetar.broker.stats.figures import MetricsSnapshot, TopicMetrics
+from magnetar.telemetry.instruments import (
+    COMPACTION,
+    CONSUMER,
+    PRODUCER,
+    TOPIC,
+    Attributes,
+    Figure,
+    Instrument,
+    Kind,
+    Number,
+    of_broker,
+    of_consumer,
+    of_producer,
+    of_topic,
+)
+
+T = TypeVar("T")
+
+SCOPE = "org.apache.pulsar.broker"
+"""As Pulsar names what its broker measures."""
+TOPICS_A_REQUEST = 50
+"""Some hundred kilobytes; one with ten thousand consumers makes a large request nevertheless."""
+_NANOSECONDS_A_MS = 1_000_000
+
+
+class Encoder:
+    """Makes requests of the figures of one process."""
+
+    def __init__(self, resource: Mapping[str, str], version: str) -> None:
+        """:param resource: what is said of the process
+
+        :param version: its own
+        """
+        self._resource = Resource(attributes=_key_values(resource))
+        self._scope = InstrumentationScope(name=SCOPE, version=version)
+
+    def requests(self, snapshot: MetricsSnapshot, now_ms: int) -> Iterator[bytes]:
+        """What tells everything, one after another: each is made when it is asked for."""
+        times = _Times(int(snapshot.started_seconds * 1000) * _NANOSECONDS_A_MS, now_ms * _NANOSECONDS_A_MS)
+        broker = _Gathered(times)
+        for instrument, attributes, value in of_broker(snapshot):
+            broker.add(instrument, attributes, value)
+        yield self._request(broker)
+        topics = iter(snapshot.topics)
+        while some := list(islice(topics, TOPICS_A_REQUEST)):
+            yield self._request(_of_topics(some, times))
+
+    def _request(self, gathered: _Gathered) -> bytes:
+        scope = ScopeMetrics(scope=self._scope, metrics=gathered.metrics())
+        whole = ResourceMetrics(resource=self._resource, scope_metrics=[scope])
+        return ExportMetricsServiceRequest(resource_metrics=[whole]).SerializeToString()
+
+
+class _Times:
+    """From when on it was counted, and when it was looked at; nanoseconds since 1970."""
+
+    def __init__(self, start: int, now: int) -> None:
+        self.start = start
+        self.now = now
+
+
+class _Gathered:
+    """The points of one request, by instrument."""
+
+    def __init__(self, times: _Times) -> None:
+        self._times = times
+        self._metrics: dict[str, Metric] = {}
+
+    def add(self, instrument: Instrument, attributes: Attributes, value: Number) -> None:
+        self._append(instrument, self._point(_key_values(attributes)), value)
+
+    def add_row(self, figures: Sequence[Figure[T]], of: T, attributes: Sequence[KeyValue]) -> None:
+        """All figures of one thing."""
+        point = self._point(attributes)
+        for figure in figures:
+            if figure.attributes:
+                more = self._point([*attributes, *_key_values(figure.attributes)])
+                self._append(figure, more, figure.of(of))
+            else:
+                self._append(figure, point, figure.of(of))
+
+    def metrics(self) -> Iterable[Metric]:
+        return self._metrics.values()
+
+    def _point(self, attributes: Iterable[KeyValue]) -> NumberDataPoint:
+        times = self._times
+        return NumberDataPoint(
+            start_time_unix_nano=times.start, time_unix_nano=times.now, attributes=attributes
+        )
+
+    def _append(self, instrument: Instrument, point: NumberDataPoint, value: Number) -> None:
+        metric = self._metrics.get(instrument.name)
+        if metric is None:
+            metric = self._metrics[instrument.name] = _metric(instrument)
+        if isinstance(value, float):
+            point.as_double = value
+        else:
+            point.as_int = value
+        # It is copied, and may be changed for the next.
+        points = metric.gauge if instrument.kind is Kind.GAUGE else metric.sum
+        points.data_points.append(point)
+
+
+def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
+    gathered = _Gathered(times)
+    for topic in topics:
+        attributes = _key_values(of_topic(topic))
+        gathered.add_row(TOPIC, topic, attributes)
+        if topic.compaction is not None:
+            gathered.add_row(COMPACTION, topic.compaction, attributes)
+        for producer in topic.producers:
+            own = _key_values(of_producer(producer))
+            gathered.add_row(PRODUCER, producer, [*attributes, *own])
+        for subscription in topic.subscriptions:
+            for consumer in subscription.consumers:
+                own = _key_values(of_consumer(subscription, consumer))
+                gathered.add_row(CONSUMER, consumer, [*attributes, *own])
+    return gathered
+
+
+def _metric(instrument: Instrument) -> Metric:
+    metric = Metric(name=instrument.name, unit=instrument.unit)
+    if instrument.kind is not Kind.GAUGE:
+        metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+        metric.sum.is_monotonic = instrument.kind is Kind.COUNTER
+    return metric
+
+
+def _key_values(attributes: Attributes) -> list[KeyValue]:
+    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
+
+
+def _value(value: str | int) -> AnyValue:
+    return AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)

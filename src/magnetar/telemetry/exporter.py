@@ -1,0 +1,110 @@
+"""Sends the figures of a process now and then; all but looking at topics is done beside the loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from magnetar.broker.stats.figures import MetricsSnapshot
+from magnetar.io.interfaces import Cancellable, Io
+from magnetar.io.jobs import run_job
+from magnetar.io.waiting import finished, sleep
+from magnetar.telemetry.delivery import Delivery, NotDelivered
+from magnetar.telemetry.encoding import Encoder
+from magnetar.telemetry.settings import TelemetrySettings
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 1.0
+Figures = Callable[[], Awaitable[MetricsSnapshot]]
+
+
+class Exporter:
+    """Counts grow for ever, so what was not delivered once is told by the next: nothing is kept for later."""
+
+    def __init__(self, io: Io, settings: TelemetrySettings, encoder: Encoder, figures: Figures) -> None:
+        """:param figures: takes those of the process"""
+        self._io = io
+        self._interval = settings.interval_seconds
+        self._encoder = encoder
+        self._delivery = Delivery(settings)
+        self._figures = figures
+        self._worker = io.start_worker("telemetry")
+        self._running: Any = None
+        self._delivered = 0
+        self._failed = 0
+        self._told = ""
+        """The last trouble that the log tells of; empty: all went well since."""
+
+    def start(self) -> None:
+        self._running = self._io.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Sends nothing any more."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.cancel()
+        await finished(self._io.loop, running)
+        self._delivery.stop()
+        idle: Any = self._io.loop.create_task(run_job(self._io.loop, self._worker, self._delivery.close))
+        if await finished(self._io.loop, idle, self._in(_STOP_SECONDS)):
+            self._worker.close()
+        # Else it waits for a host that does not answer, which nothing can end: the process ends without it.
+
+    async def figures(self) -> MetricsSnapshot:
+        """Those of the process, with what became of sending them."""
+        taken = await self._figures()
+        own = {
+            "magnetar_telemetry_delivered": self._delivered,
+            "magnetar_telemetry_failed": self._failed,
+        }
+        return replace(taken, extra={**taken.extra, **own})
+
+    def _in(self, seconds: float) -> Callable[[Callable[[], object]], Cancellable]:
+        return partial(self._io.loop.call_later, seconds)
+
+    async def _run(self) -> None:
+        io = self._io
+        due = io.loop.time()
+        while True:
+            # A round that took longer than the interval delays the next: they never pile up.
+            due = max(due + self._interval, io.loop.time())
+            await sleep(io.loop, due - io.loop.time())
+            try:
+                self._tell(await self._round())
+                self._delivered += 1
+            except NotDelivered as error:
+                self._failed += 1
+                self._tell(str(error))
+            except Exception:
+                self._failed += 1
+                log.exception("telemetry ended by a defect")
+
+    async def _round(self) -> str:
+        """Answers what the collector did not keep.
+
+        :raises NotDelivered: it did not take all
+        """
+        snapshot = await self.figures()
+        return await run_job(
+            self._io.loop, self._worker, partial(self._send, snapshot, self._io.clock.wall_ms())
+        )
+
+    def _send(self, snapshot: MetricsSnapshot, now_ms: int) -> str:
+        """On the worker. Answers what the collector did not keep.
+
+        :raises NotDelivered: at the first request that is not taken
+        """
+        rejected = [self._delivery.send(each) for each in self._encoder.requests(snapshot, now_ms)]
+        return "; ".join(filter(None, rejected))
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and not self._told:
+            log.warning("telemetry is not delivered", extra={"reason": trouble})
+        elif self._told and not trouble:
+            log.info("telemetry is delivered again")
+        self._told = trouble

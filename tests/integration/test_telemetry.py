@@ -1,0 +1,215 @@
+"""Figures sent to an OpenTelemetry collector by a broker that its environment told to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+from otlp_collector import Collector, collecting
+from prometheus_client.parser import text_string_to_metric_families
+from server import Server
+
+TOPIC = "persistent://public/default/told"
+PARTITION = "persistent://public/default/parts-partition-1"
+OF_TOPIC = {
+    "pulsar.domain": "persistent",
+    "pulsar.tenant": "public",
+    "pulsar.namespace": "public/default",
+    "pulsar.topic": TOPIC,
+}
+SAME = {
+    "pulsar.broker.topic.subscription.count": "pulsar_subscriptions_count",
+    "pulsar.broker.topic.producer.count": "pulsar_producers_count",
+    "pulsar.broker.topic.consumer.count": "pulsar_consumers_count",
+    "pulsar.broker.topic.message.incoming.count": "pulsar_in_messages_total",
+    "pulsar.broker.topic.message.incoming.size": "pulsar_in_bytes_total",
+    "pulsar.broker.topic.storage.size": "pulsar_storage_size",
+    "pulsar.broker.topic.storage.logical.size": "pulsar_storage_logical_size",
+    "pulsar.broker.topic.storage.backlog.size": "pulsar_storage_backlog_size",
+    "pulsar.broker.topic.storage.backlog.quota.limit.size": "pulsar_storage_backlog_quota_limit",
+    "pulsar.broker.topic.storage.backlog.quota.limit.time": "pulsar_storage_backlog_quota_limit_time",
+    "pulsar.broker.topic.publish.rate.limit.count": "pulsar_publish_rate_limit_times",
+}
+OF_SUBSCRIPTION = {
+    "pulsar.broker.topic.message.outgoing.count": "pulsar_out_messages_total",
+    "pulsar.broker.topic.message.outgoing.size": "pulsar_out_bytes_total",
+}
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    with collecting() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def served(start_server: Callable[..., Server], collector: Collector) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_SDK_DISABLED", "false")
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        patch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20secret-of-mine")
+        patch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+        patch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1000")
+        server = start_server(clusterName="told", exposeConsumerLevelMetricsInPrometheus="true")
+    client = pulsar.Client(server.url)
+    assert server.ask("PUT", "/admin/v2/persistent/public/default/parts/partitions", "2")[0] == 204
+    consumer = client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared, consumer_name="who")
+    producer = client.create_producer(TOPIC, producer_name="from")
+    parts = client.create_producer("parts")
+    for number in range(10):
+        producer.send(b"x" * number)
+        parts.send(b"y")
+    for _ in range(4):
+        consumer.acknowledge(consumer.receive(10_000))
+    yield server
+    client.close()
+
+
+def key(
+    name: str, attributes: dict[str, str] | dict[str, str | int]
+) -> tuple[str, frozenset[tuple[str, str | int]]]:
+    return name, frozenset(attributes.items())
+
+
+def scraped(server: Server) -> dict[tuple[str, str, str], float]:
+    """By name, topic and subscription, of whole topics and subscriptions."""
+    with urllib.request.urlopen(f"{server.http_url}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        (each.name, each.labels["topic"], each.labels.get("subscription", "")): each.value
+        for family in families
+        for each in family.samples
+        if "topic" in each.labels and "consumer_name" not in each.labels
+    }
+
+
+def test_values_are_those_that_metrics_print(served: Server, collector: Collector) -> None:
+    acknowledged = key(
+        "pulsar.broker.consumer.message.ack.count",
+        {
+            **OF_TOPIC,
+            "pulsar.subscription.name": "s",
+            "pulsar.subscription.type": "Shared",
+            "pulsar.consumer.name": "who",
+            "pulsar.consumer.id": 0,
+        },
+    )
+    outgoing = key("pulsar.broker.topic.message.outgoing.count", OF_TOPIC)
+    collector.wait(lambda: collector.points.get(acknowledged) == 4 and collector.points[outgoing] == 10)
+    points, printed = collector.points, scraped(served)
+    for name, of_metrics in SAME.items():
+        assert points[key(name, OF_TOPIC)] == printed[of_metrics, TOPIC, ""], name
+    for name, of_metrics in OF_SUBSCRIPTION.items():
+        assert points[key(name, OF_TOPIC)] == printed[of_metrics, TOPIC, "s"], name
+    assert points[key("pulsar.broker.topic.message.incoming.count", OF_TOPIC)] == 10
+    unacknowledged = (acknowledged[0].replace("ack", "unack"), acknowledged[1])
+    assert points[unacknowledged] == 6 == printed["pulsar_subscription_unacked_messages", TOPIC, "s"]
+    by_producer = {
+        **OF_TOPIC,
+        "pulsar.producer.name": "from",
+        "pulsar.producer.id": 0,
+        "pulsar.producer.access_mode": "shared",
+    }
+    assert points[key("pulsar.broker.producer.message.incoming.count", by_producer)] == 10
+
+
+def test_partitions_have_the_name_of_their_topic_and_an_index(served: Server, collector: Collector) -> None:
+    whole = {**OF_TOPIC, "pulsar.topic": "persistent://public/default/parts"}
+    names = [
+        key("pulsar.broker.topic.message.incoming.count", {**whole, "pulsar.partition.index": index})
+        for index in (0, 1)
+    ]
+    collector.wait(lambda: sum(collector.points.get(name, 0) for name in names) == 10)
+    printed = scraped(served)
+    assert collector.points[names[1]] == printed["pulsar_in_messages_total", PARTITION, ""]
+
+
+def test_requests_say_whose_they_are_and_of_what_kind(served: Server, collector: Collector) -> None:
+    collector.wait(lambda: bool(collector.requests))
+    heads = collector.heads[-1]
+    assert heads["path"] == "/v1/metrics"
+    assert heads["Content-Type"] == "application/x-protobuf"
+    assert heads["Authorization"] == "Bearer secret-of-mine"
+    (found,) = collector.requests[-1].resource_metrics
+    said = {pair.key: pair.value.string_value for pair in found.resource.attributes}
+    assert said.pop("service.instance.id").endswith(served.http_url.rpartition(":")[2])
+    assert said.pop("service.version")
+    assert said == {
+        "service.name": "pulsar-broker",
+        "pulsar.cluster": "told",
+        "deployment.environment": "test",
+    }
+    metrics = collector.metrics
+    assert metrics["pulsar.broker.topic.message.incoming.size"].unit == "By"
+    assert metrics["pulsar.broker.topic.message.incoming.size"].sum.is_monotonic
+    assert not metrics["pulsar.broker.topic.storage.size"].sum.is_monotonic
+    assert metrics["pulsar.broker.topic.storage.backlog.age"].HasField("gauge")
+    point = metrics["pulsar.broker.topic.message.incoming.size"].sum.data_points[0]
+    assert 0 < point.start_time_unix_nano < point.time_unix_nano
+
+
+def test_what_changes_nothing_is_named_and_no_secret_is(served: Server) -> None:
+    assert "a variable changes nothing here variable=OTEL_BSP_SCHEDULE_DELAY" in served.log
+    assert "secret-of-mine" not in served.log
+
+
+def counted(server: Server, name: str) -> float:
+    status, text = server.ask("GET", "/metrics")
+    assert status == 200
+    found = re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", text.decode(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def test_a_collector_that_refuses_is_told_of_once_and_counted(served: Server, collector: Collector) -> None:
+    collector.status = 503
+    try:
+        before = len(collector.heads)
+        collector.wait(lambda: len(collector.heads) > before + 3)
+        assert counted(served, "magnetar_telemetry_failed") >= 2
+    finally:
+        collector.status = 200
+    taken = len(collector.requests)
+    collector.wait(lambda: len(collector.requests) > taken + 6)
+    collector.rejected = 5
+    try:
+        before = len(collector.heads)
+        collector.wait(lambda: len(collector.heads) > before + 6)
+    finally:
+        collector.rejected = 0
+    assert counted(served, "magnetar_telemetry_delivered") >= 1
+    assert served.log.count("telemetry is not delivered") == 2
+    assert "status 503" in served.log
+    assert "5 points were not kept: no room" in served.log
+
+
+def test_what_cannot_be_done_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=grpc is not done here" in refusal(tmp_path)
+
+
+def test_a_broker_without_the_extra_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of the same name that cannot be loaded stands before the one that is installed."""
+    (tmp_path / "opentelemetry.py").write_text("raise ImportError('not here')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
+    assert "wants the extra otlp (pip install 'magnetar[otlp]')" in refusal(tmp_path / "data")
+
+
+def refusal(folder: Path) -> str:
+    ports = ["--binary-port", "0", "--http-port", "0"]
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", str(folder), *ports]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    return done.stderr
