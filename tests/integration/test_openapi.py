@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from chromium import chromium
 from openapi_spec_validator import validate
@@ -77,6 +78,38 @@ def test_nothing_of_it_comes_from_elsewhere(served: Server) -> None:
     with urllib.request.urlopen(f"{served.http_url}/openapi") as answer:
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
         assert b"http://" not in answer.read().replace(b"http-equiv", b"")
+
+
+def test_what_somebody_has_is_not_sent_again(served: Server, description: dict[str, Any]) -> None:
+    with httpx.Client(base_url=served.http_url) as client:
+        schema = {"type": "STRING", "schema": "", "properties": {}}
+        assert client.post("/admin/v2/schemas/public/default/kept/schema", json=schema).status_code == 200
+        for path in (
+            "/openapi.json",
+            "/openapi",
+            "/admin/v2/clusters/standalone",
+            "/admin/v2/namespaces/public",
+            "/admin/v2/namespaces/public/default",
+            "/admin/v2/schemas/public/default/kept/schema/0",
+        ):
+            known = client.get(path).headers["ETag"]
+            again = client.get(path, headers={"If-None-Match": f'"other", W/{known}'})
+            assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", known)
+            assert client.head(path, headers={"If-None-Match": known}).status_code == 304
+        retention = "/admin/v2/namespaces/public/default/retention"
+        told = description["paths"]["/admin/v2/namespaces/{tenant}/{namespace}/retention"]["get"]
+        assert "304" in told["responses"]
+        values = [{"retentionTimeInMinutes": minutes, "retentionSizeInMB": 1} for minutes in (1, 2)]
+        tags = []
+        for value in (*values, values[0]):
+            assert client.post(retention, json=value).status_code == 204
+            given = client.get(retention, headers={"If-None-Match": tags[-1] if tags else ""})
+            assert given.json() == value
+            tags.append(given.headers["ETag"])
+        # The same value has the same tag, whatever was between.
+        assert tags[0] == tags[2] != tags[1]
+        stats = client.get("/admin/v2/persistent/public/default/kept/stats")
+        assert "ETag" not in stats.headers
 
 
 @pytest.mark.skipif("MAGNETAR_SCHEMATHESIS" not in os.environ, reason="takes minutes (make soak)")

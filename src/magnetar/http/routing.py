@@ -15,7 +15,16 @@ from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.refused_statuses import is_refused_as_unauthorized
 from magnetar.security.authentication import Authenticator, NobodyIsAsked
 from magnetar.security.authorization import Authorizer, EverybodyMay
-from magnetar.security.operations import BrokerOperation, Operation, Resource, TopicOperation
+from magnetar.security.operations import (
+    BrokerOperation,
+    ClusterOperation,
+    NamespaceOperation,
+    Operation,
+    PolicyOperation,
+    Resource,
+    TenantOperation,
+    TopicOperation,
+)
 
 if TYPE_CHECKING:
     from magnetar.http.websocket.service import WebSocketService
@@ -150,6 +159,12 @@ class Endpoint:
         return self.method != "GET" and not self.asks
 
     @property
+    def tagged(self) -> bool:
+        """Whether its answer has an ``ETag``: it tells what somebody has set, which seldom changes."""
+        set_by_somebody = isinstance(self.operation, PolicyOperation) or self.operation in _SET_BY_SOMEBODY
+        return self.method == "GET" and set_by_somebody
+
+    @property
     def is_metrics(self) -> bool:
         """Whether it gives figures to a scraper."""
         return self.operation is BrokerOperation.GET_METRICS
@@ -188,6 +203,7 @@ class Endpoint:
         return {
             done: "done",
             **ALWAYS,
+            **({304: "it is what If-None-Match names"} if self.tagged else {}),
             **({404: missing} if missing else {}),
             **self.refusals,
         }
@@ -212,6 +228,32 @@ ALWAYS: Mapping[int, str] = {
     503: "the broker is starting or stopping",
 }
 """Statuses that every endpoint may answer, with their meaning."""
+
+_SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
+    (
+        BrokerOperation.GET_CONFIGURATION,
+        BrokerOperation.GET_QUOTA,
+        ClusterOperation.LIST_CLUSTERS,
+        ClusterOperation.GET_CLUSTER,
+        ClusterOperation.GET_PEERS,
+        ClusterOperation.LIST_RESOURCE_GROUPS,
+        ClusterOperation.GET_RESOURCE_GROUP,
+        ClusterOperation.GET_RACKS,
+        ClusterOperation.GET_ISOLATION,
+        ClusterOperation.GET_FAILURE_DOMAIN,
+        TenantOperation.LIST_TENANTS,
+        TenantOperation.GET_TENANT,
+        TenantOperation.LIST_NAMESPACES,
+        NamespaceOperation.GET_BUNDLE,
+        NamespaceOperation.GET_BUNDLE_QUOTA,
+        NamespaceOperation.GET_PERMISSION,
+        NamespaceOperation.GET_METADATA,
+        TopicOperation.GET_PERMISSION,
+        TopicOperation.GET_METADATA,
+        TopicOperation.GET_SCHEMA,
+    )
+)
+"""What is asked of endpoints whose answers have an ``ETag``, besides policies."""
 
 _MISSING: Mapping[Resource, str] = {
     Resource.CLUSTER: "no such cluster",

@@ -11,6 +11,7 @@ from magnetar.http.dashboard.endpoints import dashboard as endpoints_of_dashboar
 from magnetar.http.door import Door, named
 from magnetar.http.endpoints.whole import WHOLE
 from magnetar.http.engine.connection import HttpLimits
+from magnetar.http.engine.etags import tagged
 from magnetar.http.engine.large_json import LARGE_BYTES, parse_large
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.engine.origins import Origins
@@ -89,6 +90,8 @@ class HttpServer(Door[Endpoint]):
 async def _carry_out(application: Application, endpoint: Endpoint, request: Request) -> Response:
     """Runs the handler; what was changed is logged, and what has no effect is told."""
     answer = await endpoint.handler(application, request)
+    if endpoint.tagged:
+        return tagged(request, answer)
     if not endpoint.changes:
         return answer
     sentences = without_effect(

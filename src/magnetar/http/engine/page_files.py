@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources.abc import Traversable
 
+from magnetar.http.engine import etags
 from magnetar.http.engine.compression import compressed, takes_gzip
 from magnetar.http.engine.message import Request, Response, error_response
 
@@ -71,7 +71,7 @@ class PageFiles:
         if file is None:
             return error_response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}")
         headers = [("Content-Security-Policy", self._policy), *_HEADERS, ("ETag", file.tag)]
-        if request.headers.get("if-none-match") == file.tag:
+        if etags.has(request, file.tag):
             return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
         if takes_gzip(request):
             headers.append(("Content-Encoding", "gzip"))
@@ -85,6 +85,6 @@ def _read(folder: Traversable) -> Mapping[str, _File]:
         kind = _TYPES.get(each.name.rpartition(".")[2])
         if kind is not None:
             plain = each.read_bytes()
-            tag = f'"{hashlib.sha256(plain).hexdigest()[:24]}"'
-            found[each.name] = _File(kind, plain, b"".join(compressed([plain.decode()])), tag)
+            gzipped = b"".join(compressed([plain.decode()]))
+            found[each.name] = _File(kind, plain, gzipped, etags.tag_of(plain))
     return found

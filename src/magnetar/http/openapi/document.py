@@ -17,6 +17,7 @@ from magnetar.http.routing import Endpoint, Parameter
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _NO_WORD = re.compile(r"\W+")
 _KINDS = {"truth": "boolean", "whole": "integer", "text": "string"}
+_CONDITION = "if-none-match"
 _ELSEWHERE = "another broker has to be asked; Location says which"
 
 
@@ -46,6 +47,8 @@ def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
     components = {
         "schemas": component_schemas(),
         "responses": refusals,
+        "parameters": {_CONDITION: _if_none_match()},
+        "headers": {"ETag": {"description": "of these bytes", "schema": {"type": "string"}}},
         "securitySchemes": {
             "token": {"type": "http", "scheme": "bearer"},
             "password": {"type": "http", "scheme": "basic"},
@@ -73,9 +76,11 @@ def _operation(endpoint: Endpoint, path: str, refusals: dict[str, Any]) -> dict[
         "parameters": [
             *map(_in_path, _VARIABLE.findall(path)),
             *map(_in_query, endpoint.parameters),
+            *([{"$ref": f"#/components/parameters/{_CONDITION}"}] if endpoint.tagged else []),
         ],
         "responses": {
-            str(status): _response(status, why, refusals) for status, why in _answers(endpoint).items()
+            str(status): _response(endpoint, status, why, refusals)
+            for status, why in _answers(endpoint).items()
         },
         "x-allowed-by": str(endpoint.operation),
     }
@@ -95,7 +100,9 @@ def _answers(endpoint: Endpoint) -> Mapping[int, str]:
     return dict(sorted(answers.items()))
 
 
-def _response(status: int, why: str, refusals: dict[str, Any]) -> dict[str, Any]:
+def _response(endpoint: Endpoint, status: int, why: str, refusals: dict[str, Any]) -> dict[str, Any]:
+    if endpoint.tagged and status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
+        return {"description": why, "headers": {"ETag": {"$ref": "#/components/headers/ETag"}}}
     if status < HTTPStatus.BAD_REQUEST:
         return {"description": why}
     # Most are the same everywhere.
@@ -114,6 +121,15 @@ def _in_query(parameter: Parameter) -> dict[str, Any]:
     if parameter.default:
         schema["default"] = _default(parameter)
     return {"name": parameter.name, "in": "query", "schema": schema}
+
+
+def _if_none_match() -> dict[str, Any]:
+    return {
+        "name": "If-None-Match",
+        "in": "header",
+        "description": "ETags of what one has: 304 where it is the same still",
+        "schema": {"type": "string"},
+    }
 
 
 def _default(parameter: Parameter) -> Any:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from importlib.resources import files
 
 from magnetar.http.engine.compression import compressed, takes_gzip
+from magnetar.http.engine.etags import TagOnTheWay, has
 from magnetar.http.engine.message import JSON_TYPE, Request, Response
 from magnetar.http.engine.page_files import PageFiles
 from magnetar.http.openapi.document import pieces
@@ -19,14 +20,19 @@ _FILES = PageFiles(files("magnetar.http.openapi"))
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """The same, and those that describe them: everybody may have these, they tell nothing of a broker."""
 
+    known = TagOnTheWay()
+
     async def describe(application: Application, request: Request) -> Response:
-        text = pieces(endpoints, application.version)
+        headers = [("Vary", "Accept-Encoding"), ("Cache-Control", "no-cache")]
+        if known.tag:
+            headers.append(("ETag", known.tag))
+            if has(request, known.tag):
+                return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
+        text = known.noted(pieces(endpoints, application.version))
         if takes_gzip(request):
-            headers = [("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")]
+            headers.append(("Content-Encoding", "gzip"))
             return Response(HTTPStatus.OK, content_type=JSON_TYPE, headers=headers, pieces=compressed(text))
-        return Response(
-            HTTPStatus.OK, content_type=JSON_TYPE, headers=[("Vary", "Accept-Encoding")], pieces=text
-        )
+        return Response(HTTPStatus.OK, content_type=JSON_TYPE, headers=headers, pieces=text)
 
     return (
         *endpoints,

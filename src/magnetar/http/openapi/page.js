@@ -51,7 +51,7 @@ function inside(operation) {
   if (operation.description) made.append(element("p", operation.description));
   made.append(element("p", `Allowed by: ${operation["x-allowed-by"]}`));
   if (operation.parameters.length) {
-    const rows = operation.parameters.map((each) => [
+    const rows = operation.parameters.map((each) => resolved(each)).map((each) => [
       each.name,
       each.in,
       each.schema.type,
