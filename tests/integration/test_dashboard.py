@@ -289,6 +289,80 @@ def test_permissions_are_granted_changed_and_revoked(page: Page, served: Server,
     assert _asked(served, f"{rest}/permissions") == {}
 
 
+def test_groups_come_change_and_bound_namespaces(page: Page, served: Server) -> None:
+    groups, group = "/admin/v2/resourcegroups", "/admin/v2/namespaces/public/default/resourcegroup"
+    page.go("/namespace/public/default")
+    page.sees("Resource group: none", "There are no groups yet")
+    page.go("/groups")
+    page.sees("No groups")
+    page.push("Create group")
+    page.fill(name="paying", publishRateInMsgs="50", dispatchRateInBytes="1000000")
+    page.push("Create", "dialog")
+    page.sees("paying was created", "50 messages in a second", "1 MB in a second")
+    assert _asked(served, f"{groups}/paying")["dispatchRateInBytes"] == 1_000_000
+    page.push("Create group")
+    page.fill(name="paying")
+    page.push("Create", "dialog")
+    page.sees("paying is there already")
+    page.push("Cancel", "dialog")
+    page.push("Change", "[data-key=paying]")
+    page.fill(publishRateInMsgs="-1")
+    page.push("Change", "dialog")
+    page.sees("paying was changed", "no bound")
+    assert _asked(served, f"{groups}/paying")["dispatchRateInBytes"] == 1_000_000
+    page.go("/namespace/public/default")
+    page.push("Put into a group")
+    page.push("Put", "dialog")
+    page.sees("public/default is in paying", "Resource group: paying")
+    assert _asked(served, group) == "paying"
+    page.go("/groups")
+    page.push("Delete", "[data-key=paying]")
+    page.fill(typed="paying")
+    page.push("Delete", "dialog")
+    page.sees("ResourceGroup is in use")
+    page.go("/namespace/public/default")
+    page.push("Take out")
+    page.push("Take out", "dialog")
+    page.sees("public/default is in no group", "Resource group: none")
+    assert served.ask("GET", group) == (200, b"")
+    page.go("/groups")
+    page.push("Delete", "[data-key=paying]")
+    assert not page.element("dialog button.danger").is_enabled()
+    page.fill(typed="paying")
+    page.push("Delete", "dialog")
+    page.sees("paying was deleted", "No groups")
+    assert _asked(served, groups) == []
+    # What the broker refused is in the console, and nothing else.
+    assert all("412" in line["message"] for line in page.browser.get_log("browser"))
+
+
+def test_quotas_are_set_for_all_bundles_and_for_one(page: Page, served: Server) -> None:
+    quotas = "/admin/v2/resource-quotas"
+    page.go("/groups")
+    page.sees("Resource quotas", "40 messages")
+    page.push("Set quota")
+    page.fill(msgRateIn="70.5", memory="100")
+    page.push("Set", "dialog")
+    page.sees("The quota was set", "70.5 messages")
+    everywhere = _asked(served, quotas)
+    assert (everywhere["msgRateIn"], everywhere["msgRateOut"], everywhere["memory"]) == (70.5, 120, 100)
+    page.go("/namespace/public/default")
+    page.push("Quotas of its bundles")
+    page.sees("70.5", "120")
+    page.misses("Take back")
+    bundle = page.element("[aria-label='Resource quotas'] tbody tr").get_attribute("data-key")
+    page.push("Set", f"[data-key='{bundle}']")
+    page.fill(msgRateOut="500")
+    page.push("Set", "dialog")
+    page.sees("The quota was set", "500", "Take back")
+    assert _asked(served, f"{quotas}/public/default/{bundle}")["msgRateOut"] == 500
+    page.push("Take back", f"[data-key='{bundle}']")
+    page.push("Take back", "dialog")
+    page.sees(f"As much is expected of {bundle} as of all")
+    page.misses("Take back")
+    assert _asked(served, f"{quotas}/public/default/{bundle}") == everywhere
+
+
 def test_what_a_namespace_grants_is_not_taken_back_at_a_topic(page: Page, served: Server) -> None:
     granted = "/admin/v2/namespaces/public/default/permissions/auditor"
     assert served.ask("POST", granted, '["consume"]')[0] == 204
@@ -323,6 +397,7 @@ _PLACES = (
     "/topic/persistent/public/default/orders",
     "/namespace/public/default",
     "/namespaces",
+    "/groups",
     "/storage",
     "/nowhere",
 )

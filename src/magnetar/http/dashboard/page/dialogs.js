@@ -24,6 +24,7 @@ function field(each, id) {
         type: each.type || "text",
         value: each.value,
         min: each.min,
+        step: each.step,
         pattern: each.pattern,
         placeholder: each.placeholder,
         autocomplete: "off",

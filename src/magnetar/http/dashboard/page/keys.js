@@ -4,13 +4,13 @@ import { h } from "./dom.js";
 import { show } from "./dialogs.js";
 import { table } from "./parts.js";
 
-const PLACES = { b: "#/", t: "#/topics", n: "#/namespaces", s: "#/storage" };
+const PLACES = { b: "#/", t: "#/topics", n: "#/namespaces", g: "#/groups", s: "#/storage" };
 const KEYS = [
   ["/", "find topics"],
   ["↓ ↑ Home End", "from line to line"],
   ["Enter", "open the line"],
   ["[ ]", "page before, next page"],
-  ["b t n s", "broker, topics, namespaces, storage"],
+  ["b t n g s", "broker, topics, namespaces, groups, storage"],
   ["u", "only what is stuck"],
   ["Esc", "leave a field or dialog"],
   ["?", "this help"],

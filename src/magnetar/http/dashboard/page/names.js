@@ -33,6 +33,7 @@ export function parseNamespace(name) {
     rest: `/admin/${parts.length > 2 ? "" : "v2/"}namespaces/${encoded(parts)}`,
     topics: `/admin/${parts.length > 2 ? "" : "v2/"}persistent/${encoded(parts)}`,
     policies: `/dashboard/policies/${encoded(parts)}`,
+    quotas: `/admin/${parts.length > 2 ? "" : "v2/"}resource-quotas/${encoded(parts)}`,
     events: `/dashboard/events/topics/${encoded(parts)}`,
   };
 }

@@ -12,12 +12,12 @@ const listed = (value) => (value && value.length ? value.join(", ") : "none");
 const atMost = (value) => (value > 0 ? count(value) : "any number");
 
 /** Messages and bytes in a time; what is 0 or below does not bound. */
-function bounds(messages, size, seconds) {
+export function bounds(messages, size, seconds) {
   const parts = [messages > 0 ? plural(messages, "message") : null, size > 0 ? bytes(size) : null].filter(Boolean);
   return parts.length ? `${parts.join(" and ")} in ${seconds === 1 ? "a second" : duration(seconds)}` : "no bound";
 }
 
-const number = (name, label, value, hint) => ({ name, label, type: "number", value: String(value ?? 0), min: "-1", hint });
+export const number = (name, label, value, hint) => ({ name, label, type: "number", value: String(value ?? 0), min: "-1", hint });
 const beyond = (value) => ({
   name: "policy",
   label: "Beyond it",
@@ -161,5 +161,4 @@ export const OTHERS = [
   always(shown("Clusters", "replicationClusters", "", listed)),
   ofNamespaces("Topics", "max_topics_per_namespace", atMost),
   always(ofNamespaces("Encryption", "encryption_required", (value) => (value ? "required" : "not required"))),
-  ofNamespaces("Resource group", "resource_group_name", (value) => value || "none"),
 ];

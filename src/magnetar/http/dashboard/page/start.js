@@ -2,6 +2,7 @@
 
 import { confirm } from "./dialogs.js";
 import { h, patch } from "./dom.js";
+import { groups } from "./groups.js";
 import { help, listenToKeys } from "./keys.js";
 import { namespace } from "./namespace.js";
 import { namespaces } from "./namespaces.js";
@@ -62,6 +63,7 @@ function view(parts, parameters, doors) {
   if (first === "namespaces") return namespaces(main, parameters, doors);
   if (first === "namespace" && rest.length >= 2) return namespace(main, rest.join("/"), parameters, doors);
   if (first === "topic" && rest.length >= 4) return topic(main, `${rest[0]}://${rest.slice(1).join("/")}`, parameters, doors);
+  if (first === "groups") return groups(main, parameters, doors);
   if (first === "storage") return storage(main, parameters, doors);
   if (first === "") return overview(main, doors);
   doors.refused({ status: 404, message: "There is no such view." });
