@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from chromium import chromium
 from cluster_broker import BrokerProcess
+from cluster_requests import asked
 from dashboard_page import Page
 from kazoo.client import KazooClient
 
@@ -74,6 +79,84 @@ def test_a_package_is_kept_on_bookies_and_goes_with_its_ledger(
     _administer(other, "packages", "delete", _NAME)
     assert cluster.records([ledger_id]) == {}
     assert main(["--admin-url", one.http_url, "packages", "download", _NAME, "--path", str(got)]) == 1
+
+
+def _given(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, Any, int]:
+    """Status, what the answer holds, and how often one was sent on."""
+    status, told, redirects = asked(method, broker.http_url + path, body)
+    return status, json.loads(told) if told.startswith((b"{", b"[")) else told.decode(), redirects
+
+
+def _sent_to(broker: BrokerProcess, method: str, path: str, body: object) -> str:
+    """Where a broker sends whoever asks it."""
+    connection = HTTPConnection(urlsplit(broker.http_url).netloc, timeout=60)
+    connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    assert answer.status == 307
+    return str(answer.headers["Location"])
+
+
+def _placed(brokers: list[BrokerProcess], topics: list[str]) -> tuple[int, int]:
+    """Numbers of two topics, of which the first broker serves one, and the second one the other."""
+    one, other = brokers
+    lookups = [f"/lookup/v2/topic/persistent/public/default/{topic}" for topic in topics]
+    bundles = [_given(one, "GET", f"{path}/bundle")[1] for path in lookups]
+    far = next(number for number, bundle in enumerate(bundles) if bundle != bundles[0])
+    for broker, number in ((one, 0), (other, far)):
+        assert _given(one, "GET", lookups[number])[0] == 200
+        towards = broker.http_url.removeprefix("http://")
+        path = f"/admin/v2/namespaces/public/default/{bundles[number]}/unload?destinationBroker={towards}"
+        assert _given(one, "PUT", path)[0] == 204
+        _, told, _ = _given(one, "GET", lookups[number])
+        assert told["httpUrl"] == broker.http_url
+    return 0, far
+
+
+def test_requests_publish_to_partitions_wherever_they_are_served(brokers: list[BrokerProcess]) -> None:
+    one, other = brokers
+    created, _, _ = _given(one, "PUT", "/admin/v2/persistent/public/default/parts/partitions", 8)
+    assert created == 204
+    near, far = _placed(brokers, [f"parts-partition-{index}" for index in range(8)])
+    form = {"messages": [{"payload": f"m{number}"} for number in range(16)]}
+    path = "/topics/persistent/public/default/parts"
+    status, told, redirects = _given(one, "POST", path, form)
+    assert (status, redirects) == (200, 0), told
+    results = told["messagePublishResults"]
+    assert [each["errorCode"] for each in results] == [0] * 16
+    # Two in each partition: without keys they go to each in turn.
+    partitions = [int(each["messageId"].rpartition(":")[2]) for each in results]
+    assert sorted(partitions) == sorted([*range(8), *range(8)])
+    to_far, to_near = f"{path}/partitions/{far}", f"{path}/partitions/{near}"
+    assert _sent_to(one, "POST", to_far, form).startswith(f"{other.http_url}{to_far}?")
+    assert _given(one, "POST", to_far, form)[::2] == (200, 1)
+    assert _given(one, "POST", to_near, form)[::2] == (200, 0)
+    client = pulsar.Client(one.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe("parts", "s", initial_position=pulsar.InitialPosition.Earliest)
+    payloads = [consumer.receive(30_000).data().decode() for _ in range(48)]
+    client.close()
+    assert sorted(payloads) == sorted([f"m{number}" for number in range(16)] * 3)
+    # What the other one has is given up there, and only without topics.
+    _, bundle, _ = _given(
+        one, "GET", f"/lookup/v2/topic/persistent/public/default/parts-partition-{far}/bundle"
+    )
+    of_other = f"/admin/v2/namespaces/public/default/{bundle}"
+    assert _sent_to(one, "DELETE", of_other, None).startswith(f"{other.http_url}{of_other}?")
+    status, told, redirects = _given(one, "DELETE", of_other)
+    assert (status, redirects) == (409, 1)
+    assert told == {"reason": "Cannot delete non empty bundle"}
+    assert _given(one, "DELETE", f"{of_other}?force=true")[::2] == (204, 1)
+
+
+def test_a_bundle_that_nobody_has_is_not_given_up(brokers: list[BrokerProcess]) -> None:
+    namespace = "/admin/v2/namespaces/public/unasked"
+    assert _given(brokers[0], "PUT", namespace, {"bundles": {"numBundles": 2}})[0] == 204
+    bundle = "0x00000000_0x80000000"
+    for broker in brokers:
+        status, told, _ = _given(broker, "DELETE", f"{namespace}/{bundle}")
+        assert status == 412
+        assert told == {"reason": f"Failed to find ownership for ServiceUnit:public/unasked/{bundle}"}
 
 
 def test_the_page_shows_what_both_carry_and_leads_to_the_other(brokers: list[BrokerProcess]) -> None:

@@ -265,7 +265,8 @@ class PublishingAdmin:
             "messages": [message.written.form for message in messages],
         }
         path = f"/topics/{name.domain.value}/{name.namespace_name}/{quote(name.local, '')}"
-        path += f"/partitions/{place.partition_index}"
+        if place != name:
+            path += f"/partitions/{place.partition_index}"
         answer = await ask_owner(self._broker, owner, "POST", path, body=json.dumps(form).encode())
         told: Sequence[Json] = answer.json()["messagePublishResults"]
         return told
