@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from certificates import Pair
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -28,6 +30,10 @@ class Collector:
         self.status = 200
         self.rejected = 0
         """Points that it says it did not keep."""
+        self.hangs_up = False
+        """It ends the connection behind each answer."""
+        self.answer: bytes | None = None
+        """What it says; None: as a collector does."""
         self.heads: list[Mapping[str, str]] = []
         self.requests: list[ExportMetricsServiceRequest] = []
         self.metrics: dict[str, Metric] = {}
@@ -53,7 +59,7 @@ class Collector:
                         for metric in scope.metrics:
                             self._note(metric)
             self._came.notify_all()
-            return self.status, answer.SerializeToString()
+            return self.status, answer.SerializeToString() if self.answer is None else self.answer
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Until something that came makes it true."""
@@ -75,7 +81,8 @@ def _attribute(pair: KeyValue) -> tuple[str, str | int]:
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
+def collecting(certificate: Pair | None = None) -> Iterator[Collector]:
+    """:param certificate: it is asked over TLS, and shows this one"""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):
@@ -89,13 +96,20 @@ def collecting() -> Iterator[Collector]:
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
+            # Without a word, as one that was quiet for long does.
+            self.close_connection = collector.hangs_up
 
         def log_message(self, format: str, *args: object) -> None:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.certificate, certificate.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if certificate is None else "https"
+    collector.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
