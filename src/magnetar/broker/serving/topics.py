@@ -144,6 +144,17 @@ class ServedTopics:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
 
+    async def use(self, settings: BrokerSettings) -> None:
+        """Goes by other settings from now on, and so do live topics when this returns."""
+        self.settings = settings
+        self.shared_limits.dispatch.use(settings.dispatch_rate)
+
+        def take(live: AnyTopic) -> None:
+            live.settings = settings.topic
+
+        await each(self.io, "policies", list(self.topics.values()), take)
+        await self.policies.use(settings.policies)
+
     # What the broker owns
 
     def _as_owner(self, generation: int) -> Owner:
