@@ -43,8 +43,16 @@ class BookieServer(JavaServer):
 
     name = "bookie"
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeperServer, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        zookeeper: ZooKeeperServer,
+        settings: Mapping[str, object],
+        logins: Path | None = None,
+    ) -> None:
+        """:param logins: a JAAS file; None: there is none"""
         super().__init__(folder)
+        self._logins = logins
         self._zookeeper = zookeeper
         self._settings = {
             "bookiePort": self.port,
@@ -81,7 +89,8 @@ class BookieServer(JavaServer):
     def command(self) -> Sequence[str]:
         self.config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         main = "org.apache.bookkeeper.server.Main"
-        return [*java(self.folder, heap_megabytes=192), main, "--conf", str(self.config)]
+        options = [] if self._logins is None else [f"-Djava.security.auth.login.config={self._logins}"]
+        return [*java(self.folder, heap_megabytes=192), *options, main, "--conf", str(self.config)]
 
     def launch(self) -> None:
         if self._registered():
@@ -117,8 +126,17 @@ class BookKeeperServers:
     ``settings`` are lines of every bookie's configuration.
     """
 
-    def __init__(self, folder: Path, bookies: int = 3, tick_ms: int = 1000, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bookies: int = 3,
+        tick_ms: int = 1000,
+        logins: Path | None = None,
+        **settings: object,
+    ) -> None:
+        """:param logins: the bookies' JAAS file; None: there is none"""
         self.folder = folder
+        self._logins = logins
         self.zookeeper = ZooKeeperServer(folder / "zookeeper", tick_ms)
         self._settings = settings
         self.bookies = [self.another_bookie(folder / f"bookie{number}") for number in range(1, bookies + 1)]
@@ -138,7 +156,7 @@ class BookKeeperServers:
 
     def another_bookie(self, folder: Path) -> BookieServer:
         """Not started, and not among :attr:`bookies`."""
-        return BookieServer(folder, self.zookeeper, self._settings)
+        return BookieServer(folder, self.zookeeper, self._settings, self._logins)
 
     def forget(self, bookie: BookieServer) -> None:
         """Of one that is lost for good, what the metadata says besides what ledgers it has."""
