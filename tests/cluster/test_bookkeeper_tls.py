@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from certificates import Authority
+from cluster_broker import BrokerProcess
 from ledger_load import Load, Process, payload, until
 
 from magnetar.io.interfaces import ConnectingNetwork
@@ -28,6 +30,11 @@ LOGINS = """
 Bookie {
   org.apache.zookeeper.server.auth.DigestLoginModule required
   user_broker="pässword with \\"quotes\\"";
+};
+BookKeeper {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  username="broker"
+  password="pässword with \\"quotes\\"";
 };
 """
 
@@ -163,3 +170,37 @@ def test_who_does_not_know_the_password_gets_nothing_stored(
     reasons = [str(vars(record).get("reason")) for record in caplog.records]
     assert told is None or any(told in reason for reason in reasons)
     assert BROKER.password not in caplog.text
+
+
+def test_a_broker_goes_by_its_settings(
+    guarded: BookKeeperServers, authority: Authority, tmp_path: Path
+) -> None:
+    """Both at once: with a certificate, and a password from a file as Java has it."""
+    own = authority.client("broker")
+    one = {f"managedLedgerDefault{name}": 1 for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
+    broker = BrokerProcess(
+        tmp_path,
+        guarded,
+        bookkeeperClientAuthenticationPlugin="org.apache.bookkeeper.sasl.SASLClientProviderFactory",
+        bookkeeperClientAuthenticationParametersName="saslJaasClientSectionName",
+        bookkeeperClientAuthenticationParameters="BookKeeper",
+        magnetarJaasConfigPath=str(guarded.folder / "jaas.conf"),
+        bookkeeperTLSClientAuthentication="true",
+        bookkeeperTLSKeyFilePath=own.key,
+        bookkeeperTLSCertificateFilePath=own.certificate,
+        bookkeeperTLSTrustCertsFilePath=authority.trust,
+        **one,
+    )
+    try:
+        broker.start()
+        client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        try:
+            producer = client.create_producer("guarded")
+            for number in range(10):
+                producer.send(b"%d" % number)
+            reader = client.create_reader("guarded", pulsar.MessageId.earliest)
+            assert [reader.read_next(10_000).data() for _ in range(10)] == [b"%d" % n for n in range(10)]
+        finally:
+            client.close()
+    finally:
+        broker.close()
