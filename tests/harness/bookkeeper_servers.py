@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.request import Request, urlopen
 
-from java_servers import JavaServer, java
+from java_servers import JavaServer, free_port, java
 from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
@@ -53,6 +55,7 @@ class BookieServer(JavaServer):
         """:param logins: a JAAS file; None: there is none"""
         super().__init__(folder)
         self._logins = logins
+        self._http_port = 0
         self._zookeeper = zookeeper
         self._settings = {
             "bookiePort": self.port,
@@ -75,6 +78,7 @@ class BookieServer(JavaServer):
             "diskUsageWarnThreshold": 0.99,
             "diskUsageLwmThreshold": 0.98,
             "httpServerEnabled": "false",
+            "httpServerHost": "127.0.0.1",
             **settings,
         }
 
@@ -115,6 +119,23 @@ class BookieServer(JavaServer):
     def read_only(self) -> bool:
         """Whether it is registered as one that takes nothing new."""
         return self._zookeeper.owner(f"/ledgers/available/readonly/{self.address}") is not None
+
+    def administer(self) -> None:
+        """Its next start serves HTTP, too, for :meth:`turn`."""
+        self._http_port = free_port()
+        server = "org.apache.bookkeeper.http.vertx.VertxHttpServer"
+        self.set(httpServerEnabled="true", httpServerPort=self._http_port, httpServerClass=server)
+
+    def turn(self, *, read_only: bool) -> None:
+        """Has it take nothing new, or everything again, while it runs."""
+        request = Request(
+            f"http://127.0.0.1:{self._http_port}/api/v1/bookie/state/readonly",
+            json.dumps({"readOnly": read_only}).encode(),
+            {"Content-Type": "application/json"},
+            method="PUT",
+        )
+        with urlopen(request) as answer:
+            assert json.loads(answer.read())["readOnly"] == read_only
 
     def _registered(self) -> bool:
         return self._zookeeper.owner(self._node) is not None or self.read_only
