@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from test_service import NAME, Brokers
 
 from magnetar.broker.flow.dispatch_rates import LimitedBy
 from magnetar.broker.ownership.contract import Addresses
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.config.settings import default_settings
+from magnetar.io.slices import let_others
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.changing_settings import BrokerOptions
@@ -19,9 +22,10 @@ NOBODY = Advertised(Addresses(None), {})
 class Changed:
     """A broker with a live topic whose settings are changed."""
 
-    def __init__(self) -> None:
-        self.brokers = Brokers()
-        self.options = BrokerOptions(default_settings(), cluster=False)
+    def __init__(self, *, deduplication: bool = False) -> None:
+        self.brokers = Brokers(EffectivePolicies(deduplication=deduplication))
+        of_file = default_settings(broker_deduplication_enabled=deduplication)
+        self.options = BrokerOptions(of_file, cluster=False)
         self.topic = self.brokers.topic()
 
     def change(self, **texts: str | None) -> None:
@@ -91,3 +95,19 @@ def test_unused_topics_are_looked_for_at_the_new_interval() -> None:
     changed.change(brokerDeleteInactiveTopicsFrequencySeconds="2")
     brokers.world.wait(10)
     assert str(NAME) not in brokers.broker.topics
+
+
+@pytest.mark.parametrize("steps", [0, 20, 30, 32, 34, 36, 38])
+def test_a_topic_that_is_being_loaded_goes_by_them_too(steps: int) -> None:
+    """At whatever step of it they change; most near the end, when it is made and nobody can find it yet."""
+    changed = Changed(deduplication=True)
+    brokers, loop = changed.brokers, changed.brokers.world.simulation.loop
+    loading = loop.create_task(brokers.broker.topic(TopicName.parse(f"{NAME}-loading"), create=True))
+
+    async def change() -> None:
+        await let_others(loop, steps * 0.00025)
+        assert changed.options.dynamic["dispatcherMaxReadBatchSize"].apply("7")
+        await brokers.broker.use(broker_settings(changed.options.now, NOBODY, "", {}))
+
+    brokers.world.run(loop.create_task(change()))
+    assert brokers.world.run(loading).dispatch_settings.max_read_entries == 7

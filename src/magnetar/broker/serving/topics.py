@@ -308,6 +308,8 @@ class ServedTopics:
             await topic.close()
             raise ServiceNotReady(f"{bundle} is not served by this broker any more")
         self.topics[topic.full_name] = topic
+        # They may have changed since it was made; then its policies have, too.
+        topic.settings = self.settings.topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)
         try:
