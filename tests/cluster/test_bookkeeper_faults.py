@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from bookkeeper_servers import BookieServer, BookKeeperServers
-from ledger_load import RUN, Load, Process, payload
+from ledger_load import RUN, Load, Process, payload, until
 
 from magnetar.ledger.interface import Quorums
 
@@ -38,6 +38,12 @@ async def one_of(load: Load, process: Process, servers: BookKeeperServers) -> Bo
     found = await process.store.records.read(load.writer.ledger_id)
     bookie_id = found.record.segments[-1].ensemble[0]
     return next(bookie for bookie in servers.bookies if bookie.address == bookie_id)
+
+
+async def ensembles(load: Load, process: Process) -> list[Sequence[str]]:
+    """Of the ledger, from its first entry on."""
+    found = await process.store.records.read(load.writer.ledger_id)
+    return [segment.ensemble for segment in found.record.segments]
 
 
 async def nothing_is_missing(load: Load, process: Process) -> None:
@@ -77,6 +83,36 @@ def test_a_bookie_that_stands_still_is_replaced_and_changes_nothing_when_it_goes
         last, _ = await load.writer.close()
         assert last == load.told
         assert await theirs.entries(load.writer.ledger_id) == [payload(each) for each in range(last + 1)]
+
+    live(cluster, tmp_path, life)
+
+
+def test_a_bookie_that_turns_read_only_is_replaced_and_taken_again(
+    cluster: BookKeeperServers, tmp_path: Path
+) -> None:
+    """It still answers what it is asked, and says that it takes nothing."""
+    turning = cluster.bookies[0]
+    turning.close()
+    turning.administer()
+    turning.start()
+
+    async def life(load: Load, ours: Process, theirs: Process) -> None:
+        while turning.address not in (await ensembles(load, ours))[-1]:
+            await load.stop()
+            load = Load(await ours.store.create(TWO_OF_THREE, {}))
+        await load.more()
+        turning.turn(read_only=True)
+        await load.more()
+        assert [turning.address in each for each in await ensembles(load, theirs)] == [True, False]
+        await until(lambda: turning.address in ours.store.bookies.read_only)
+        assert turning.address not in ours.store.placement.ensemble(TWO_OF_THREE)
+        await nothing_is_missing(load, theirs)
+        await load.is_fenced()
+        turning.turn(read_only=False)
+        await until(lambda: turning.address in ours.store.bookies.writable)
+        again = Load(await ours.store.create(Quorums(3, 3, 2), {}))
+        await again.more(RUN)
+        await again.stop()
 
     live(cluster, tmp_path, life)
 

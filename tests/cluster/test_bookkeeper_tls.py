@@ -1,24 +1,42 @@
-"""Ledgers on a bookie that asks its clients for certificates."""
+"""Ledgers on a bookie that asks its clients for certificates, and for names and passwords."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pulsar
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from certificates import Authority
+from cluster_broker import BrokerProcess
 from ledger_load import Load, Process, payload, until
 
 from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real.tls_network import Upgrade, UpgradingNetwork
 from magnetar.io.tls import ClientContext, ClientTls, TlsFiles
 from magnetar.ledger.bookkeeper import start_tls
+from magnetar.ledger.bookkeeper.authentication import Proof, digest_proof
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
+from magnetar.ledger.bookkeeper.wire import VERSION_2, VERSION_3, Wire
 from magnetar.ledger.interface import Quorums
+from magnetar.protocol.digest_md5 import Credentials
 
 UPGRADE = Upgrade(start_tls.QUESTION, start_tls.answer_bytes, start_tls.refused)
+BROKER = Credentials("broker", 'pässword with "quotes"')
+LOGINS = """
+Bookie {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  user_broker="pässword with \\"quotes\\"";
+};
+BookKeeper {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  username="broker"
+  password="pässword with \\"quotes\\"";
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +47,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[BookKeeperServers]:
     pair = authority.server(hosts=("127.0.0.1",))
+    folder = tmp_path_factory.mktemp("guarded")
+    logins = folder / "jaas.conf"
+    logins.write_text(LOGINS)
     servers = BookKeeperServers(
-        tmp_path_factory.mktemp("guarded"),
+        folder,
         bookies=1,
+        logins=logins,
+        bookieAuthProviderFactoryClass="org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory",
+        saslJaasClientAllowedIds="broker",
         tlsProvider="JDK",
         tlsProviderFactoryClass="org.apache.bookkeeper.tls.TLSContextFactory",
         tlsClientAuthentication="true",
@@ -48,14 +72,29 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> I
         servers.close()
 
 
-def lived(servers: BookKeeperServers, folder: Path, network: Callable[[], ConnectingNetwork | None]) -> Load:
-    """A load for as long as some entries take, or until it fails; what was told is read."""
+def lived(
+    servers: BookKeeperServers,
+    folder: Path,
+    network: Callable[[], ConnectingNetwork | None] = lambda: None,
+    credentials: Credentials | None = BROKER,
+    wire: Wire = VERSION_2,
+    entries: int = 1000,
+    patience: float = 30.0,
+) -> Load:
+    """A load for as long as some entries take, or until it fails; what was told is read.
+
+    :param patience: seconds until a bookie that does not answer to a proof counts as not convinced
+    """
+
+    def prove(random: Callable[[int], bytes]) -> Proof:
+        assert credentials is not None
+        return digest_proof(credentials, random)._replace(answer_seconds=patience)
 
     async def scenario() -> Load:
-        process = await Process.start(servers, folder, network())
+        process = await Process.start(servers, folder, network(), prove if credentials else None, wire)
         load = Load(await process.store.create(Quorums(1, 1, 1), {}))
         try:
-            await until(lambda: load.told >= 1000 or load.failed is not None)
+            await until(lambda: load.told >= entries or load.failed is not None)
             await load.stop()
             if load.failed is None:
                 last, _ = await load.writer.close()
@@ -100,3 +139,68 @@ def test_a_bookie_that_somebody_else_vouches_for_is_told_nothing(
     load = lived(guarded, tmp_path, secured(TlsFiles(own.certificate, own.key, other.trust)))
     assert isinstance(load.failed, NotEnoughBookies)
     assert load.told == -1
+
+
+@pytest.mark.parametrize("wire", [VERSION_2, VERSION_3], ids=["version 2", "version 3"])
+def test_a_client_with_a_password_writes_and_reads(
+    guarded: BookKeeperServers, tmp_path: Path, wire: Wire
+) -> None:
+    assert lived(guarded, tmp_path, wire=wire, entries=100).failed is None
+
+
+@pytest.mark.parametrize(
+    ("credentials", "told"),
+    [
+        (None, None),
+        (Credentials("broker", "another"), "it does not accept the user 'broker' with this password"),
+        (Credentials("stranger", BROKER.password), "it does not accept the user 'stranger' with this"),
+    ],
+)
+def test_who_does_not_know_the_password_gets_nothing_stored(
+    guarded: BookKeeperServers,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    credentials: Credentials | None,
+    told: str | None,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        load = lived(guarded, tmp_path, credentials=credentials, patience=1.0)
+    assert isinstance(load.failed, NotEnoughBookies)
+    assert load.told == -1
+    reasons = [str(vars(record).get("reason")) for record in caplog.records]
+    assert told is None or any(told in reason for reason in reasons)
+    assert BROKER.password not in caplog.text
+
+
+def test_a_broker_goes_by_its_settings(
+    guarded: BookKeeperServers, authority: Authority, tmp_path: Path
+) -> None:
+    """Both at once: with a certificate, and a password from a file as Java has it."""
+    own = authority.client("broker")
+    one = {f"managedLedgerDefault{name}": 1 for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
+    broker = BrokerProcess(
+        tmp_path,
+        guarded,
+        bookkeeperClientAuthenticationPlugin="org.apache.bookkeeper.sasl.SASLClientProviderFactory",
+        bookkeeperClientAuthenticationParametersName="saslJaasClientSectionName",
+        bookkeeperClientAuthenticationParameters="BookKeeper",
+        magnetarJaasConfigPath=str(guarded.folder / "jaas.conf"),
+        bookkeeperTLSClientAuthentication="true",
+        bookkeeperTLSKeyFilePath=own.key,
+        bookkeeperTLSCertificateFilePath=own.certificate,
+        bookkeeperTLSTrustCertsFilePath=authority.trust,
+        **one,
+    )
+    try:
+        broker.start()
+        client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        try:
+            producer = client.create_producer("guarded")
+            for number in range(10):
+                producer.send(b"%d" % number)
+            reader = client.create_reader("guarded", pulsar.MessageId.earliest)
+            assert [reader.read_next(10_000).data() for _ in range(10)] == [b"%d" % n for n in range(10)]
+        finally:
+            client.close()
+    finally:
+        broker.close()

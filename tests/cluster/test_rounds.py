@@ -22,6 +22,7 @@ _SHORT = (
     ("slow bookies", 0.5),
     ("ZooKeeper stopped", 0.5),
     ("all bookies stopped", 0.5),
+    ("a bookie turned read-only", 0.5),
     ("a full bookie, then lost for good", 0.2),
 )
 
@@ -30,6 +31,8 @@ _SHORT = (
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
     """On servers of their own: AutoRecovery copies all ledgers of a lost bookie, one by one."""
     servers = BookKeeperServers(tmp_path_factory.mktemp("cluster"), bookies=3)
+    for bookie in servers.bookies:
+        bookie.administer()
     made = Rounds(servers, tmp_path_factory.mktemp("rounds"), Random(_SEED))
     try:
         servers.start()

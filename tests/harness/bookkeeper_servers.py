@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.request import Request, urlopen
 
-from java_servers import JavaServer, java
+from java_servers import JavaServer, free_port, java
 from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
@@ -43,8 +45,17 @@ class BookieServer(JavaServer):
 
     name = "bookie"
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeperServer, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        zookeeper: ZooKeeperServer,
+        settings: Mapping[str, object],
+        logins: Path | None = None,
+    ) -> None:
+        """:param logins: a JAAS file; None: there is none"""
         super().__init__(folder)
+        self._logins = logins
+        self._http_port = 0
         self._zookeeper = zookeeper
         self._settings = {
             "bookiePort": self.port,
@@ -67,6 +78,7 @@ class BookieServer(JavaServer):
             "diskUsageWarnThreshold": 0.99,
             "diskUsageLwmThreshold": 0.98,
             "httpServerEnabled": "false",
+            "httpServerHost": "127.0.0.1",
             **settings,
         }
 
@@ -81,7 +93,8 @@ class BookieServer(JavaServer):
     def command(self) -> Sequence[str]:
         self.config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         main = "org.apache.bookkeeper.server.Main"
-        return [*java(self.folder, heap_megabytes=192), main, "--conf", str(self.config)]
+        options = [] if self._logins is None else [f"-Djava.security.auth.login.config={self._logins}"]
+        return [*java(self.folder, heap_megabytes=192), *options, main, "--conf", str(self.config)]
 
     def launch(self) -> None:
         if self._registered():
@@ -107,6 +120,23 @@ class BookieServer(JavaServer):
         """Whether it is registered as one that takes nothing new."""
         return self._zookeeper.owner(f"/ledgers/available/readonly/{self.address}") is not None
 
+    def administer(self) -> None:
+        """Its next start serves HTTP, too, for :meth:`turn`."""
+        self._http_port = free_port()
+        server = "org.apache.bookkeeper.http.vertx.VertxHttpServer"
+        self.set(httpServerEnabled="true", httpServerPort=self._http_port, httpServerClass=server)
+
+    def turn(self, *, read_only: bool) -> None:
+        """Has it take nothing new, or everything again, while it runs."""
+        request = Request(
+            f"http://127.0.0.1:{self._http_port}/api/v1/bookie/state/readonly",
+            json.dumps({"readOnly": read_only}).encode(),
+            {"Content-Type": "application/json"},
+            method="PUT",
+        )
+        with urlopen(request) as answer:
+            assert json.loads(answer.read())["readOnly"] == read_only
+
     def _registered(self) -> bool:
         return self._zookeeper.owner(self._node) is not None or self.read_only
 
@@ -117,8 +147,17 @@ class BookKeeperServers:
     ``settings`` are lines of every bookie's configuration.
     """
 
-    def __init__(self, folder: Path, bookies: int = 3, tick_ms: int = 1000, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bookies: int = 3,
+        tick_ms: int = 1000,
+        logins: Path | None = None,
+        **settings: object,
+    ) -> None:
+        """:param logins: the bookies' JAAS file; None: there is none"""
         self.folder = folder
+        self._logins = logins
         self.zookeeper = ZooKeeperServer(folder / "zookeeper", tick_ms)
         self._settings = settings
         self.bookies = [self.another_bookie(folder / f"bookie{number}") for number in range(1, bookies + 1)]
@@ -138,7 +177,7 @@ class BookKeeperServers:
 
     def another_bookie(self, folder: Path) -> BookieServer:
         """Not started, and not among :attr:`bookies`."""
-        return BookieServer(folder, self.zookeeper, self._settings)
+        return BookieServer(folder, self.zookeeper, self._settings, self._logins)
 
     def forget(self, bookie: BookieServer) -> None:
         """Of one that is lost for good, what the metadata says besides what ledgers it has."""

@@ -252,6 +252,16 @@ def bookie_full(scene: Scene, seconds: float) -> None:
     _fill(bookie, full=False)
 
 
+def bookie_turned_read_only(scene: Scene, seconds: float) -> None:
+    """While it runs: it answers that it takes nothing."""
+    [bookie] = scene.some_bookies(1)
+    bookie.turn(read_only=True)
+    time.sleep(seconds)
+    bookie.turn(read_only=False)
+    while bookie.read_only:
+        time.sleep(0.05)
+
+
 def bookie_lost(scene: Scene, _seconds: float) -> None:
     [bookie] = scene.some_bookies(1)
     _lose(scene, bookie)
@@ -271,6 +281,7 @@ def _lose(scene: Scene, lost: BookieServer) -> None:
     shutil.rmtree(lost.folder)
     servers.forget(lost)
     another = servers.another_bookie(scene.new_folder("bookie"))
+    another.administer()
     recovery = AutoRecovery(scene.new_folder("recovery"), servers)
     servers.bookies[servers.bookies.index(lost)] = another
     another.launch()
@@ -300,6 +311,7 @@ KINDS: dict[str, tuple[Fault, tuple[float, float]]] = {
     "a slow bookie": (_slow(1), (2, 6)),
     "slow bookies": (_slow(3), (2, 6)),
     "a full bookie": (bookie_full, (1, 3)),
+    "a bookie turned read-only": (bookie_turned_read_only, (1, 6)),
     "a bookie lost for good": (bookie_lost, (0, 0)),
     "a full bookie, then lost for good": (full_bookie_lost, (0, 2)),
     **{

@@ -12,9 +12,11 @@ from zookeeper_server import opened
 
 from magnetar.io.interfaces import ConnectingNetwork
 from magnetar.io.real import real_io
+from magnetar.ledger.bookkeeper.authentication import Proof
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore, BookKeeperSettings
+from magnetar.ledger.bookkeeper.wire import VERSION_2, Wire
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerFenced, LedgerWriter
 from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
@@ -32,14 +34,25 @@ class Process:
 
     @classmethod
     async def start(
-        cls, servers: BookKeeperServers, folder: Path, network: ConnectingNetwork | None = None
+        cls,
+        servers: BookKeeperServers,
+        folder: Path,
+        network: ConnectingNetwork | None = None,
+        prove: Callable[[Callable[[int], bytes]], Proof] | None = None,
+        wire: Wire = VERSION_2,
     ) -> Process:
-        """:param network: by which bookies are reached; None: in plain text"""
+        """:param network: by which bookies are reached; None: in plain text
+
+        :param prove: how bookies are told who asks, given what makes random bytes; None: they are not
+        """
         metadata = await opened(servers.metadata_store)
         loop = asyncio.get_running_loop()
-        bookies = BookiesSettings(BookieSettings(REQUEST_SECONDS), quarantine=False)
+        io = real_io(loop, folder)
+        proof = None if prove is None else prove(io.randomness.token)
+        bookie = BookieSettings(REQUEST_SECONDS, wire=wire, proof=proof)
+        bookies = BookiesSettings(bookie, quarantine=False)
         store = await BookKeeperLedgerStore.open_store(
-            real_io(loop, folder),
+            io,
             ResolvingStore(metadata, loop),
             BookKeeperSettings(bookies=bookies),
             network,

@@ -15,7 +15,9 @@ from access_matrix.comparison import (
     explanations,
     is_done,
     is_refusal,
+    of_our_own,
     recorded,
+    unknown_to_apache,
 )
 from access_matrix.rows import LEGACY, rows
 from server import Server
@@ -71,6 +73,18 @@ def test_legacy_names_open_no_other_door(matrix: Matrix) -> None:
         plain = matrix[f"{row.endpoint.method} {row.endpoint.path}"]
         for ours, other in zip(matrix[row.key], plain, strict=True):
             assert ours == NOT_ASKED or is_refusal(ours) == is_refusal(other), row.key
+
+
+_OF_A_PLAN = {f"{method} /admin/v2/magnetar/read-plans/{{plan}}" for method in ("PUT", "DELETE")}
+"""Whoever has the name of a plan, which is a secret of whoever made it."""
+
+
+def test_what_only_magnetar_has_takes_the_access_of_something_that_apache_pulsar_has(matrix: Matrix) -> None:
+    own = of_our_own()
+    assert own.keys() == unknown_to_apache() - _OF_A_PLAN
+    for row, like in own.items():
+        for ours, other in zip(matrix[row], recorded()[like], strict=True):
+            assert ours == NOT_ASKED or is_refusal(ours) == is_refusal(other), (row, ours, other)
 
 
 def test_superusers_are_told_what_cannot_be_and_nothing_else_stops_them(matrix: Matrix) -> None:

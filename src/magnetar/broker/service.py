@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from magnetar.broker.namespaces.listings import ListedNames, NameListings
 from magnetar.broker.namespaces.lists import TopicLists
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.ownership.peers import Beside
-from magnetar.broker.policies.dynamic import Apply, DynamicSettings
+from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.resource_groups import ResourceGroupRecords
 from magnetar.broker.publishing.hindrances import Hindrance
@@ -65,6 +66,18 @@ _INSTANCES = "/counters/producer-name/-"
 """Numbers the lives of brokers: clients come back to a new one with names that an earlier one gave."""
 
 
+@dataclass(frozen=True)
+class Dynamic:
+    """Settings that can be changed while a broker runs."""
+
+    settings: Mapping[str, Changeable]
+    """And what takes them."""
+    refused: Mapping[str, str]
+    """Those that other brokers change, and why they stay as they are here."""
+    changed: Callable[[], Awaitable[None]]
+    """Awaited when some are others now: has everything go by them (:meth:`BrokerService.use`)."""
+
+
 class BrokerService(ServedTopics):
     """The topics that are served, and those who come for them; everything here runs in the loop."""
 
@@ -78,7 +91,7 @@ class BrokerService(ServedTopics):
         authenticator: Authenticator | None = None,
         ownership: MakeOwnership | None = None,
         authorizer: Callable[[Grants], Authorizer] | None = None,
-        dynamic: Mapping[str, Apply] | None = None,
+        dynamic: Dynamic | None = None,
         beside: Beside | None = None,
         load: LoadDesk | None = None,
     ) -> None:
@@ -86,7 +99,7 @@ class BrokerService(ServedTopics):
 
         :param authorizer: makes what is asked who may do what, given what was granted; None: nobody is asked
 
-        :param dynamic: settings that can be changed while it runs, and what takes them
+        :param dynamic: settings that can be changed while it runs; None: there are none
 
         :param beside: the other brokers of its cluster; None: it is alone
 
@@ -118,13 +131,10 @@ class BrokerService(ServedTopics):
         self.max_frame = max_frame_size(settings.max_message_size)
         self.max_pending_publishes = settings.max_pending_publishes
         self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
-        self.key_shared_enabled = settings.key_shared_enabled
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
         self.unsent = UnsentBytes(io.clock)
-        self.publish_limiter = publish_limiter(
-            settings.max_publish_messages, settings.max_publish_bytes, io.clock.monotonic()
-        )
+        self.publish_limiter = publish_limiter(*_publish_rates(settings), io.clock.monotonic())
         self.readable = Readable(io.loop)
         self.partial_frames = PartialFrames(settings.max_partial_frames)
         self.send_run = SendRun()
@@ -140,7 +150,10 @@ class BrokerService(ServedTopics):
             InactiveSubscriptionsCheck(self),
         )
         self.revocation = Revocation(io, wheel, self.connections, self.authenticator, self.authorizer)
-        self.dynamic = DynamicSettings(io, metadata, dynamic or {}, self.revocation.roles_changed)
+        self._dynamic = dynamic or Dynamic({}, {}, _nothing)
+        self.dynamic = DynamicSettings(
+            io, metadata, self._dynamic.settings, self._settings_changed, self._dynamic.refused
+        )
         self.resource_groups = ResourceGroupRecords(io, metadata, self.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
         self.lookups = Timings()
@@ -157,6 +170,25 @@ class BrokerService(ServedTopics):
 
         client = partial(_own_client, self, beside)
         return ClusterTopicPolicies(self, cluster, tell, self.metadata, client)
+
+    # Settings that change
+
+    async def _settings_changed(self) -> None:
+        self.revocation.roles_changed()
+        await self._dynamic.changed()
+
+    async def use(self, settings: BrokerSettings) -> None:
+        """Goes by other settings from now on, and so do live topics when this returns.
+
+        :param settings: different in what can be changed while a broker runs
+        """
+        former = self.settings
+        await super().use(settings)
+        if settings.max_publish_buffer != former.max_publish_buffer:
+            self.publish_buffer.use(settings.max_publish_buffer)
+        if _publish_rates(settings) != _publish_rates(former):
+            self.publish_limiter = publish_limiter(*_publish_rates(settings), self.io.clock.monotonic())
+        self.housekeeping.settings_changed(former)
 
     # Start and stop
 
@@ -316,3 +348,11 @@ class BrokerService(ServedTopics):
 
 def _own_client(broker: BrokerService, beside: Beside) -> Client:
     return beside.client(broker.settings.addresses)
+
+
+def _publish_rates(settings: BrokerSettings) -> tuple[float, float]:
+    return settings.max_publish_messages, settings.max_publish_bytes
+
+
+async def _nothing() -> None:
+    """There is nothing that goes by changed settings."""

@@ -39,6 +39,10 @@ class ClusterSettings:
     bookkeeper_client_enforce_min_num_racks_per_write_quorum: bool
     bookkeeper_client_isolation_groups: str
     bookkeeper_client_secondary_isolation_groups: str
+    bookkeeper_client_authentication_plugin: str
+    bookkeeper_client_authentication_parameters_name: str
+    bookkeeper_client_authentication_parameters: str
+    magnetar_jaas_config_path: str
     bookkeeper_tls_client_authentication: bool
     bookkeeper_tls_key_file_type: str
     bookkeeper_tls_trust_cert_types: str

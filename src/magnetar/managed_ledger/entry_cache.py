@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
+from typing import Any
 
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.ledger.entry_run import EntryRun
@@ -64,7 +65,16 @@ class EntryCache:
         self.inserted_entries = 0
         self.evicted_entries = 0
         self.evictions = 0
-        self._timer_set = False
+        self._timer: Any = None
+
+    def use(self, settings: EntryCacheSettings) -> None:
+        """Goes by other bounds from now on."""
+        if settings == self.settings:
+            return
+        self.settings = settings
+        if self._timer is not None:
+            self._timer.cancel()
+            self._tick()
 
     def _hold(self, buffer: bytes) -> None:
         lease = self._buffers.get(id(buffer))
@@ -89,9 +99,8 @@ class EntryCache:
         self.inserted_entries += run.count
         if self.used_bytes > self.settings.max_bytes:
             self.evict()
-        elif not self._timer_set:
-            self._timer_set = True
-            self._loop.call_later(self.settings.interval_seconds, self._tick)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(self.settings.interval_seconds, self._tick)
         return slot
 
     def remove(self, slot: _Slot) -> None:
@@ -105,13 +114,12 @@ class EntryCache:
         self.evicted_entries += run.count
 
     def _tick(self) -> None:
-        self._timer_set = False
+        self._timer = None
         self.evict()
         if self._slots:
-            self._timer_set = True
             # Nothing can be too old before the oldest slot is: sleep until then, not tick by tick.
             oldest = self._slots[0].inserted + self.settings.max_age_seconds - self._clock.monotonic()
-            self._loop.call_later(max(self.settings.interval_seconds, oldest), self._tick)
+            self._timer = self._loop.call_later(max(self.settings.interval_seconds, oldest), self._tick)
 
     def evict(self) -> None:
         """Drops what is too old and, beyond the limit, the oldest down to the watermark."""

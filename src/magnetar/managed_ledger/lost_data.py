@@ -14,19 +14,12 @@ class LostData:
     """Of all managed ledgers of a process."""
 
     def __init__(self, *, skip: bool) -> None:
-        self._usually = skip
         self.skip = skip
         """Whether cursors go on behind it; else they stay, and say so (autoSkipNonRecoverableData)."""
         self.ledgers = 0
         """Last ones of managed ledgers that were left out."""
         self.entries = 0
         """That cursors have gone over, each counted for each cursor."""
-
-    def change(self, text: str | None) -> bool:
-        """Takes the setting as text, None for what it was at first; whether it is another one now."""
-        before = self.skip
-        self.skip = self._usually if text is None else text.strip().lower() == "true"
-        return self.skip != before
 
     def metrics(self) -> Mapping[str, float]:
         return {

@@ -57,6 +57,11 @@ class ManagedLedgers:
         self.lost_data = LostData(skip=settings.skip_lost_data)
         self.opened: dict[str, ManagedLedger] = {}
 
+    def use(self, cache_settings: EntryCacheSettings, *, skip_lost_data: bool) -> None:
+        """Goes by these from now on; ``skip_lost_data`` as in :class:`ManagedLedgerSettings`."""
+        self.cache.use(cache_settings)
+        self.lost_data.skip = skip_lost_data
+
     async def exists(self, name: str) -> bool:
         return await self._metadata.exists(f"{ROOT}/{name}")
 

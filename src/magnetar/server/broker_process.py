@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from magnetar import __version__, hot
 from magnetar.broker.admin.all import Admin
-from magnetar.broker.policies.dynamic import Apply
+from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import ConfigurationError, Loaded, Settings, SettingsContradict, load
 from magnetar.http.audit import AUDIT
@@ -91,7 +91,7 @@ class Place:
     """None: nobody is asked who may do what."""
     cluster: ClusterSettings | None = None
     """None: everything is in one process."""
-    dynamic: Mapping[str, Apply] = field(default_factory=dict)
+    dynamic: Mapping[str, Changeable] = field(default_factory=dict)
     """Settings that can be changed while the broker runs, and what takes them."""
     stop: Callable[[], None] = lambda: None
     """Begins an orderly end of the process."""

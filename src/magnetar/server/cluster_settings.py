@@ -9,6 +9,7 @@ from typing import NamedTuple
 from magnetar.broker.settings import BrokerSettings
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
+from magnetar.ledger.bookkeeper.authentication import Proof
 from magnetar.ledger.bookkeeper.bookie import BookieSettings
 from magnetar.ledger.bookkeeper.bookies import BookiesSettings
 from magnetar.ledger.bookkeeper.digests import DigestType
@@ -64,8 +65,11 @@ def quorums(settings: ClusterSettings) -> Quorums:
     )
 
 
-def ledger_settings(settings: ClusterSettings, root: str) -> BookKeeperSettings:
-    """:param root: below which the metadata of ledgers lies"""
+def ledger_settings(settings: ClusterSettings, root: str, proof: Proof | None = None) -> BookKeeperSettings:
+    """:param root: below which the metadata of ledgers lies
+
+    :param proof: by which bookies are told who asks
+    """
     return BookKeeperSettings(
         root,
         DigestType(settings.managed_ledger_digest_type),
@@ -74,6 +78,7 @@ def ledger_settings(settings: ClusterSettings, root: str) -> BookKeeperSettings:
             BookieSettings(
                 float(settings.bookkeeper_client_timeout_in_seconds),
                 wire=VERSION_2 if settings.bookkeeper_use_v2_wire_protocol else VERSION_3,
+                proof=proof,
             ),
             settings.bookkeeper_client_health_check_enabled,
             settings.bookkeeper_client_health_check_error_threshold_per_interval,

@@ -18,6 +18,7 @@ from magnetar.metadata.resolving import ResolvingStore
 from magnetar.metadata.zookeeper.address import EnsembleAddress
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+from magnetar.server.bookie_login import bookie_proof
 from magnetar.server.bookie_tls import bookie_network
 from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
 from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
@@ -136,11 +137,12 @@ async def open_ledgers(
 
     :param of_bookies: with the metadata of bookies and ledgers, below ``root``
     :param local: with the table of racks
-    :raises SettingsContradict: the files for TLS towards bookies cannot be used
+    :raises SettingsContradict: the files for TLS towards bookies, or the login there, cannot be used
     """
     network = bookie_network(asyncio.get_running_loop(), settings)
+    proof = bookie_proof(settings, io.randomness.token)
     return await BookKeeperLedgerStore.open_store(
-        io, of_bookies, ledger_settings(settings, root), network, racks_in=local
+        io, of_bookies, ledger_settings(settings, root, proof), network, racks_in=local
     )
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 
 from magnetar.broker.load.manager import PLACEMENTS, SHEDDERS
 from magnetar.broker.load.reports import MODULAR, Weights
 from magnetar.broker.load.settings import LoadSettings, ReportSettings, ShedderSettings, SplitSettings
-from magnetar.broker.policies.dynamic import Apply
+from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict, attribute_name
-from magnetar.config.table import SettingClass, Value, ValueRefused, cluster_settings_table
-
-log = logging.getLogger(__name__)
+from magnetar.config.table import cluster_settings_table
+from magnetar.server.changing_settings import ChangingSettings, changeable_names
 
 _PACKAGE = MODULAR.rpartition(".")[0]
 _MIB = 1 << 20
 _BOTH = "AvgShedder"
-_OTHERS = ("flowOrQpsDifferenceThresholdPercentage", "failureDomainsEnabled", "preferLaterVersions")
 
 
 def load_settings(settings: ClusterSettings) -> LoadSettings:
@@ -136,39 +131,17 @@ class LoadOptions:
 
     def __init__(self, settings: ClusterSettings) -> None:
         """:raises SettingsContradict: see :func:`load_settings`"""
-        self._of_file = settings
-        self._changed: dict[str, Value] = {}
-        self.now = load_settings(settings)
+        self._changing = ChangingSettings(settings, cluster_settings_table(), load_settings)
 
     @property
-    def dynamic(self) -> Mapping[str, Apply]:
-        """The settings that can change, and what takes them when they do."""
-        rows = cluster_settings_table().values()
-        return {
-            row.name: partial(self._take, row.name)
-            for row in rows
-            if row.dynamic and row.kind is SettingClass.HONOURED and _of_load(row.name)
-        }
+    def now(self) -> LoadSettings:
+        return self._changing.now
 
-    def _take(self, name: str, text: str | None) -> bool:
-        """What cannot be used counts for nothing: what the file says does."""
-        before, changed = self.now, dict(self._changed)
-        changed.pop(attribute_name(name), None)
-        try:
-            if text is not None:
-                changed[attribute_name(name)] = cluster_settings_table()[name].parse(text)
-            self.now = load_settings(_with(self._of_file, changed))
-        except (ValueRefused, SettingsContradict) as error:
-            log.error("a changed setting cannot be used", extra={"setting": name, "error": str(error)})
-            return False
-        self._changed = changed
-        return before != self.now
+    @property
+    def dynamic(self) -> Mapping[str, Changeable]:
+        """The settings that can change, and what takes them when they do."""
+        return self._changing.changeable(filter(_of_load, changeable_names(cluster=True)))
 
 
 def _of_load(name: str) -> bool:
-    return name.startswith(("loadBalancer", "minUnload", "maxUnload")) or name in _OTHERS
-
-
-def _with(settings: ClusterSettings, changed: Mapping[str, Value]) -> ClusterSettings:
-    values: Mapping[str, object] = changed
-    return replace(settings, **values)  # type: ignore[arg-type]
+    return attribute_name(name) in ClusterSettings.__dataclass_fields__

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from magnetar.broker.policies.dynamic import Apply
+from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.reading import SettingsContradict
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.tls import TlsFiles, TlsRules
@@ -79,9 +79,12 @@ class Roles:
         self._superusers, self._proxies = self._of_file
 
     @property
-    def dynamic(self) -> Mapping[str, Apply]:
+    def dynamic(self) -> Mapping[str, Changeable]:
         """The settings, and what takes them when they are changed."""
-        return {"superUserRoles": self._take_superusers, "proxyRoles": self._take_proxies}
+        return {
+            "superUserRoles": Changeable(self._take_superusers),
+            "proxyRoles": Changeable(self._take_proxies),
+        }
 
     def _take_superusers(self, text: str | None) -> bool:
         before, self._superusers = self._superusers, _roles(text, self._of_file[0])

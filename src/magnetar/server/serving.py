@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +14,8 @@ from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.ownership.peers import Beside
-from magnetar.broker.policies.dynamic import Apply
-from magnetar.broker.service import BrokerService
+from magnetar.broker.policies.dynamic import Changeable
+from magnetar.broker.service import BrokerService, Dynamic
 from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
@@ -27,11 +28,12 @@ from magnetar.metadata.interface import MetadataStore
 from magnetar.metadata.measured import BOUNDS_MS, MeasuredStore
 from magnetar.security.authorization import Authorizer
 from magnetar.server.broker_process import Place
+from magnetar.server.changing_settings import BrokerOptions
 from magnetar.server.cluster_settings import in_cluster
 from magnetar.server.collector import Collector
 from magnetar.server.doors import Door, advertised
 from magnetar.server.health import HealthCheck
-from magnetar.server.settings import broker_settings
+from magnetar.server.settings import broker_settings, entry_cache_settings
 from magnetar.server.taken_port import taken_port
 from magnetar.server.websockets import WebSockets
 
@@ -66,7 +68,7 @@ class Stores:
     """Of a broker that has others beside it."""
     load: Callable[[], LoadDesk] | None = None
     """Asked after :attr:`among`."""
-    dynamic: Mapping[str, Apply] = field(default_factory=dict)
+    dynamic: Mapping[str, Changeable] = field(default_factory=dict)
     """Settings of what it has beside it that can be changed while it runs, and what takes them."""
 
 
@@ -75,6 +77,7 @@ class ServingBroker:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._options = BrokerOptions(place.settings, cluster=place.cluster is not None)
         self._broker: BrokerService | None = None
         self._admin: Admin | None = None
         self._process: Process | None = None
@@ -127,11 +130,11 @@ class ServingBroker:
             beside=beside,
             load=stores.load() if stores.load is not None else None,
             authorizer=place.make_authorizer,
-            dynamic={
-                **place.dynamic,
-                **stores.dynamic,
-                "autoSkipNonRecoverableData": stores.ledgers.lost_data.change,
-            },
+            dynamic=Dynamic(
+                {**self._options.dynamic, **place.dynamic, **stores.dynamic},
+                self._options.refused,
+                partial(self._settings_changed, stores),
+            ),
         )
         self._broker = broker
         free = any(door.port == 0 for door in place.doors)
@@ -156,6 +159,13 @@ class ServingBroker:
         self._collector.start()
         return broker
 
+    async def _settings_changed(self, stores: Stores) -> None:
+        """Everything goes by what they are now."""
+        now = self._options.now
+        stores.ledgers.use(entry_cache_settings(now), skip_lost_data=now.auto_skip_non_recoverable_data)
+        if self._broker is not None:
+            await self._broker.use(self._known(stores.metadata_url))
+
     def _known(self, metadata_url: str) -> BrokerSettings:
         """The broker's settings, with the ports as far as they are known."""
         place = self._place
@@ -164,7 +174,7 @@ class ServingBroker:
         told = advertised(place.settings, place.advertised_host, ports)
         http_port = next(iter(place.http_ports.values()), 0)
         broker_id = f"{place.advertised_host}:{http_port}"
-        known = broker_settings(place.settings, told, broker_id, place.runtime_settings)
+        known = broker_settings(self._options.now, told, broker_id, place.runtime_settings)
         known = replace(known, metadata_url=metadata_url)
         return known if place.cluster is None else in_cluster(known, place.cluster)
 

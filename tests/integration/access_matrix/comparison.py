@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from access_matrix.cells import CHANGED, CONNECT, NOT_ASKED, Matrix, read
 from access_matrix.columns import COLUMNS
+from access_matrix.rows import LEGACY
 
 _FOLDER = Path(__file__).parent
 _HTTP_REFUSALS = ("401", "403")
@@ -67,6 +68,22 @@ def is_done(outcome: str) -> bool:
 def recorded() -> Matrix:
     """What Apache Pulsar 4.0.8 answered."""
     return read((_FOLDER / "apache.tsv").read_text())
+
+
+def of_our_own() -> Mapping[str, str]:
+    """Rows of paths that Apache Pulsar does not have: which of its rows they take the access of.
+
+    ``own.tsv`` says why, too: nothing was recorded that could decide it.
+    """
+    lines = (_FOLDER / "own.tsv").read_text().splitlines()[1:]
+    return {row: like for row, like, _why in (line.split("\t") for line in lines)}
+
+
+def unknown_to_apache() -> set[str]:
+    """Rows that it answers as it does what it has never heard of, but for legacy names."""
+    stranger = _COLUMN_NAMES.index("stranger")
+    found = {row for row, outcomes in recorded().items() if outcomes[stranger] == "404"}
+    return {row for row in found if not row.endswith(f" {LEGACY}")}
 
 
 def explanations() -> Sequence[Explanation]:

@@ -158,6 +158,40 @@ def test_a_publish_rate_slows_producers_and_refuses_nothing(book: Book, client: 
     assert book.stats()["publishRateLimitedTimes"] > 0
 
 
+def test_rates_of_the_broker_change_while_it_runs(book: Book, client: Any) -> None:
+    """For topics and consumers that are there already; what cannot be is refused and changes nothing."""
+
+    def change(name: str, value: str) -> tuple[int, str]:
+        code, _out, err = book.tried(f"brokers update-dynamic-config --config {name} --value {value}")
+        return code, err
+
+    names = ("dispatchThrottlingRatePerTopicInMsg", "maxPublishRatePerTopicInMessages")
+    assert set(names) <= set(book.run("brokers list-dynamic-config").split())
+    consumer = subscribe(client, book, "s")
+    publish(client, book.topic, 10)
+    assert take(consumer, 10) == list(range(10))
+    try:
+        assert change(names[0], "10") == (0, "")
+        began = time.monotonic()
+        publish(client, book.topic, 25)
+        assert take(consumer, 25) == list(range(25))
+        assert 10 + 10 * (time.monotonic() - began + 0.1) + 1 >= 25
+        assert book.subscription()["dispatchThrottledMsgEventsByTopicLimit"] > 0
+        book.run(f"brokers delete-dynamic-config --config {names[0]}")
+        assert change(names[1], "10") == (0, "")
+        began = time.monotonic()
+        publish(client, book.topic, 25)
+        assert 10 + 10 * (time.monotonic() - began + 0.1) + 1 >= 25
+        assert book.stats()["publishRateLimitedTimes"] > 0
+    finally:
+        for name in names:
+            book.run(f"brokers delete-dynamic-config --config {name}")
+    code, told = change(names[0], "many")
+    assert (code, f"{names[0]}=many: wants a whole number" in told) == (1, True)
+    code, told = change("dispatchThrottlingRatePerReplicatorInMsg", "5")
+    assert (code, "nothing is replicated" in told) == (1, True)
+
+
 def test_what_the_broker_writes_in_front_of_entries(book: Book, client: Any, server: Server) -> None:
     publish(client, book.topic, 3)
     producer = client.create_producer(book.topic, batching_max_publish_delay_ms=200)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from world import World
 
-from magnetar.broker.policies.dynamic import DynamicSettings
+from magnetar.broker.policies.dynamic import Changeable, DynamicSettings, SettingRefused
 from magnetar.config.settings import load
 from magnetar.errors import MetadataFailure, PreconditionFailed
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
@@ -29,7 +29,7 @@ class Life:
         self.dynamic = DynamicSettings(world.simulation.io, world.metadata, self.roles.dynamic, self._changed)
         world.run(self.dynamic.start())
 
-    def _changed(self) -> None:
+    async def _changed(self) -> None:
         self.changed += 1
 
 
@@ -78,6 +78,33 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_stored(world: World, n
     with pytest.raises(PreconditionFailed):
         world.run(life.dynamic.delete(name))
     assert world.run(world.metadata.get(PATH)) is None
+
+
+def test_what_is_refused_says_why_and_nothing_is_stored(world: World) -> None:
+    """A setting that stays as it is here, and a text that none can have."""
+    taken: list[str | None] = []
+
+    def take(text: str | None) -> bool:
+        taken.append(text)
+        return True
+
+    def check(text: str) -> None:
+        if text == "many":
+            raise SettingRefused("wants a whole number")
+
+    async def nothing() -> None: ...
+
+    settings = {"maxTenants": Changeable(take, check)}
+    dynamic = DynamicSettings(
+        world.simulation.io, world.metadata, settings, nothing, {"loadManagerClassName": "there is one"}
+    )
+    with pytest.raises(PreconditionFailed, match=r"Can't update loadManagerClassName .*: there is one"):
+        world.run(dynamic.set("loadManagerClassName", "x"))
+    with pytest.raises(PreconditionFailed, match="maxTenants=many: wants a whole number"):
+        world.run(dynamic.set("maxTenants", "many"))
+    assert (taken, world.run(world.metadata.get(PATH))) == ([], None)
+    world.run(dynamic.set("maxTenants", "7"))
+    assert taken == ["7"]
 
 
 def test_settings_that_are_not_known_stay_and_change_nothing(world: World) -> None:

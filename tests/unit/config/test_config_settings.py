@@ -261,10 +261,6 @@ def test_a_file_with_every_default_of_pulsar_starts_in_a_cluster(tmp_path: Path)
             "managedLedgerDefaultAckQuorum=3",
             "managedLedgerDefaultAckQuorum 3 is above managedLedgerDefaultWriteQuorum 2",
         ),
-        (
-            "bookkeeperClientAuthenticationPlugin=x.Y",
-            "bookkeeperClientAuthenticationPlugin=x.Y is not honoured yet",
-        ),
         ("metadataStoreConfigPath=zk.conf", "metadataStoreConfigPath=zk.conf is not honoured yet"),
     ],
 )

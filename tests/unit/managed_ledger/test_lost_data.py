@@ -166,13 +166,13 @@ def test_a_last_ledger_that_is_lost_is_left_out() -> None:
 
 def test_the_setting_changes_while_a_process_lives() -> None:
     topic = Topic(World, skip=False)
-    lost = topic.world.managed.lost_data
+    managed = topic.world.managed
+    lost, cache = managed.lost_data, managed.cache.settings
     topic.lose_ledger(topic.ids[0])
     with pytest.raises(NoSuchLedger):
         topic.drained()
-    assert lost.change("TRUE")
-    assert not lost.change("true")
+    managed.use(cache, skip_lost_data=True)
     assert topic.drained() == [each for each in topic.stored if each[0] != topic.ids[0]]
-    assert lost.change(None)
+    managed.use(cache, skip_lost_data=False)
     assert not lost.skip
     assert lost.metrics() == {"magnetar_lost_ledgers_skipped": 0, "magnetar_lost_entries_skipped": 5}

@@ -380,6 +380,25 @@ def test_tailing_reads_come_from_memory(cache: EntryCacheSettings) -> None:
     assert world.managed.cache.entries == 0
 
 
+def test_what_is_in_memory_goes_when_the_settings_change() -> None:
+    """Also what would have stayed for long, and what comes later."""
+    world = World(settings=KEEP, cache=EntryCacheSettings(max_age_seconds=3600.0))
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    ledger.cursors.set_active(cursor, True)
+    world.publish(ledger, listener, 3)
+    world.wait(60)
+    assert world.managed.cache.entries == 3
+    world.managed.use(EntryCacheSettings(max_age_seconds=100.0), skip_lost_data=False)
+    assert world.managed.cache.entries == 3
+    world.wait(60)
+    assert world.managed.cache.entries == 0
+    world.publish(ledger, listener, 3)
+    world.wait(1)
+    world.managed.use(EntryCacheSettings(max_bytes=10), skip_lost_data=False)
+    assert world.managed.cache.entries == 0
+
+
 def test_many_cursors_keep_in_memory_only_what_some_have_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many of them it looks at all positions now and then, not at every move of each."""
     world = World(settings=KEEP)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.broker.load.settings import LoadSettings
+from magnetar.broker.policies.dynamic import SettingRefused
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict, load
 from magnetar.server.host_usage import LinuxHost
@@ -65,7 +66,7 @@ loadBalancerOverrideBrokerNicSpeedGbps=10
 
 def test_most_can_change_while_a_broker_runs(tmp_path: Path) -> None:
     options = LoadOptions(given(tmp_path, "loadBalancerSheddingEnabled=false"))
-    change = options.dynamic
+    change = {name: setting.apply for name, setting in options.dynamic.items()}
     assert "loadManagerClassName" not in change
     assert "loadBalancerLoadPlacementStrategy" not in change
     assert change["loadBalancerSheddingEnabled"]("true")
@@ -75,6 +76,8 @@ def test_most_can_change_while_a_broker_runs(tmp_path: Path) -> None:
     assert not change["loadBalancerSheddingEnabled"]("perhaps"), "what cannot be used counts for nothing"
     assert options.now.shedding
     assert not change["loadBalancerLoadSheddingStrategy"]("Mine")
+    with pytest.raises(SettingRefused, match="loadBalancerLoadSheddingStrategy=Mine"):
+        options.dynamic["loadBalancerLoadSheddingStrategy"].check("Mine")
     assert change["loadBalancerSheddingEnabled"](None)
     assert not options.now.shedding
     assert options.now.shed.max_unload_share == 0.5, "what else was changed stays"

@@ -193,15 +193,15 @@ class Throttle:
         go_on: Callable[[], None],
         caught_up: Callable[[], bool],
         *,
-        count_messages: bool,
-        bound_if_caught_up: bool,
+        count_messages: bool = True,
+        bound_if_caught_up: bool = True,
     ) -> None:
-        """:param count_messages: a batch counts as its messages; else as one"""
         self._clock = clock
         self._go_on = go_on
         self._caught_up = caught_up
-        self._count_messages = count_messages
-        self._bound_if_caught_up = bound_if_caught_up
+        self.count_messages = count_messages
+        """A batch counts as its messages; else as one."""
+        self.bound_if_caught_up = bound_if_caught_up
         self.limiters: Sequence[DispatchLimiter] = ()
         self.in_turn = False
         """It has waited, and is being served."""
@@ -232,7 +232,7 @@ class Throttle:
 
     def admits(self) -> bool:
         """Whether anything may be sent now, and how much; if not, it goes on by itself when something may."""
-        self._bound = self._bound_if_caught_up or not self._caught_up()
+        self._bound = self.bound_if_caught_up or not self._caught_up()
         messages = size = float(_ANY)
         if self._bound:
             now = self._clock.monotonic()
@@ -264,7 +264,7 @@ class Throttle:
         count = len(chosen)
         if not self._bound:
             return count
-        if self._count_messages:
+        if self.count_messages:
             count = _within(sizes, count, self.messages)
         else:
             count = min(count, self.messages)
@@ -275,7 +275,7 @@ class Throttle:
         """So much was sent."""
         if not self._bound:
             return
-        counted = messages if self._count_messages else entries
+        counted = messages if self.count_messages else entries
         for limiter in self.limiters:
             limiter.take(counted, size)
 

@@ -67,6 +67,11 @@ class PublishBuffer:
         self.used = 0
         self._paused: dict[ClientConnection, None] = {}
 
+    def use(self, max_bytes: int) -> None:
+        """Another limit counts from now on."""
+        self._max = max_bytes
+        self.shrank(0)
+
     def holds(self, connection: ClientConnection) -> bool:
         """Whether a connection is not read because of the limit."""
         return connection in self._paused

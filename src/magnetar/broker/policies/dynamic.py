@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from magnetar.broker.policies.records import Record, change, create, read
 from magnetar.errors import MetadataFailure, PreconditionFailed
@@ -19,21 +20,41 @@ Apply = Callable[[str | None], bool]
 """Takes the text of a setting, None for that of the broker's file; answers whether anything is different."""
 
 
+class SettingRefused(ValueError):
+    """A text that a setting cannot have; the text of this says what is wanted."""
+
+
+def _anything(_text: str) -> None:
+    """Every text will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changeable:
+    """A setting that can be changed."""
+
+    apply: Apply
+    check: Callable[[str], None] = _anything
+    """Of a text that is to be stored. :raises SettingRefused: it cannot be used"""
+
+
 class DynamicSettings:
     def __init__(
         self,
         io: Io,
         metadata: MetadataStore,
-        settings: Mapping[str, Apply],
-        changed: Callable[[], None],
+        settings: Mapping[str, Changeable],
+        changed: Callable[[], Awaitable[None]],
+        refused: Mapping[str, str] | None = None,
     ) -> None:
         """:param settings: those that can be changed, and what takes them
 
-        :param changed: called, in the loop, when one of them is another one now
+        :param changed: awaited when some of them are others now
+        :param refused: those that other brokers change, and why they stay as they are here
         """
         self._metadata = metadata
         self._settings = settings
         self._changed = changed
+        self._refused = refused or {}
         self._warned: set[str] = set()
         self._follower = (
             Follower(io, metadata, _PATH, "changed settings", self._read_anew) if settings else None
@@ -53,7 +74,7 @@ class DynamicSettings:
         if not self._settings:
             return
         try:
-            self._take(await self.values())
+            await self._take(await self.values())
         except MetadataFailure as error:
             raise NodeDamaged(str(error)) from error
 
@@ -72,16 +93,20 @@ class DynamicSettings:
     async def set(self, name: str, value: str) -> None:
         """Counts once this returns, and after every start.
 
-        :raises PreconditionFailed: it cannot be changed while the broker runs
+        :raises PreconditionFailed: it cannot be changed while the broker runs, or not to that
         """
         self._check(name, "update")
+        try:
+            self._settings[name].check(value)
+        except SettingRefused as error:
+            raise PreconditionFailed(f"{name}={value}: {error}") from error
 
         def put(record: Record) -> None:
             record[name] = value
 
         if not await create(self._metadata, _PATH, {name: value}):
             await change(self._metadata, _PATH, put, MetadataFailure(f"{_PATH} has gone"))
-        self._take(await self.values())
+        await self._take(await self.values())
 
     async def delete(self, name: str) -> None:
         """What the broker's file says counts again.
@@ -95,23 +120,25 @@ class DynamicSettings:
 
         if await read(self._metadata, _PATH) is not None:
             await change(self._metadata, _PATH, drop, MetadataFailure(f"{_PATH} has gone"))
-        self._take(await self.values())
+        await self._take(await self.values())
 
     def _check(self, name: str, what: str) -> None:
+        if name in self._refused:
+            raise PreconditionFailed(f"Can't {what} {name} while brokers run: {self._refused[name]}")
         if name not in self._settings:
             raise PreconditionFailed(f"Can't {what} non-dynamic configuration")
 
-    def _take(self, values: Mapping[str, str]) -> None:
+    async def _take(self, values: Mapping[str, str]) -> None:
         for name in values.keys() - self._settings.keys() - self._warned:
             self._warned.add(name)
             log.warning("a changed setting has no effect: it cannot be changed here", extra={"setting": name})
-        others = [name for name, apply in self._settings.items() if apply(values.get(name))]
+        others = [name for name, setting in self._settings.items() if setting.apply(values.get(name))]
         if others:
             log.info("settings were changed", extra={"settings": ", ".join(others)})
-            self._changed()
+            await self._changed()
 
     async def _read_anew(self) -> None:
-        self._take(await self.values())
+        await self._take(await self.values())
 
     def stop(self) -> None:
         if self._follower is not None:

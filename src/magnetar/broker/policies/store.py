@@ -101,6 +101,12 @@ class PolicyStore:
         metadata.listen(LOCAL, self._local_changed)
         metadata.listen_session(self._session_changed)
 
+    async def use(self, defaults: EffectivePolicies) -> None:
+        """The broker's settings say something else from now on; listeners know when this returns."""
+        self.defaults = defaults
+        self._known.forget_all()
+        await self._tell(None)
+
     def listen(self, listener: Listener) -> None:
         """``listener`` is awaited before a change is answered."""
         self._listeners.append(listener)

@@ -144,6 +144,17 @@ class ServedTopics:
         self._loading: dict[str, Any] = {}
         self._unloading: dict[str, Any] = {}
 
+    async def use(self, settings: BrokerSettings) -> None:
+        """Goes by other settings from now on, and so do live topics when this returns."""
+        self.settings = settings
+        self.shared_limits.dispatch.use(settings.dispatch_rate)
+
+        def take(live: AnyTopic) -> None:
+            live.settings = settings.topic
+
+        await each(self.io, "policies", list(self.topics.values()), take)
+        await self.policies.use(settings.policies)
+
     # What the broker owns
 
     def _as_owner(self, generation: int) -> Owner:
@@ -297,6 +308,8 @@ class ServedTopics:
             await topic.close()
             raise ServiceNotReady(f"{bundle} is not served by this broker any more")
         self.topics[topic.full_name] = topic
+        # They may have changed since it was made; then its policies have, too.
+        topic.settings = self.settings.topic
         if name.local == CHANGE_EVENTS and self.policies.topics is not None:
             self.policies.topics.appeared(name.namespace_name)
         try:

@@ -123,16 +123,17 @@ class Topic(BaseTopic[Subscription]):
         """What bounds how fast a subscription is sent; None: nothing does."""
 
         def make() -> Throttle:
-            settings = self.dispatch_settings
             return Throttle(
                 self.clock,
                 subscription.read_more,
                 lambda: self.managed_ledger.cursors.is_near_end(subscription.cursor),
-                count_messages=settings.throttle_by_message,
-                bound_if_caught_up=settings.throttle_caught_up,
             )
 
-        return self.dispatch_rates.throttle(subscription.name, known, make)
+        throttle = self.dispatch_rates.throttle(subscription.name, known, make)
+        if throttle is not None:
+            throttle.count_messages = self.dispatch_settings.throttle_by_message
+            throttle.bound_if_caught_up = self.dispatch_settings.throttle_caught_up
+        return throttle
 
     def _published(self) -> tuple[int, int]:
         return self.rate_in.messages, self.rate_in.bytes

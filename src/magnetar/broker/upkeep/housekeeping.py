@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from magnetar.broker.flow.history import ALL, RateHistory
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
@@ -23,6 +24,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 T = TypeVar("T")
 
+_INACTIVE_TOPICS = "inactive topics"
 _LOOP = "loop"
 """Among the slices: how late the loop was to fire timers."""
 
@@ -64,7 +66,19 @@ class Housekeeping:
             settings.subscription_expiry_check_seconds,
             self._check_inactive_subscriptions,
         )
-        self._repeat("inactive topics", settings.inactive_topics_check_seconds, self._check_inactive)
+        self._look_for_inactive_topics()
+
+    def _look_for_inactive_topics(self) -> None:
+        seconds = self._served.settings.inactive_topics_check_seconds
+        self._repeat(_INACTIVE_TOPICS, seconds, self._check_inactive)
+
+    def settings_changed(self, former: BrokerSettings) -> None:
+        """What runs at another interval now begins to wait anew."""
+        running = self._timers.get(_INACTIVE_TOPICS)
+        now = self._served.settings
+        if running is not None and now.inactive_topics_check_seconds != former.inactive_topics_check_seconds:
+            running.cancel()
+            self._look_for_inactive_topics()
 
     def stop(self) -> None:
         for pending in (*self._timers.values(), *self._running.values()):
@@ -153,6 +167,5 @@ class Housekeeping:
             self._start(kind, self._inactive_subscriptions.run())
 
     def _check_inactive(self) -> None:
-        kind = "inactive topics"
-        if kind not in self._running:
-            self._start(kind, self._inactive_topics.run())
+        if _INACTIVE_TOPICS not in self._running:
+            self._start(_INACTIVE_TOPICS, self._inactive_topics.run())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Transport
 from magnetar.ledger.bookkeeper.adds import AddStream
+from magnetar.ledger.bookkeeper.authentication import Proof, connect_proven
 from magnetar.ledger.bookkeeper.frames import (
     Answer,
     Flag,
@@ -47,6 +48,8 @@ class BookieSettings(NamedTuple):
     retry_seconds: float = 0.2
     """After a connection failed questions are answered as lost for so long, and no other one is made."""
     wire: Wire = VERSION_2
+    proof: Proof | None = None
+    """By which bookies are told who asks; None: they are not."""
 
 
 Where = Callable[[], tuple[str, int] | None]
@@ -228,7 +231,7 @@ class Bookie:
             self._has_failed("nobody knows its address")
             return
         link = _Link(self, self.wire)
-        attempt = self._loop.create_task(self._network.connect(*where, lambda: link))
+        attempt = self._loop.create_task(self._connected(where, link))
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
             await attempt
@@ -250,6 +253,14 @@ class Bookie:
         self._refused = False
         log.info("connected with a bookie", extra={"bookie": self.bookie_id})
         self._flush()
+
+    async def _connected(self, where: tuple[str, int], link: _Link) -> None:
+        proof = self._settings.proof
+        if proof is None:
+            await self._network.connect(*where, lambda: link)
+        else:
+            version_3 = self.wire.numbered
+            await connect_proven(self._loop, self._network, where, link, proof, version_3=version_3)
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()

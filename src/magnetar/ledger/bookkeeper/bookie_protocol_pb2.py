@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0magnetar/ledger/bookkeeper/bookie_protocol.proto\x12\x1cmagnetar.bookkeeper.version3\"M\n\x06Header\x12\x0f\n\x07version\x18\x01 \x02(\r\x12\x11\n\toperation\x18\x02 \x02(\r\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"Q\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"P\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"\"\n\x0eReadLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\")\n\x14GetBookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"\xdf\x02\n\x07Request\x12\x34\n\x06header\x18\x01 \x02(\x0b\x32$.magnetar.bookkeeper.version3.Header\x12>\n\x0breadRequest\x18\x64 \x01(\x0b\x32).magnetar.bookkeeper.version3.ReadRequest\x12\x46\n\x0fwriteLacRequest\x18g \x01(\x0b\x32-.magnetar.bookkeeper.version3.WriteLacRequest\x12\x44\n\x0ereadLacRequest\x18h \x01(\x0b\x32,.magnetar.bookkeeper.version3.ReadLacRequest\x12P\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32\x32.magnetar.bookkeeper.version3.GetBookieInfoRequest\"_\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"4\n\x10WriteLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"Y\n\x15GetBookieInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"\xb8\x03\n\x08Response\x12\x34\n\x06header\x18\x01 \x02(\x0b\x32$.magnetar.bookkeeper.version3.Header\x12\x0e\n\x06status\x18\x02 \x02(\r\x12@\n\x0creadResponse\x18\x64 \x01(\x0b\x32*.magnetar.bookkeeper.version3.ReadResponse\x12>\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32).magnetar.bookkeeper.version3.AddResponse\x12H\n\x10writeLacResponse\x18g \x01(\x0b\x32..magnetar.bookkeeper.version3.WriteLacResponse\x12\x46\n\x0freadLacResponse\x18h \x01(\x0b\x32-.magnetar.bookkeeper.version3.ReadLacResponse\x12R\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32\x33.magnetar.bookkeeper.version3.GetBookieInfoResponse')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0magnetar/ledger/bookkeeper/bookie_protocol.proto\x12\x1cmagnetar.bookkeeper.version3\"M\n\x06Header\x12\x0f\n\x07version\x18\x01 \x02(\r\x12\x11\n\toperation\x18\x02 \x02(\r\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"Q\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"P\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x66lag\x18\x64 \x01(\r\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"\"\n\x0eReadLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\")\n\x14GetBookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\t\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"\x9f\x03\n\x07Request\x12\x34\n\x06header\x18\x01 \x02(\x0b\x32$.magnetar.bookkeeper.version3.Header\x12>\n\x0breadRequest\x18\x64 \x01(\x0b\x32).magnetar.bookkeeper.version3.ReadRequest\x12>\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32).magnetar.bookkeeper.version3.AuthMessage\x12\x46\n\x0fwriteLacRequest\x18g \x01(\x0b\x32-.magnetar.bookkeeper.version3.WriteLacRequest\x12\x44\n\x0ereadLacRequest\x18h \x01(\x0b\x32,.magnetar.bookkeeper.version3.ReadLacRequest\x12P\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32\x32.magnetar.bookkeeper.version3.GetBookieInfoRequest\"_\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"4\n\x10WriteLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"Y\n\x15GetBookieInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\r\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"\xf9\x03\n\x08Response\x12\x34\n\x06header\x18\x01 \x02(\x0b\x32$.magnetar.bookkeeper.version3.Header\x12\x0e\n\x06status\x18\x02 \x02(\r\x12@\n\x0creadResponse\x18\x64 \x01(\x0b\x32*.magnetar.bookkeeper.version3.ReadResponse\x12>\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32).magnetar.bookkeeper.version3.AddResponse\x12?\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32).magnetar.bookkeeper.version3.AuthMessage\x12H\n\x10writeLacResponse\x18g \x01(\x0b\x32..magnetar.bookkeeper.version3.WriteLacResponse\x12\x46\n\x0freadLacResponse\x18h \x01(\x0b\x32-.magnetar.bookkeeper.version3.ReadLacResponse\x12R\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32\x33.magnetar.bookkeeper.version3.GetBookieInfoResponse')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,18 +43,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READLACREQUEST']._serialized_end=443
   _globals['_GETBOOKIEINFOREQUEST']._serialized_start=445
   _globals['_GETBOOKIEINFOREQUEST']._serialized_end=486
-  _globals['_REQUEST']._serialized_start=489
-  _globals['_REQUEST']._serialized_end=840
-  _globals['_READRESPONSE']._serialized_start=842
-  _globals['_READRESPONSE']._serialized_end=937
-  _globals['_ADDRESPONSE']._serialized_start=939
-  _globals['_ADDRESPONSE']._serialized_end=1003
-  _globals['_WRITELACRESPONSE']._serialized_start=1005
-  _globals['_WRITELACRESPONSE']._serialized_end=1057
-  _globals['_READLACRESPONSE']._serialized_start=1059
-  _globals['_READLACRESPONSE']._serialized_end=1150
-  _globals['_GETBOOKIEINFORESPONSE']._serialized_start=1152
-  _globals['_GETBOOKIEINFORESPONSE']._serialized_end=1241
-  _globals['_RESPONSE']._serialized_start=1244
-  _globals['_RESPONSE']._serialized_end=1684
+  _globals['_AUTHMESSAGE']._serialized_start=488
+  _globals['_AUTHMESSAGE']._serialized_end=542
+  _globals['_REQUEST']._serialized_start=545
+  _globals['_REQUEST']._serialized_end=960
+  _globals['_READRESPONSE']._serialized_start=962
+  _globals['_READRESPONSE']._serialized_end=1057
+  _globals['_ADDRESPONSE']._serialized_start=1059
+  _globals['_ADDRESPONSE']._serialized_end=1123
+  _globals['_WRITELACRESPONSE']._serialized_start=1125
+  _globals['_WRITELACRESPONSE']._serialized_end=1177
+  _globals['_READLACRESPONSE']._serialized_start=1179
+  _globals['_READLACRESPONSE']._serialized_end=1270
+  _globals['_GETBOOKIEINFORESPONSE']._serialized_start=1272
+  _globals['_GETBOOKIEINFORESPONSE']._serialized_end=1361
+  _globals['_RESPONSE']._serialized_start=1364
+  _globals['_RESPONSE']._serialized_end=1869
 # @@protoc_insertion_point(module_scope)

@@ -65,19 +65,29 @@ class GetBookieInfoRequest(_message.Message):
     requested: int
     def __init__(self, requested: _Optional[int] = ...) -> None: ...
 
+class AuthMessage(_message.Message):
+    __slots__ = ("authPluginName", "payload")
+    AUTHPLUGINNAME_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    authPluginName: str
+    payload: bytes
+    def __init__(self, authPluginName: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
 class Request(_message.Message):
-    __slots__ = ("header", "readRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest")
+    __slots__ = ("header", "readRequest", "authRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     READREQUEST_FIELD_NUMBER: _ClassVar[int]
+    AUTHREQUEST_FIELD_NUMBER: _ClassVar[int]
     WRITELACREQUEST_FIELD_NUMBER: _ClassVar[int]
     READLACREQUEST_FIELD_NUMBER: _ClassVar[int]
     GETBOOKIEINFOREQUEST_FIELD_NUMBER: _ClassVar[int]
     header: Header
     readRequest: ReadRequest
+    authRequest: AuthMessage
     writeLacRequest: WriteLacRequest
     readLacRequest: ReadLacRequest
     getBookieInfoRequest: GetBookieInfoRequest
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[ReadLacRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[GetBookieInfoRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[ReadLacRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[GetBookieInfoRequest, _Mapping]] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("status", "ledgerId", "entryId", "body", "maxLAC")
@@ -134,11 +144,12 @@ class GetBookieInfoResponse(_message.Message):
     def __init__(self, status: _Optional[int] = ..., totalDiskCapacity: _Optional[int] = ..., freeDiskSpace: _Optional[int] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("header", "status", "readResponse", "addResponse", "writeLacResponse", "readLacResponse", "getBookieInfoResponse")
+    __slots__ = ("header", "status", "readResponse", "addResponse", "authResponse", "writeLacResponse", "readLacResponse", "getBookieInfoResponse")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     READRESPONSE_FIELD_NUMBER: _ClassVar[int]
     ADDRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    AUTHRESPONSE_FIELD_NUMBER: _ClassVar[int]
     WRITELACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     READLACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     GETBOOKIEINFORESPONSE_FIELD_NUMBER: _ClassVar[int]
@@ -146,7 +157,8 @@ class Response(_message.Message):
     status: int
     readResponse: ReadResponse
     addResponse: AddResponse
+    authResponse: AuthMessage
     writeLacResponse: WriteLacResponse
     readLacResponse: ReadLacResponse
     getBookieInfoResponse: GetBookieInfoResponse
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping]] = ..., writeLacResponse: _Optional[_Union[WriteLacResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., getBookieInfoResponse: _Optional[_Union[GetBookieInfoResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping]] = ..., authResponse: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacResponse: _Optional[_Union[WriteLacResponse, _Mapping]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping]] = ..., getBookieInfoResponse: _Optional[_Union[GetBookieInfoResponse, _Mapping]] = ...) -> None: ...

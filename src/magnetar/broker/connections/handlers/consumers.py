@@ -109,7 +109,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         known.check_type(kind)
         await _check_taken(known, kind)
     _check_rate(connection, topic, request)
-    _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.key_shared_enabled)
+    _check_allowed(kind, topic.policies.subscription_types, key_shared=broker.settings.key_shared_enabled)
     await for_consumer(broker.schemas, topic, schema)
     start = await _start(topic, request)
     properties = {pair.key: pair.value for pair in request.subscription_properties}

@@ -1,0 +1,259 @@
+"""Proving to a bookie who one is: the first thing that is said on a connection, before any question.
+
+Client and bookie say things to each other in turn (AUTH, in the version of the protocol that the connection
+speaks) until both are content. A bookie that does not believe a client says nothing more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from google.protobuf.message import DecodeError
+
+from magnetar.io.interfaces import ConnectingNetwork, Loop, StreamProtocol, Transport
+from magnetar.io.waiting import outcome, settle
+from magnetar.ledger.bookkeeper import bookie_protocol_pb2 as pb
+from magnetar.protocol.digest_md5 import Credentials, DigestClient, DigestRefused
+
+_LENGTH = struct.Struct(">I")
+_PREFIX_2 = b"\x02\x03\x00\x00"
+"""Version, operation and flags of a message of version 2."""
+_AUTH = 5
+"""The operation in version 3."""
+_OF_TLS = b"\x0a\x06\x08\x03\x10\x09"
+"""How a second answer to the question for TLS begins: of a bookie with a plugin, behind the handshake, that a
+certificate alone convinces nobody of. It waits for the proof all the same."""
+_MAX_BYTES = 1 << 16
+_NOBODY_ASKS = "AuthDisabledPlugin"
+"""Answers of bookies that ask nobody."""
+
+_SASL = "sasl"
+_SERVICE = "bookkeeper/bookkeeper"
+_NONCE_BYTES = 16
+
+
+class NotProven(OSError):
+    """A bookie does not believe who one is, or does not prove who it is."""
+
+
+class Conversation(Protocol):
+    """What is said on one connection."""
+
+    @property
+    def plugin(self) -> str:
+        """The name by which a bookie knows this kind of proof."""
+        ...
+
+    @property
+    def doubt(self) -> str:
+        """What it means when the bookie says nothing more."""
+        ...
+
+    def begin(self) -> bytes:
+        """What is said first."""
+        ...
+
+    def answer(self, said: bytes) -> bytes | None:
+        """What is said to that; None: all has been.
+
+        :raises NotProven: the bookie is not who it has to be
+        """
+        ...
+
+
+class DigestConversation:
+    """BookKeeper's SASL with DIGEST-MD5 (``SASLClientProviderFactory``)."""
+
+    plugin = _SASL
+
+    def __init__(self, credentials: Credentials, nonce: str) -> None:
+        self._user = credentials.username
+        self._client = DigestClient(credentials, _SERVICE, nonce)
+        self._responded = False
+
+    @property
+    def doubt(self) -> str:
+        if not self._responded:
+            return "it does not answer to SASL"
+        return f"it does not accept the user {self._user!r} with this password (SASL, DIGEST-MD5)"
+
+    def begin(self) -> bytes:
+        return b""
+
+    def answer(self, said: bytes) -> bytes | None:
+        try:
+            if self._responded:
+                self._client.verify(said)
+                return None
+            self._responded = True
+            return self._client.respond(said)
+        except DigestRefused as error:
+            raise NotProven(f"SASL, DIGEST-MD5: {error}") from error
+
+
+class Proof(NamedTuple):
+    """How a client proves who it is."""
+
+    converse: Callable[[], Conversation]
+    """Begins a conversation."""
+    answer_seconds: float = 5.0
+    """After which a bookie that says nothing does not believe it."""
+
+
+def digest_proof(credentials: Credentials, random: Callable[[int], bytes]) -> Proof:
+    """:param random: gives so many random bytes"""
+    return Proof(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
+
+
+async def connect_proven(
+    loop: Loop,
+    network: ConnectingNetwork,
+    where: tuple[str, int],
+    link: StreamProtocol,
+    proof: Proof,
+    *,
+    version_3: bool,
+) -> None:
+    """Connects, proves, and leaves the connection to ``link``.
+
+    :param version_3: of the protocol; else version 2
+    :raises OSError: nobody answers there
+    :raises NotProven: the proof is not believed, or the bookie proves nothing
+    """
+    proving = _Proving(loop, link, proof.converse(), _VERSION_3 if version_3 else _VERSION_2)
+    await network.connect(*where, lambda: proving)
+    limit = loop.call_later(proof.answer_seconds, proving.doubted)
+    try:
+        await outcome(loop, proving.ended)
+    except BaseException:
+        proving.transport.abort()
+        raise
+    finally:
+        limit.cancel()
+
+
+class _Frames(NamedTuple):
+    """How a version of the protocol carries what is said."""
+
+    made: Callable[[pb.AuthMessage], bytes]
+    read: Callable[[bytes], pb.AuthMessage]
+    """:raises DecodeError: it is none"""
+
+
+def _made_2(said: pb.AuthMessage) -> bytes:
+    return _PREFIX_2 + said.SerializeToString()
+
+
+def _read_2(frame: bytes) -> pb.AuthMessage:
+    if not frame.startswith(_PREFIX_2[:2]):
+        raise DecodeError("another operation")
+    return pb.AuthMessage.FromString(frame[len(_PREFIX_2) :])
+
+
+def _made_3(said: pb.AuthMessage) -> bytes:
+    header = pb.Header(version=3, operation=_AUTH, txnId=0)
+    return pb.Request(header=header, authRequest=said).SerializeToString()
+
+
+def _read_3(frame: bytes) -> pb.AuthMessage:
+    answer = pb.Response.FromString(frame)
+    if answer.header.operation != _AUTH or answer.status or not answer.HasField("authResponse"):
+        raise DecodeError("another operation, or a status")
+    return answer.authResponse
+
+
+_VERSION_2 = _Frames(_made_2, _read_2)
+_VERSION_3 = _Frames(_made_3, _read_3)
+
+
+class _Proving:
+    """A ``StreamProtocol``: of the conversation first; once that is over, what comes is its successor's."""
+
+    transport: Transport
+
+    def __init__(self, loop: Loop, link: StreamProtocol, conversation: Conversation, frames: _Frames) -> None:
+        self._link = link
+        self._conversation = conversation
+        self._frames = frames
+        self._held = b""
+        self._over = False
+        self.ended: Any = loop.create_future()
+
+    def doubted(self) -> None:
+        """Nothing more has come."""
+        self._fail(self._conversation.doubt)
+
+    def _fail(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(NotProven(reason))
+
+    def _say(self, payload: bytes) -> None:
+        said = pb.AuthMessage(authPluginName=self._conversation.plugin, payload=payload)
+        made = self._frames.made(said)
+        self.transport.write(_LENGTH.pack(len(made)) + made)
+
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+        self._say(self._conversation.begin())
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            self._link.data_received(data)
+            return
+        self._held += data
+        try:
+            while not self._over and (frame := self._frame()) is not None:
+                if not frame.startswith(_OF_TLS):
+                    self._hear(self._frames.read(frame))
+        except DecodeError:
+            self._fail("it answers to AUTH with something else")
+        except NotProven as error:
+            self._fail(str(error))
+        if self._over and self._held:
+            self._link.data_received(self._held)
+
+    def _frame(self) -> bytes | None:
+        """The next one that is whole."""
+        if len(self._held) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._held)
+        if length > _MAX_BYTES:
+            raise DecodeError("it is too long")
+        end = _LENGTH.size + length
+        if len(self._held) < end:
+            return None
+        frame, self._held = self._held[_LENGTH.size : end], self._held[end:]
+        return frame
+
+    def _hear(self, said: pb.AuthMessage) -> None:
+        if self.ended.done():
+            return
+        if said.authPluginName != _NOBODY_ASKS:
+            if said.authPluginName != self._conversation.plugin:
+                raise NotProven(f"it wants {said.authPluginName!r} as authentication")
+            reply = self._conversation.answer(said.payload)
+            if reply is not None:
+                self._say(reply)
+                return
+        self._over = True
+        self._link.connection_made(self.transport)
+        settle(self.ended)
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._over:
+            self._link.connection_lost(exc)
+        else:
+            self._fail(f"it ends the connection: {self._conversation.doubt}")
+
+    def pause_writing(self) -> None:
+        if self._over:
+            self._link.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._over:
+            self._link.resume_writing()

@@ -1,0 +1,121 @@
+"""DIGEST-MD5 (RFC 2831), the side of clients: a name and a password are proven, and neither is sent.
+
+It is what Apache BookKeeper and ZooKeeper have for passwords. MD5 keeps nothing secret from whoever can
+try many passwords against what was overheard: on networks of others it goes over TLS.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from hashlib import md5
+from typing import NamedTuple
+
+MAX_CHALLENGE_BYTES = 2048
+"""By the rule; a longer one is refused."""
+_COUNT = "00000001"
+"""Of uses of the challenge: each connection has a challenge of its own."""
+_DIRECTIVE = re.compile(r'\s*([-a-z0-9]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))\s*(?:,|$)', re.IGNORECASE)
+_NEEDS_QUOTING = re.compile(r'(["\\])')
+
+
+class DigestRefused(Exception):
+    """The other side does not say what a server of this mechanism says, or does not know the password."""
+
+
+class Credentials(NamedTuple):
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.username!r})"
+
+
+class DigestClient:
+    """One proof, of one connection.
+
+    :param service: the kind of server and its name, as the mechanism has it: ``kind/name``
+    :param nonce: random, of this proof alone; letters and digits
+    """
+
+    def __init__(self, credentials: Credentials, service: str, nonce: str) -> None:
+        self._credentials = credentials
+        self._service = service
+        self._own_nonce = nonce
+        self._expected = ""
+
+    def respond(self, challenge: bytes) -> bytes:
+        """What proves to the server that the password is known.
+
+        :raises DigestRefused: it is no challenge, or wants something that is not there
+        """
+        asked = _directives(challenge)
+        nonce = asked.get("nonce", "")
+        if not nonce or asked.get("algorithm") != "md5-sess":
+            raise DigestRefused("its challenge is none of DIGEST-MD5")
+        if "auth" not in asked.get("qop", "auth").split(","):
+            raise DigestRefused(f"it wants qop={asked['qop']}, and there is qop=auth only")
+        credentials, realm = self._credentials, asked.get("realm", "")
+        secret = md5(
+            b":".join(map(_hashed_form, (credentials.username, realm, credentials.password))),
+            usedforsecurity=False,
+        ).digest()
+        session = _hex(secret + f":{nonce}:{self._own_nonce}".encode())
+        between = f"{nonce}:{_COUNT}:{self._own_nonce}:auth"
+
+        def proof(of: str) -> str:
+            return _hex(f"{session}:{between}:{_hex(f'{of}:{self._service}'.encode())}".encode())
+
+        self._expected = proof("")
+        utf8 = "charset=utf-8," if asked.get("charset") else ""
+        return (
+            f"{utf8}username={_quoted(credentials.username)},realm={_quoted(realm)},nonce={_quoted(nonce)},"
+            f'nc={_COUNT},cnonce="{self._own_nonce}",digest-uri={_quoted(self._service)},'
+            f"response={proof('AUTHENTICATE')},qop=auth"
+        ).encode()
+
+    def verify(self, answer: bytes) -> None:
+        """Of what a server answers to :meth:`respond`: it knows the password, too.
+
+        :raises DigestRefused: it does not
+        """
+        told = _directives(answer).get("rspauth", "")
+        if not self._expected or not hmac.compare_digest(told.encode(), self._expected.encode()):
+            raise DigestRefused("it does not prove that it knows the password, too")
+
+
+def _directives(data: bytes) -> Mapping[str, str]:
+    if len(data) > MAX_CHALLENGE_BYTES:
+        raise DigestRefused(f"it says {len(data)} bytes, where {MAX_CHALLENGE_BYTES} are the most")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise DigestRefused("what it says is no text") from error
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _DIRECTIVE.match(text, at)
+        if match is None or match.end() == at:
+            raise DigestRefused("what it says is none of DIGEST-MD5")
+        name, quoted, plain = match.groups()
+        # A server may offer several realms: the first one is taken.
+        found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        at = match.end()
+    return found
+
+
+def _quoted(text: str) -> str:
+    return '"' + _NEEDS_QUOTING.sub(r"\\\1", text) + '"'
+
+
+def _hashed_form(text: str) -> bytes:
+    """By the rule ISO 8859-1 where that has all of it."""
+    try:
+        return text.encode("iso-8859-1")
+    except UnicodeEncodeError:
+        return text.encode()
+
+
+def _hex(data: bytes) -> str:
+    return md5(data, usedforsecurity=False).hexdigest()

@@ -1,0 +1,69 @@
+"""Who a broker is for bookies, as the settings of a cluster say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magnetar.config.cluster import ClusterSettings
+from magnetar.config.jaas import LoginModule, LoginRefused, login_sections
+from magnetar.config.settings import SettingsContradict
+from magnetar.ledger.bookkeeper.authentication import Proof, digest_proof
+from magnetar.protocol.digest_md5 import Credentials
+
+_PLUGIN = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
+_SECTION_NAME = "saslJaasClientSectionName"
+_SECTION = "BookKeeper"
+_DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
+_KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+
+
+def bookie_proof(settings: ClusterSettings, random: Callable[[int], bytes]) -> Proof | None:
+    """How bookies are told who asks; None: they are not.
+
+    :param random: gives so many random bytes
+    :raises SettingsContradict: there is no such way, or the file of the login cannot be used
+    """
+    plugin = settings.bookkeeper_client_authentication_plugin
+    if not plugin:
+        return None
+    if plugin != _PLUGIN:
+        raise SettingsContradict(
+            f"bookkeeperClientAuthenticationPlugin={plugin}: there is {_PLUGIN} (DIGEST-MD5) only"
+        )
+    name = settings.bookkeeper_client_authentication_parameters_name
+    if name not in ("", _SECTION_NAME):
+        raise SettingsContradict(
+            f"bookkeeperClientAuthenticationParametersName={name}: SASL goes by {_SECTION_NAME}"
+        )
+    section = settings.bookkeeper_client_authentication_parameters or _SECTION
+    return digest_proof(_credentials(settings.magnetar_jaas_config_path, section), random)
+
+
+def _credentials(path: str, section: str) -> Credentials:
+    if not path:
+        raise SettingsContradict(
+            "bookkeeperClientAuthenticationPlugin needs magnetarJaasConfigPath, the file that Java is told "
+            "by -Djava.security.auth.login.config"
+        )
+    try:
+        sections = login_sections(path)
+    except LoginRefused as error:
+        raise SettingsContradict(f"magnetarJaasConfigPath: {error}") from error
+    modules = sections.get(section, ())
+    if not modules:
+        raise SettingsContradict(f"magnetarJaasConfigPath: {path} has no section {section} with a login")
+    module = modules[0]
+    if module.name != _DIGEST:
+        raise SettingsContradict(f"magnetarJaasConfigPath: {path}, {section}: {_not_here(module)}")
+    missing = [option for option in ("username", "password") if not module.options.get(option)]
+    if missing:
+        raise SettingsContradict(
+            f"magnetarJaasConfigPath: {path}, {section}: {module.name} has no {' and no '.join(missing)}"
+        )
+    return Credentials(module.options["username"], module.options["password"])
+
+
+def _not_here(module: LoginModule) -> str:
+    if module.name == _KERBEROS:
+        return f"Kerberos (GSSAPI) is not supported; a password is ({_DIGEST})"
+    return f"nothing is known of {module.name}; there is {_DIGEST}"
