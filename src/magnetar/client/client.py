@@ -15,7 +15,8 @@ from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
-from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.producer import Producer
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.proving import prover
 from magnetar.client.reader import Reader
 from magnetar.client.service_url import is_secured, parse_service_url

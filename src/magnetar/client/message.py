@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
-from magnetar.protocol.hot_client_decode import split_places
+from magnetar.protocol.hot_client_decode import MessageRun, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -140,6 +140,21 @@ class RawEntry:
                 yield Message(
                     topic, message_id, entry, payload[start:middle], payload[middle:end], self.redeliveries
                 )
+
+
+def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]:
+    """Those that came in one go."""
+    return [
+        RawEntry(
+            run.ledger_ids[index],
+            run.entry_ids[index],
+            partition,
+            run.redeliveries[index],
+            run.batch_sizes[index],
+            buffer[run.starts[index] : run.ends[index]],
+        )
+        for index in range(run.count)
+    ]
 
 
 class MessageReference:

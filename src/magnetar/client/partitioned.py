@@ -21,7 +21,8 @@ from magnetar.client.message import Acknowledged
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from magnetar.client.outgoing_message import Done
-from magnetar.client.producer import Producer, ProducerOptions, SendCallback
+from magnetar.client.producer import Producer, SendCallback
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.naming.hashes import java_string_hash, murmur3_positive
 
 Router = Callable[[bytes, MessageOptions | None, int], int]
