@@ -11,7 +11,6 @@ from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import HashingScheme, PartitionsRoutingMode
 from magnetar.client.exceptions import (
     InvalidConfiguration,
-    OperationNotSupported,
     ProducerQueueIsFull,
     PulsarException,
     Result,
@@ -186,7 +185,3 @@ class PartitionedConsumer(GatheredConsumer):
 
     def check_open(self) -> None:
         self._parts[0].check_open()
-
-    async def get_last_message_id(self) -> MessageId:
-        """:raises OperationNotSupported: each partition has its own"""
-        raise OperationNotSupported("the last message of a topic with partitions")
