@@ -11,13 +11,11 @@ from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.messages.contents import Contents, warn
 from magnetar.cli.messages.lines import Print, printer
+from magnetar.cli.messages.private_key import private_key
+from magnetar.cli.refused import Refused
 from magnetar.cli.streams import discard_output
 from magnetar.client import Client, CryptoKeyReader, PulsarException
 from magnetar.naming.errors import InvalidName
-
-
-class Refused(Exception):
-    """The command line, or what is to be sent, cannot be carried out; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +52,4 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
 
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
     """:raises CryptoError: it cannot be read"""
-    given = getattr(parsed, "private_key", None)
-    if given is None:
-        return None
-    reader = CryptoKeyReader(private_key_path=given)
-    # Known before anything is taken from the topic.
-    reader.private_key("--private-key")
-    return reader
+    return private_key("--private-key", getattr(parsed, "private_key", None))

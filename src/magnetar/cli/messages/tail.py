@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from magnetar.cli.messages.filters import Wanted
 from magnetar.cli.messages.places import Start
 from magnetar.cli.messages.reading import behind, followed, last, to_the_end
-from magnetar.cli.messages.run import Ends, Refused, run
+from magnetar.cli.messages.run import Ends, run
+from magnetar.cli.refused import Refused
 from magnetar.client.message import Message
 
 
