@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 _SECONDS = 30
@@ -20,7 +20,7 @@ _CONTROL = """
 import fcntl, os, sys, termios
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 """Makes standard input the terminal of whom keys and sizes are signals to."""
 _FRAME = re.compile(r"\x1b\[\?2026h(.*?)\x1b\[\?2026l", re.DOTALL)
@@ -28,12 +28,13 @@ _COMMAND = re.compile(r"\x1b\[[0-9;?]*[@-~]")
 
 
 class Terminal:
-    """Runs a module of Python."""
+    """Runs a module of Python, or another program."""
 
     def __init__(
         self,
         *arguments: str,
         environment: Mapping[str, str],
+        program: Sequence[str] = (sys.executable, "-m"),
         columns: int = 120,
         lines: int = 30,
     ) -> None:
@@ -42,7 +43,7 @@ class Terminal:
         self.mode = self._mode()
         """Of the terminal, before anything ran."""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _CONTROL, "-m", *arguments],
+            [sys.executable, "-c", _CONTROL, *program, *arguments],
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
@@ -50,6 +51,10 @@ class Terminal:
         )
         self.written = ""
         """All that it wrote."""
+
+    def writes(self, word: str) -> None:
+        """Waits until it wrote that."""
+        self._until(lambda: word in self.written, word)
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -1,4 +1,4 @@
-"""Bash completes command lines with the script that ``magnetar completion`` prints."""
+"""Shells complete command lines with the scripts that ``magnetar completion`` prints."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from server import Server
+from terminal import Terminal
 
 from magnetar.cli import magnetar
 from magnetar.cli.pulsar_admin import main
@@ -77,6 +78,15 @@ def test_bash_completes_commands_options_and_names(url: str) -> None:
         "pulsar-admin topics stats 'shop/eu/o": "",
         "pulsar-admin tenants get sh": "shop",
         "pulsar-admin --nothing ": "",
+        "magnetar tail sh": "shop/",
+        "magnetar tail -o ": "text json",
+        "magnetar consume -s a shop/eu/o": "shop/eu/orders",
+        "magnetar consume shop/eu/orders --ty": "--type",
+        "magnetar top --on": "--once",
+        "pulsar-client con": "consume",
+        "pulsar-client --url pulsar://localhost:1 consume -t Key": "Key_Shared",
+        "pulsar-client consume -s s --regex shop/eu/o": "shop/eu/orders",
+        "pulsar-client read shop/eu/orders --start": "--start-message-id --start-message-id-inclusive",
     }
     assert dict(zip(asked, completed(url, *asked), strict=True)) == asked
 
@@ -88,7 +98,51 @@ def test_without_a_broker_nothing_is_offered_and_nothing_is_said() -> None:
     ]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+_SHOW = 'echo "<$*>"'
+SHELLS = {
+    "bash": (
+        ("bash", "--norc", "--noprofile", "-i"),
+        f"source <(magnetar completion bash); pulsar-admin() {{ {_SHOW}; }}",
+    ),
+    "zsh": (
+        ("zsh", "-f", "-i"),
+        "autoload -U compinit; compinit -D -u; source <(magnetar completion zsh); "
+        f"pulsar-admin() {{ {_SHOW}; }}",
+    ),
+    "fish": (
+        ("fish", "--no-config", "-i"),
+        'magnetar completion fish | source; function pulsar-admin; echo "<$argv>"; end',
+    ),
+}
+"""How each is started at a terminal; what it is told, after which ``pulsar-admin`` shows its words."""
+TYPED = {
+    "names\t": "namespaces",
+    "topics list --top\t": "topics list --topic-domain",
+    "-o js\ttenants li\t": "-o json tenants list",
+    # Behind a slash no space comes.
+    "namespaces topics sh\t\t": "namespaces topics shop/eu",
+    "topics stats pers\tsh\t\to\t": f"topics stats {TOPIC}",
+    "topics skip -s a shop/eu/pa\t": "topics skip -s a shop/eu/parts",
+    # Nothing is there to be offered, and nothing is written.
+    "functions cre\t": "functions cre",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_at_a_terminal(url: str, shell: str, tmp_path: Path) -> None:
+    program, setup = SHELLS[shell]
+    if shutil.which(program[0]) is None:
+        pytest.skip(f"needs {shell}: apt-get install {shell}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PULSAR_ADMIN_URL": url, "HOME": str(tmp_path)}
+    with Terminal(program=program, environment=environment) as terminal:
+        terminal.type(f"{setup}\n")
+        for typed, words in TYPED.items():
+            terminal.type(f"pulsar-admin {typed}\n")
+            terminal.writes(f"<{words}>\r")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_each_script_asks_for_words(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert magnetar.main(["completion", shell]) == 0
     assert "magnetar completion words" in capsys.readouterr().out

@@ -20,8 +20,9 @@ from server import Server
 
 from magnetar.admin_client import AdminClient
 from magnetar.cli.magnetar import main
-from magnetar.client import Client
-from magnetar.client.schema import ProducerSchema
+from magnetar.client import Client, CryptoKeyReader
+from magnetar.client.schema import ProducerSchema, key_value_schema
+from magnetar.protocol.key_values import join
 
 pulsar = pytest.importorskip("pulsar")
 from pulsar.schema import (  # noqa: E402
@@ -220,12 +221,58 @@ def test_what_is_encrypted(client: Any, topic: str) -> None:
     assert "line 1: it is encrypted" in refused.stderr
 
 
-def test_without_schemas_to_be_had(client: Any, topic: str) -> None:
-    client.create_producer(topic).send(b"one")
-    found = magnetar("tail", topic, "--no-follow", "--admin-url", "http://127.0.0.1:1")
-    assert found.returncode == 0
-    assert found.stdout.endswith("  one\n")
-    assert "contents are not decoded" in found.stderr
+def test_keys_and_values(server: Server, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    definition = '{"type": "record", "name": "K", "fields": [{"name": "id", "type": "int"}]}'
+    key, value = ProducerSchema("AVRO", definition), ProducerSchema("STRING")
+    with Client(server.url) as own:
+        schema = key_value_schema(key, value, separated=True)
+        separated = own.create_producer(topic, schema=schema)
+        separated.send(b"words", partition_key_bytes=b"\x0e")
+        separated.send(b"none", null_partition_key=True)
+        separated.send(b"bad", partition_key="no key of that kind")
+        schema = key_value_schema(key, ProducerSchema("BYTES"), separated=False)
+        inline = own.create_producer(f"{topic}-inline", schema=schema)
+        inline.send(join(b"\x0e", b"\xff"))
+        inline.send(join(None, None))
+        inline.send(b"too short")
+    found = []
+    for name in (topic, f"{topic}-inline"):
+        assert main(["tail", name, "--no-follow", "-o", "json"]) == 0
+        found.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert {each["schema"] for rows in found for each in rows if "value" in each} == {"KEY_VALUE"}
+    assert [[each.get("value") for each in rows] for rows in found] == [
+        [{"key": {"id": 7}, "value": "words"}, {"key": None, "value": "none"}, None],
+        [{"key": {"id": 7}, "value": "ff"}, {"key": None, "value": None}, None],
+    ]
+
+
+def test_decrypted_with_a_private_key(server: Server, topic: str) -> None:
+    keys = CryptoKeyReader(str(KEYS / "ec-public.pem"))
+    with Client(server.url) as own:
+        producer = own.create_producer(
+            topic, schema=ProducerSchema("INT8"), encryption_key="app.key", crypto_key_reader=keys
+        )
+        for number in range(3):
+            producer.send(bytes([number]))
+    key = ("--private-key", str(KEYS / "ec-private.pem"))
+    for arguments in (
+        ("tail", topic, "--no-follow"),
+        ("tail", topic, "--no-follow", "-n", "3"),
+        ("consume", topic, "-s", "s", "--earliest", "-n", "3"),
+    ):
+        found = records(*arguments, *key)
+        assert [(each["value"], "encrypted" in each) for each in found] == [(n, False) for n in range(3)]
+    # Another's key: encrypted contents stay what they are.
+    (first, *_) = records("tail", topic, "--no-follow", "--private-key", str(KEYS / "private.pem"))
+    assert first["encrypted"]
+    refused = magnetar("consume", topic, "-s", "s", "--private-key", "/none/there.pem")
+    assert (refused.returncode, "/none/there.pem" in refused.stderr) == (1, True)
+
+
+def test_schemas_need_no_admin_interface(client: Any, topic: str) -> None:
+    client.create_producer(topic, schema=JsonSchema(Order)).send(Order(name="tea", amount=2))
+    (found,) = records("tail", topic, "--no-follow", "--admin-url", "http://127.0.0.1:1")
+    assert found["value"]["amount"] == 2
 
 
 def test_the_last_messages(admin: AdminClient, client: Any, topic: str) -> None:

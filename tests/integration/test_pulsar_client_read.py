@@ -52,12 +52,9 @@ def test_messages_are_read_from_a_place_on(server: Server, topic: str) -> None:
     assert contents(server, topic, "-m", "earliest", "-n", "2", "--hide-content") == []
     # Nothing is kept for who has read.
     assert AdminClient(server.http_url).topic_stats(topic)["subscriptions"] == {}
-    for arguments, words in (
-        (("-m", "soon"), "'soon' is not earliest, latest or LEDGER:ENTRY"),
-        (("-mp",), "-mp is not supported"),
-    ):
-        refused = run(server, "read", topic, *arguments)
-        assert (refused.returncode, words in refused.stderr) == (1, True)
+    refused = run(server, "read", topic, "-m", "soon")
+    assert refused.returncode == 1
+    assert "'soon' is not earliest, latest or LEDGER:ENTRY" in refused.stderr
 
 
 def test_text_is_declared_and_nothing_else_is_sent_as_such(server: Server, topic: str, tmp_path: Any) -> None:

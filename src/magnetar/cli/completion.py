@@ -1,10 +1,12 @@
-"""``magnetar completion``: scripts by which shells complete lines of ``magnetar`` and ``pulsar-admin``."""
+"""``magnetar completion``: scripts by which shells complete lines of ``magnetar``, ``pulsar-admin`` and
+``pulsar-client``."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 _BASH = """\
@@ -19,10 +21,10 @@ _magnetar_words() {
         [[ "$each" == */ ]] && compopt -o nospace 2>/dev/null
     done < <(magnetar completion words "$line" 2>/dev/null)
 }
-complete -o default -F _magnetar_words magnetar pulsar-admin
+complete -o default -F _magnetar_words magnetar pulsar-admin pulsar-client
 """
 _ZSH = """\
-#compdef magnetar pulsar-admin
+#compdef magnetar pulsar-admin pulsar-client
 _magnetar_words() {
     local -a found parts
     found=("${(@f)$(magnetar completion words "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
@@ -31,7 +33,7 @@ _magnetar_words() {
     (( $#parts )) && compadd -S '' -- $parts
     (( $#found )) && compadd -- $found
 }
-compdef _magnetar_words magnetar pulsar-admin
+compdef _magnetar_words magnetar pulsar-admin pulsar-client
 """
 _FISH = """\
 function __magnetar_words
@@ -39,6 +41,7 @@ function __magnetar_words
 end
 complete -c magnetar -a '(__magnetar_words)'
 complete -c pulsar-admin -f -a '(__magnetar_words)'
+complete -c pulsar-client -a '(__magnetar_words)'
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _WORDS = "words"
@@ -62,14 +65,22 @@ def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser
         sys.stdout.write(_SCRIPTS[parsed.what])
         return 0
     words, current = _split(parsed.line)
-    if words and Path(words[0]).name == "pulsar-admin":
+    name = Path(words[0]).name if words else ""
+    if name == "pulsar-admin":
         from magnetar.cli.admin.completing import candidates
 
         found = candidates(words[1:], current)
     else:
-        found = [each for each in _of_parser(magnetar, words[1:]) if each.startswith(current)]
+        known = _client() if name == "pulsar-client" else magnetar
+        found = [each for each in _of_parser(known, words[1:], current) if each.startswith(current)]
     sys.stdout.write("".join(f"{each}\n" for each in found))
     return 0
+
+
+def _client() -> argparse.ArgumentParser:
+    from magnetar.cli.client.options import parser
+
+    return parser()
 
 
 def _split(line: str) -> tuple[list[str], str]:
@@ -84,16 +95,40 @@ def _split(line: str) -> tuple[list[str], str]:
     return words[:-1], words[-1]
 
 
-def _of_parser(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
-    """Commands below the one that the words name, and its options."""
-    found: list[str] = []
+def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) -> Iterable[str]:
+    """Commands below the one that the words name, its options and their values, topics."""
     for action in parser._actions:
-        found += action.option_strings
         if isinstance(action, argparse._SubParsersAction):
             for index, word in enumerate(words):
                 if word in action.choices:
-                    return _of_parser(action.choices[word], words[index + 1 :])
-            found += action.choices
-        elif action.choices is not None and not action.option_strings:
-            found += map(str, action.choices)
-    return found
+                    return _of_parser(action.choices[word], words[index + 1 :], current)
+    known = parser._option_string_actions
+    last = known.get(words[-1]) if words else None
+    if last is not None and last.nargs != 0:
+        return map(str, last.choices or ())
+    if current.startswith("-"):
+        return known
+    return _of_operand(_operand(parser, words), current) or known
+
+
+def _operand(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Action | None:
+    """What comes next that is no option."""
+    known = parser._option_string_actions
+    given, skip = 0, False
+    for word in words:
+        option = known.get(word)
+        if not skip and option is None and not word.startswith("-"):
+            given += 1
+        skip = not skip and option is not None and option.nargs != 0
+    operands = [action for action in parser._actions if not action.option_strings]
+    return operands[given] if given < len(operands) else None
+
+
+def _of_operand(operand: argparse.Action | None, current: str) -> Iterable[str]:
+    if operand is None:
+        return ()
+    if operand.dest == "topic":
+        from magnetar.cli.admin.completing import topics
+
+        return topics(current)
+    return [*map(str, operand.choices or ())]

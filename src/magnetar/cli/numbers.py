@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Mapping
+
+SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+"""Units of bytes."""
+_QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
 
 
 def count(text: str) -> int:
@@ -19,3 +25,14 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return number
+
+
+def quantity(text: str, units: Mapping[str, int]) -> int:
+    """A whole number, and one of these units behind it, small or capital.
+
+    :raises ValueError: it has another form
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or (match[2] and match[2].lower() not in units):
+        raise ValueError(text)
+    return int(match[1]) * (units[match[2].lower()] if match[2] else 1)

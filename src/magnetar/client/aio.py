@@ -20,7 +20,8 @@ from magnetar.client.enums import (
 from magnetar.client.exceptions import PulsarException, Result
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
-from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.producer import Producer
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.reader import Reader
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import running_client_io

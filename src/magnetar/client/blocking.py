@@ -17,6 +17,8 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
+from magnetar.client.schema import TopicSchema
+from magnetar.client.topics import TopicsConsumer
 from magnetar.io.real.loop_thread import LoopThread, Slots
 
 T = TypeVar("T")
@@ -57,6 +59,19 @@ class Client:
     def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
         """:raises PulsarException: the broker refused, or did not answer within the operation time-out"""
         return Reader(self._run(self._core.create_reader(topic, start_message_id, **options)), self._thread)
+
+    def subscribe_to_pattern(self, pattern: str, subscription_name: str, **options: Any) -> Consumer:
+        """:raises PulsarException: the broker refused, or did not answer within the operation time-out"""
+        return Consumer(
+            self._run(self._core.subscribe_to_pattern(pattern, subscription_name, **options)), self._thread
+        )
+
+    def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
+        """As the asyncio face.
+
+        :raises TopicNotFound: it has none
+        """
+        return self._run(self._core.schema(topic, version))
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of a topic's partitions; of itself when it has none."""
@@ -170,7 +185,9 @@ class Consumer:
     :meth:`redeliver_unacknowledged_messages` forget those that are not yet received.
     """
 
-    def __init__(self, consumer: AsyncConsumer | PartitionedConsumer, thread: LoopThread) -> None:
+    def __init__(
+        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, thread: LoopThread
+    ) -> None:
         self._consumer = consumer
         self._thread = thread
         self._taken: deque[Message] = deque()

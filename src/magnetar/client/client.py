@@ -15,9 +15,11 @@ from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
-from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.producer import Producer
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.client.proving import prover
 from magnetar.client.reader import Reader
+from magnetar.client.schema import TopicSchema, topic_schema
 from magnetar.client.service_url import is_secured, parse_service_url
 from magnetar.client.topics import DISCOVERY_SECONDS, Find, TopicsConsumer
 from magnetar.client.transport_security import TlsOptions, network_of
@@ -235,6 +237,17 @@ class Client:
         """How many partitions a topic has; 0: it is not partitioned."""
         name = self._name_of(topic)
         return await self.services.retrying(lambda: self.services.lookup.partitions(name))
+
+    async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
+        """What a topic's contents are.
+
+        :param version: as messages name it; empty: the newest
+        :raises TopicNotFound: it has none
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        name = self._name_of(topic)
+        found = await self.services.retrying(lambda: self.services.lookup.schema(name, version))
+        return topic_schema(found)
 
     def _name_of(self, topic: str) -> str:
         if self._closed:

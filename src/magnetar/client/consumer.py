@@ -11,7 +11,7 @@ from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgem
 from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.connection import Connection
-from magnetar.client.consumer_commands import ConsumerCommands
+from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
@@ -22,7 +22,7 @@ from magnetar.client.exceptions import (
     PulsarException,
     Timeout,
 )
-from magnetar.client.message import Acknowledged, Message, RawEntry
+from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.opening import Opening
 from magnetar.client.place import Place
@@ -211,19 +211,7 @@ class Consumer(Attachment):
         if run.epoch < self._epoch and self._epoch:
             self._count(run.total_messages)
             return
-        queue = self._queue
-        partition = self._partition
-        for index in range(run.count):
-            queue.append(
-                RawEntry(
-                    run.ledger_ids[index],
-                    run.entry_ids[index],
-                    partition,
-                    run.redeliveries[index],
-                    run.batch_sizes[index],
-                    buffer[run.starts[index] : run.ends[index]],
-                )
-            )
+        self._queue.extend(entries_of(buffer, run, self._partition))
         self._wake()
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
@@ -398,12 +386,7 @@ class Consumer(Attachment):
         request_id = connection.wire.new_request_id()
         command = self._commands.last_message_id(request_id)
         answered: BaseCommand = await connection.ask(request_id, command, self._services.operation_timeout)
-        answer = answered.getLastMessageIdResponse
-        mark = None
-        if answer.HasField("consumer_mark_delete_position"):
-            position = answer.consumer_mark_delete_position
-            mark = (signed(position.ledgerId), signed(position.entryId))
-        return MessageId.from_wire(answer.last_message_id), mark
+        return last_message_of(answered.getLastMessageIdResponse)
 
     async def has_message_available(self) -> bool:
         """Whether there is a message behind the one that was taken last."""

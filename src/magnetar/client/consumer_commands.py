@@ -8,9 +8,11 @@ from magnetar.client.message_id import MessageId
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
+    CommandGetLastMessageIdResponse,
     KeySharedMode,
     MessageIdData,
 )
+from magnetar.protocol.wire_ids import signed
 
 _U64 = 2**64
 
@@ -121,3 +123,12 @@ class ConsumerCommands:
         command.close_consumer.consumer_id = self._id
         command.close_consumer.request_id = request_id
         return command
+
+
+def last_message_of(answer: CommandGetLastMessageIdResponse) -> tuple[MessageId, tuple[int, int] | None]:
+    """The topic's last message, and the mark-delete position, where the broker tells it."""
+    mark = None
+    if answer.HasField("consumer_mark_delete_position"):
+        position = answer.consumer_mark_delete_position
+        mark = (signed(position.ledgerId), signed(position.entryId))
+    return MessageId.from_wire(answer.last_message_id), mark

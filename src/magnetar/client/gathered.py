@@ -8,7 +8,7 @@ from typing import TypeVar
 from magnetar.client.arrivals import Arrivals
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
-from magnetar.client.exceptions import PulsarException
+from magnetar.client.exceptions import OperationNotSupported, PulsarException
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 
@@ -126,6 +126,10 @@ class GatheredConsumer:
         chosen = self._parts if isinstance(target, int) or target in ends else [self._of(target)]
         for part in tuple(chosen):
             await part.seek(target)
+
+    async def get_last_message_id(self) -> MessageId:
+        """:raises OperationNotSupported: each topic, or partition, has its own"""
+        raise OperationNotSupported("the last message of several topics or partitions")
 
     async def unsubscribe(self) -> None:
         """As :meth:`Consumer.unsubscribe`."""

@@ -21,6 +21,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
+    Schema,
 )
 
 MAX_REDIRECTS = 20
@@ -138,6 +139,25 @@ class Lookup:
         answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
         answer = answered.getTopicsOfNamespaceResponse
         return list(answer.topics), answer.filtered
+
+    async def schema(self, topic: str, version: bytes) -> Schema:
+        """A schema of a topic as the broker has it.
+
+        :param version: as messages name it; empty: the newest
+        :raises TopicNotFound: there is none
+        :raises PulsarException: what else the broker answered, Timeout, ConnectError
+        """
+        connection, _ = await self._service()
+        command = BaseCommand(type=BaseCommand.GET_SCHEMA)
+        request_id = command.getSchema.request_id = connection.wire.new_request_id()
+        command.getSchema.topic = topic
+        if version:
+            command.getSchema.schema_version = version
+        answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
+        answer = answered.getSchemaResponse
+        if answer.HasField("error_code"):
+            raise server_exception(answer.error_code, answer.error_message)
+        return answer.schema
 
     async def _ask(
         self, connection: Connection, topic: str, authoritative: bool

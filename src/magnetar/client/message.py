@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
-from magnetar.protocol.hot_client_decode import split_places
+from magnetar.protocol.hot_client_decode import MessageRun, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -142,6 +143,21 @@ class RawEntry:
                 )
 
 
+def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]:
+    """Those that came in one go."""
+    return [
+        RawEntry(
+            run.ledger_ids[index],
+            run.entry_ids[index],
+            partition,
+            run.redeliveries[index],
+            run.batch_sizes[index],
+            buffer[run.starts[index] : run.ends[index]],
+        )
+        for index in range(run.count)
+    ]
+
+
 class MessageReference:
     """A message without its content: enough to acknowledge it on any consumer."""
 
@@ -225,6 +241,25 @@ class Message:
 
     def has_partition_key(self) -> bool:
         return self._own().HasField("partition_key")
+
+    def partition_key_bytes(self) -> bytes | None:
+        """The key as the producer gave it, which need not be text; None: there is none.
+
+        :raises InvalidMessage: it is said to be in Base64, and is not
+        """
+        own = self._own()
+        if own.null_partition_key or not own.HasField("partition_key"):
+            return None
+        if not own.partition_key_b64_encoded:
+            return own.partition_key.encode()
+        try:
+            return b64decode(own.partition_key, validate=True)
+        except ValueError as error:
+            raise InvalidMessage(f"{self._id}: its key is no Base64") from error
+
+    def replicated_from(self) -> str:
+        """The cluster where it was published; empty: this one."""
+        return self._entry.metadata.replicated_from
 
     def encryption(self) -> MessageMetadata | None:
         """What it was encrypted with; None: it is not encrypted."""

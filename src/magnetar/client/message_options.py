@@ -18,6 +18,7 @@ class MessageOptions:
         "disable_replication",
         "event_timestamp",
         "key_is_bytes",
+        "key_is_null",
         "ordering_key",
         "partition_key",
         "properties",
@@ -35,12 +36,14 @@ class MessageOptions:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
         partition_key_bytes: bytes | None = None,
+        null_partition_key: bool = False,
         now_ms: int = 0,
     ) -> None:
         """:param event_timestamp: ms since 1970
 
         :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
             it in Base64
+        :param null_partition_key: says that its key is null, as messages of keys and values may have it
 
         :param deliver_at: ms since 1970, before which it is not delivered (Shared and Key_Shared)
         :param deliver_after: the same, from ``now_ms`` on
@@ -50,6 +53,8 @@ class MessageOptions:
             if partition_key is not None:
                 raise InvalidMessage("partition_key and partition_key_bytes exclude each other")
             partition_key = b64encode(partition_key_bytes).decode()
+        if null_partition_key and partition_key is not None:
+            raise InvalidMessage("a key and null_partition_key exclude each other")
         if deliver_after is not None:
             if deliver_at is not None:
                 raise InvalidMessage("deliver_at and deliver_after exclude each other")
@@ -57,6 +62,7 @@ class MessageOptions:
         self.properties = properties
         self.partition_key = partition_key
         self.key_is_bytes = partition_key_bytes is not None
+        self.key_is_null = null_partition_key
         self.ordering_key = ordering_key
         self.replication_clusters = replication_clusters
         self.disable_replication = disable_replication
@@ -101,5 +107,7 @@ class MessageOptions:
             metadata.partition_key = self.partition_key
             if self.key_is_bytes:
                 metadata.partition_key_b64_encoded = True
+        elif self.key_is_null:
+            metadata.null_partition_key = True
         if self.ordering_key is not None:
             metadata.ordering_key = self.ordering_key.encode()

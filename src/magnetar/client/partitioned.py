@@ -11,7 +11,6 @@ from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import HashingScheme, PartitionsRoutingMode
 from magnetar.client.exceptions import (
     InvalidConfiguration,
-    OperationNotSupported,
     ProducerQueueIsFull,
     PulsarException,
     Result,
@@ -21,7 +20,8 @@ from magnetar.client.message import Acknowledged
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from magnetar.client.outgoing_message import Done
-from magnetar.client.producer import Producer, ProducerOptions, SendCallback
+from magnetar.client.producer import Producer, SendCallback
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.naming.hashes import java_string_hash, murmur3_positive
 
 Router = Callable[[bytes, MessageOptions | None, int], int]
@@ -185,7 +185,3 @@ class PartitionedConsumer(GatheredConsumer):
 
     def check_open(self) -> None:
         self._parts[0].check_open()
-
-    async def get_last_message_id(self) -> MessageId:
-        """:raises OperationNotSupported: each partition has its own"""
-        raise OperationNotSupported("the last message of a topic with partitions")

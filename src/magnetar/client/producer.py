@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from magnetar.client.attachment import Attachment, Services
-from magnetar.client.chunks import MARGIN_BYTES, SharedOutcome, chunk_frame, split
+from magnetar.client.chunks import SharedOutcome
+from magnetar.client.closing import Closing
 from magnetar.client.connection import Connection
 from magnetar.client.deadline import within
 from magnetar.client.enums import CompressionType, ProducerAccessMode
@@ -34,66 +34,22 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
-from magnetar.client.schema import ProducerSchema
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.io.interfaces import Cancellable
 from magnetar.io.waiting import nobody_waits, settle
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import CompressionError, FrameError
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
 from magnetar.protocol.hot_client_decode import ReceiptRun
-from magnetar.protocol.hot_client_encode import encode_send
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.protocol.wire_ids import signed
 
 if TYPE_CHECKING:
-    from magnetar.client.encryption.key_readers import KeyReader
-    from magnetar.client.encryption.payloads import Sealer
+    pass
 
 log = logging.getLogger(__name__)
 
 SendCallback = Callable[[Result, MessageId | None], object]
-
-
-@dataclass(frozen=True)
-class ProducerOptions:
-    """Names and defaults of the official client; batching is on by default, as in its asyncio face."""
-
-    producer_name: str | None = None
-    initial_sequence_id: int | None = None
-    send_timeout_millis: int = 30000
-    """0: none."""
-    compression_type: CompressionType = CompressionType.NONE
-    max_pending_messages: int = 1000
-    block_if_queue_full: bool = False
-    batching_enabled: bool = True
-    batching_max_messages: int = 1000
-    batching_max_allowed_size_in_bytes: int = 128 * 1024
-    batching_max_publish_delay_ms: float = 10
-    properties: Mapping[str, str] = field(default_factory=dict)
-    access_mode: ProducerAccessMode = ProducerAccessMode.Shared
-    schema: ProducerSchema | None = None
-    """What it declares of its contents, which go out as they are given; None: nothing."""
-    chunking_enabled: bool = False
-    """Sends what is larger than an entry in several; not with batching."""
-    encryption_key: str | None = None
-    """The name of the key that contents are encrypted for; None: they are not."""
-    crypto_key_reader: KeyReader | None = None
-    """Where that key comes from."""
-
-    def check(self) -> None:
-        """:raises InvalidConfiguration: a bound is not above 0, or two options do not go together"""
-        if self.chunking_enabled and self.batching_enabled:
-            raise InvalidConfiguration("chunking_enabled and batching_enabled exclude each other")
-        if self.encryption_key is not None and self.crypto_key_reader is None:
-            raise InvalidConfiguration("encryption_key needs a crypto_key_reader")
-        for name in (
-            "max_pending_messages",
-            "batching_max_messages",
-            "batching_max_allowed_size_in_bytes",
-            "batching_max_publish_delay_ms",
-        ):
-            if getattr(self, name) <= 0:
-                raise InvalidConfiguration(f"{name} must be above 0")
 
 
 class Producer(Attachment):
@@ -107,9 +63,8 @@ class Producer(Attachment):
         super().__init__(services, topic)
         options.check()
         self._options = options
-        self._sealer = _sealer(services, options)
+        self._closing = Closing(self._id, services, options)
         self._name = options.producer_name or ""
-        self._head = b""
         self._partition = TopicName.parse(topic).partition_index
         self._epoch = 0
         self._topic_epoch: int | None = None
@@ -260,28 +215,19 @@ class Producer(Attachment):
         except CompressionError as error:
             self._pending_messages -= 1
             raise InvalidConfiguration(str(error)) from error
-        room = self._room(tail)
-        if self._options.chunking_enabled and len(payload) > room:
-            self._send_chunks(sequence_id, tail, payload, room, done)
-        else:
-            self._send(sequence_id, -1, tail, payload, [done], False)
-
-    def _room(self, tail: bytes) -> int:
-        """Bytes of payload that an entry with these metadata has room for."""
-        grows = self._sealer.overhead_bytes if self._sealer is not None else 0
-        return self.max_message_size - len(tail) - MARGIN_BYTES - grows
-
-    def _send_chunks(self, sequence_id: int, tail: bytes, payload: bytes, room: int, done: Done) -> None:
         try:
-            chunks = list(split(payload, tail, f"{self._name}-{sequence_id}", room))
+            chunks = self._closing.chunks(sequence_id, tail, payload, self.max_message_size)
         except MessageTooBig:
             self._pending_messages -= 1
             raise
+        if not chunks:
+            self._send(sequence_id, -1, tail, payload, [done], False)
+            return
         # Each of them waits for a receipt, and counts.
         self._pending_messages += len(chunks) - 1
         outcome = SharedOutcome(done, len(chunks))
-        for metadata, part in chunks:
-            self._send(sequence_id, -1, metadata, part, [outcome.one], False, is_chunk=True)
+        for said, part in chunks:
+            self._send(sequence_id, -1, said, part, [outcome.one], False, is_chunk=True)
 
     def _add_to_batch(
         self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
@@ -336,27 +282,12 @@ class Producer(Attachment):
     ) -> None:
         """:param count: messages in the entry, where that is not the number of those who are told"""
         now = self._loop.time()
-        if self._sealer is not None:
-            try:
-                said, payload = self._sealer.seal(payload)
-            except CryptoError as error:
-                self._refuse(done, error)
-                return
-            tail += said
-        if len(payload) > self.max_message_size:
-            most = self.max_message_size
-            self._refuse(done, MessageTooBig(f"{len(payload)} bytes, at most {most} are accepted"))
+        ids = (sequence_id, highest, count or len(done))
+        try:
+            frame = self._closing.frame(ids, tail, payload, self.max_message_size, is_chunk=is_chunk)
+        except (CryptoError, MessageTooBig) as error:
+            self._refuse(done, error)
             return
-        now_ms = self._services.io.clock.wall_ms()
-        frame: bytes | bytearray
-        if is_chunk:
-            metadata = MessageMetadata(sequence_id=sequence_id, publish_time=now_ms)
-            metadata.MergeFromString(metadata.SerializePartialToString() + self._head + tail)
-            frame = chunk_frame(self._id, metadata, payload)
-        else:
-            frame = encode_send(
-                self._id, sequence_id, highest, count or len(done), self._head, now_ms, tail, payload
-            )
         self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
         if self._connection is not None:
             self._connection.send(frame)
@@ -469,10 +400,8 @@ class Producer(Attachment):
         success = answered.producer_success
         if not self._name or success.producer_name != self._name:
             self._name = success.producer_name
-        head = MessageMetadata(producer_name=self._name)
-        if self._options.schema is not None and success.schema_version:
-            head.schema_version = success.schema_version
-        self._head = head.SerializePartialToString()
+        declared = self._options.schema is not None
+        self._closing.announced(self._name, success.schema_version if declared else b"")
         if self._next_sequence_id is None:
             self._last_sequence_id = signed(success.last_sequence_id % 2**64)
             self._next_sequence_id = self._last_sequence_id + 1
@@ -489,7 +418,7 @@ class Producer(Attachment):
         self._epoch += 1
         if self._name:
             producer.producer_name = self._name
-        producer.encrypted = self._sealer is not None
+        producer.encrypted = self._closing.encrypts
         producer.user_provided_producer_name = bool(self._options.producer_name)
         for key, value in self._options.properties.items():
             producer.metadata.add(key=key, value=value)
@@ -533,14 +462,3 @@ class Producer(Attachment):
             await self._goodbye(self._tell_closed(connection))
             connection.wire.producers.pop(self._id, None)
         self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))
-
-
-def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:
-    """:raises CryptoError: there is no such key"""
-    if options.encryption_key is None or options.crypto_key_reader is None:
-        return None
-    # Cryptography is loaded for those who ask for it.
-    from magnetar.client.encryption.payloads import Sealer
-
-    io = services.io
-    return Sealer((options.encryption_key,), options.crypto_key_reader, io.randomness, io.clock)

@@ -66,6 +66,11 @@ class TopicsConsumer(GatheredConsumer):
     def consumer_name(self) -> str:
         return self._options.consumer_name or ""
 
+    @property
+    def has_receipts(self) -> bool:
+        """As :attr:`Consumer.has_receipts`."""
+        return self._options.ack_receipt_enabled
+
     def check_open(self) -> None:
         if self._closed:
             raise AlreadyClosed(f"{self._topic}: closed")

@@ -368,5 +368,6 @@ _ANSWERS: dict[int, str] = {
     BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     BaseCommand.ACK_RESPONSE: "ackResponse",
 }

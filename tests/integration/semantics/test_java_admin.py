@@ -7,20 +7,16 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import subprocess
-from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
+import java_lines
 import pytest
 from admin_lines import ANSWERS, DIFFERENT, LINES, fits, lines_of
+from java_lines import java_tool
 from printed import comparable, value_of
 from server import Server
-from test_clients import build
 
-HERE = Path(__file__).parent
-SECONDS = 300.0
 SET = " get-subscription-types-enabled "
 """What Apache's tool keeps in a set of enumerators: each JVM prints it in an order of its own."""
 
@@ -28,44 +24,15 @@ SET = " get-subscription-types-enabled "
 @pytest.fixture(scope="module")
 def java_admin() -> list[str]:
     """The command that runs lines of ``pulsar-admin``, but for the address."""
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("needs mvn and java")
-    folder = HERE / "admin"
-    jar = folder / "target" / "admin-lines-1.jar"
-    sources = [folder / "pom.xml", *folder.glob("src/**/*.java")]
-    build(jar, sources, ["mvn", "-B", "-q", "-ntp", "package"], folder)
-    classes = f"{jar}:{folder / 'target' / 'lib'}/*"
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return ["java", *options, "-cp", classes, "semantics.AdminLines"]
-
-
-def _encoded(line: str) -> str:
-    return " ".join(b64encode(word.encode()).decode() for word in shlex.split(line))
+    return java_tool("AdminLines")
 
 
 def run_lines(
     command: list[str], server: Server, lines: list[str], url: str | None = None, **settings: str
 ) -> list[tuple[int, Any, str]]:
-    """Exit code, what was printed (parsed where it is JSON) and what was complained about, for each line.
-
-    :param settings: of the tool's ``client.conf``
-    """
-    done = subprocess.run(
-        [*command, url or server.http_url, *(f"{key}={value}" for key, value in settings.items())],
-        input="".join(f"{_encoded(line)}\n" for line in lines),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answers = []
-    for row in done.stdout.splitlines():
-        code, out, err = row.split(" ")
-        answers.append(
-            (int(code), value_of(b64decode(out[1:]).decode().strip()), b64decode(err[1:]).decode())
-        )
-    return answers
+    """As :func:`java_lines.run_lines`; what was printed is parsed where it is JSON."""
+    answers = java_lines.run_lines(command, url or server.http_url, map(shlex.split, lines), **settings)
+    return [(code, value_of(out.strip()), err) for code, out, err in answers]
 
 
 def _in_order(line: str, printed: Any) -> Any:

@@ -12,6 +12,7 @@ from magnetar.broker.schemas import compatibility, key_value
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes, version_from_bytes
 from magnetar.broker.schemas.validation import validate
 from magnetar.errors import IncompatibleSchema, InvalidSchemaData
+from magnetar.protocol import key_values
 
 ANSWERS = json.loads((Path(__file__).parent / "avro_answers.json").read_text())
 DEFINITIONS = {
@@ -122,7 +123,7 @@ def test_what_is_nested_too_deep() -> None:
 
 def test_key_value_texts() -> None:
     for key, value in ((b"", b""), (b'{"a":1}', b""), (b"", b"[1]")):
-        joined = key_value.join(key, value)
+        joined = key_values.join(key, value)
         assert key_value.split(joined) == (key, value)
         assert key_value.from_text(key_value.to_text(joined)) == joined
     assert key_value.split(b"\xff\xff\xff\xff\xff\xff\xff\xff") == (b"", b"")

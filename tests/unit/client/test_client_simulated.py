@@ -21,7 +21,8 @@ from magnetar.client.exceptions import (
     Timeout,
 )
 from magnetar.client.message_id import MessageId
-from magnetar.client.producer import Producer, ProducerOptions
+from magnetar.client.producer import Producer
+from magnetar.client.producer_options import ProducerOptions
 from magnetar.io.interfaces import ClientIo, Clock
 from magnetar.io.simulated.loop import SimulatedLoop
 from magnetar.protocol.frames import encode_command

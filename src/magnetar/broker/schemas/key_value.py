@@ -6,8 +6,8 @@ import json
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.errors import InvalidSchemaData
+from magnetar.protocol import key_values
 
-_NONE = -1
 _NAME = "{}.schema.name"
 _TYPE = "{}.schema.type"
 _PROPERTIES = "{}.schema.properties"
@@ -19,30 +19,16 @@ def _invalid(what: str) -> InvalidSchemaData:
     return InvalidSchemaData(f"Invalid schema definition data for KEY_VALUE schema: {what}")
 
 
-def join(key: bytes, value: bytes) -> bytes:
-    """Both definitions, each behind its length."""
-    return b"".join((len(key).to_bytes(4, "big"), key, len(value).to_bytes(4, "big"), value))
-
-
 def split(data: bytes) -> tuple[bytes, bytes]:
     """The definitions of key and value.
 
     :raises InvalidSchemaData: the lengths do not fit
     """
-    parts = []
-    position = 0
-    for _ in range(2):
-        if position + 4 > len(data):
-            raise _invalid("it ends before its second part")
-        size = int.from_bytes(data[position : position + 4], "big", signed=True)
-        position += 4
-        if size == _NONE:
-            size = 0
-        if size < 0 or position + size > len(data):
-            raise _invalid(f"a part of {size} bytes does not fit")
-        parts.append(data[position : position + size])
-        position += size
-    return parts[0], parts[1]
+    try:
+        key, value = key_values.split(data)
+    except ValueError as error:
+        raise _invalid(str(error)) from error
+    return key or b"", value or b""
 
 
 def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
@@ -61,7 +47,7 @@ def separated(key: SchemaData, value: SchemaData) -> SchemaData:
         properties[_NAME.format(side)] = part.type.name
         properties[_TYPE.format(side)] = part.type.name
         properties[_PROPERTIES.format(side)] = json.dumps(dict(part.properties), separators=(",", ":"))
-    return SchemaData(SchemaType.KEY_VALUE, join(key.data, value.data), properties, key.user)
+    return SchemaData(SchemaType.KEY_VALUE, key_values.join(key.data, value.data), properties, key.user)
 
 
 def is_separated(schema: SchemaData) -> bool:
@@ -120,7 +106,7 @@ def from_text(text: str) -> bytes:
         key, value = found["key"], found["value"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _invalid("an object with key and value is wanted") from error
-    return join(_definition(key), _definition(value))
+    return key_values.join(_definition(key), _definition(value))
 
 
 def _definition(part: object) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 from magnetar.broker.schemas import key_value
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.errors import InvalidRequest, InvalidSchemaData
+from magnetar.protocol import key_values
 
 Encode = Callable[[str], bytes]
 """Raises one of :data:`_BAD` where the text does not fit."""
@@ -84,7 +85,7 @@ class WrittenContents:
         value = _fitting(self._value, text, "payload")
         if not self._inline:
             return value
-        return key_value.join(b"" if key is None else self._encoded_key(key), value)
+        return key_values.join(b"" if key is None else self._encoded_key(key), value)
 
 
 def _fitting(encode: Encode, text: str, what: str) -> bytes:

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from magnetar.cli.numbers import SIZES, quantity
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
 _TRUE = ("true",)
 
 
@@ -43,9 +43,9 @@ class Option:
             if kind == "double":
                 return float(text)
             if kind.startswith("duration"):
-                return _quantity(text, _UNITS) * (1000 if kind.endswith("ms") else 1)
+                return quantity(text, _UNITS) * (1000 if kind.endswith("ms") else 1)
             if kind.startswith("size"):
-                return _quantity(text, _SIZES)
+                return quantity(text, SIZES)
         except ValueError:
             raise UsageError(f"Invalid value for option '{self.names[0]}': {text!r} is no {kind}") from None
         if kind.startswith("enum"):
@@ -83,13 +83,6 @@ def advice(wanted: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(wanted, list(known), 3)
     return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def _quantity(text: str, units: dict[str, int]) -> int:
-    match = _QUANTITY.fullmatch(text.strip())
-    if match is None or (match[2] and match[2].lower() not in units):
-        raise ValueError(text)
-    return int(match[1]) * (units[match[2].lower()] if match[2] else 1)
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

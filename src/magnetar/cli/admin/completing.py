@@ -33,6 +33,11 @@ def candidates(words: Sequence[str], current: str) -> list[str]:
     return [each for each in found if each.startswith(current)]
 
 
+def topics(current: str) -> list[str]:
+    """Names of topics, step by step, of the broker that the environment or ``client.conf`` names."""
+    return [*_topics(current, lambda path: _asked(Root(), path))]
+
+
 def _candidates(words: list[str], current: str) -> Iterable[str]:
     if words and words[-1] in OUTPUT:
         return FORMS

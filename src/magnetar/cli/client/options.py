@@ -7,29 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from magnetar import __version__
-from magnetar.cli.numbers import count, positive
+from magnetar.cli.numbers import SIZES, count, positive, quantity
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 COMMANDS_OF_LATER = ("generate_documentation",)
 
 # (names, takes a value): Pulsar's flags for things that this command does not do.
 _REFUSED_BY_ROOT = ((("--proxy-url",), True), (("--proxy-protocol",), True))
-_REFUSED_BY_PRODUCE = (
-    (("--chunking", "-c"), False),
-    (("--key-value-key", "-kvk"), True),
-    (("--key-value-key-file", "-kvkf"), True),
-    (("--key-schema", "-ks"), True),
-    (("--key-value-encoding-type", "-kvet"), True),
-    (("--encryption-key-name", "-ekn"), True),
-    (("--encryption-key-value", "-ekv"), True),
-)
-_REFUSED_BY_CONSUME = (
-    (("--encryption-key-value", "-ekv"), True),
-    (("--print-metadata", "-mp"), False),
-    (("--start-timestamp", "-stp"), True),
-    (("--end-timestamp", "-etp"), True),
-)
-_REFUSED_BY_READ = ((("--encryption-key-value", "-ekv"), True), (("--print-metadata", "-mp"), False))
 
 
 class _Refuse(argparse.Action):
@@ -61,7 +45,13 @@ def parser() -> argparse.ArgumentParser:
     add("--auth-params", metavar="TEXT", help="what proves it")
     add("--listener-name", metavar="NAME", help="which of the advertised listeners to use")
     add("--tlsTrustCertsFilePath", metavar="FILE", help="who may have issued brokers' certificates")
-    add("--memory-limit", "-ml", metavar="SIZE", help="changes nothing: messages are sent one by one")
+    add(
+        "--memory-limit",
+        "-ml",
+        type=_size,
+        metavar="SIZE",
+        help="changes nothing: messages are sent one by one",
+    )
     _refuse(root, _REFUSED_BY_ROOT)
     commands = root.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _produce(commands)
@@ -105,12 +95,36 @@ def _produce(commands: Any) -> None:
         help="messages a second at most; 0: no bound (0)",
     )
     add("--disable-batching", "-db", action="store_true", help="each message is an entry")
-    add("--separator", "-s", default=",", metavar="TEXT", help="splits -m; empty: it is one content (,)")
-    add("--properties", "-p", action="append", default=[], metavar="K=V,...", help="properties")
+    add("--separator", "-s", default=",", metavar="TEXT", help="splits -m; empty: each character is one (,)")
+    add("--properties", "-p", action="append", default=[], metavar="K=V", help="a property; several times")
     add("--key", "-k", metavar="KEY", help="of each message")
-    add("--value-schema", "-vs", choices=("bytes", "string"), default="bytes", help="of contents (bytes)")
+    add(
+        "--value-schema",
+        "-vs",
+        default="bytes",
+        metavar="SCHEMA",
+        help="of contents: bytes, string, avro:DEFINITION or json:DEFINITION (bytes)",
+    )
     add("--disable-replication", "-dr", action="store_true", help="keep the messages in this cluster")
-    _refuse(made, _REFUSED_BY_PRODUCE)
+    add("--chunking", "-c", action="store_true", help="send what is larger than an entry in several")
+    _add_keys(made)
+    add("--encryption-key-name", "-ekn", metavar="NAME", help="of the key that contents are encrypted for")
+    add("--encryption-key-value", "-ekv", metavar="URI", help="that public key: file: or data:, in PEM")
+
+
+def _add_keys(made: argparse.ArgumentParser) -> None:
+    """Of messages that have a key and a value."""
+    add = made.add_argument
+    add(
+        "--key-value-encoding-type",
+        "-kvet",
+        choices=("none", "separated", "inline"),
+        default="none",
+        help="contents have a key and a value; where the key is (none)",
+    )
+    add("--key-value-key", "-kvk", metavar="KEY", help="that key (it of -k)")
+    add("--key-value-key-file", "-kvkf", metavar="FILE", help="a file that has it")
+    add("--key-schema", "-ks", metavar="SCHEMA", help="of that key, as --value-schema (string)")
 
 
 def _consume(commands: Any) -> None:
@@ -122,7 +136,23 @@ def _consume(commands: Any) -> None:
     add("--subscription-position", "-p", choices=("Latest", "Earliest"), default="Latest", help="(Latest)")
     _add_printing(made)
     add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
-    _refuse(made, _REFUSED_BY_CONSUME)
+    add("--regex", action="store_true", help="TOPIC is an expression; all topics of a namespace that match")
+    add(
+        "--start-timestamp",
+        "-stp",
+        type=int,
+        default=0,
+        metavar="MS",
+        help="first move the subscription to what was published then, in ms since 1970; 0: do not (0)",
+    )
+    add(
+        "--end-timestamp",
+        "-etp",
+        type=int,
+        default=2**63 - 1,
+        metavar="MS",
+        help="end at the first message that was published later",
+    )
 
 
 def _read(commands: Any) -> None:
@@ -137,7 +167,6 @@ def _read(commands: Any) -> None:
     )
     add("--start-message-id-inclusive", "-i", action="store_true", help="it begins with that one")
     _add_printing(made)
-    _refuse(made, _REFUSED_BY_READ)
 
 
 def _add_printing(made: argparse.ArgumentParser) -> None:
@@ -154,10 +183,39 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         metavar="R",
         help="messages a second at most; 0: no bound (0)",
     )
-    add("--schema-type", "-st", choices=("bytes",), default="bytes", help="(bytes)")
-    add("--pool-messages", "-pm", metavar="TRUTH", help="changes nothing: buffers of Java")
-    # Nothing can be decrypted, so that an encrypted message always fails.
-    add("--crypto-failure-action", "-ca", choices=("FAIL",), default="FAIL", help=argparse.SUPPRESS)
+    add(
+        "--schema-type",
+        "-st",
+        choices=("bytes", "string", "auto_consume"),
+        default="bytes",
+        help="auto_consume: print contents as JSON by the topic's schema (bytes)",
+    )
+    add("--print-metadata", "-mp", action="store_true", help="print the metadata, too")
+    add("--queue-size", "-q", type=count, default=0, metavar="N", help="messages ahead; 0: 1000 (0)")
+    add(
+        "--max_chunked_msg",
+        "-mc",
+        type=count,
+        default=0,
+        metavar="N",
+        help="messages of which some chunks are waited for; 0: 10 (0)",
+    )
+    add(
+        "--auto_ack_chunk_q_full",
+        "-ac",
+        action="store_true",
+        help="acknowledge the oldest when there are more",
+    )
+    add("--encryption-key-value", "-ekv", metavar="URI", help="a private key: file: or data:, in PEM")
+    add(
+        "--crypto-failure-action",
+        "-ca",
+        choices=("FAIL", "DISCARD", "CONSUME"),
+        default="FAIL",
+        help="of what it does not decrypt: leave it, acknowledge it, or print it as it is (FAIL)",
+    )
+    truths = ("true", "false")
+    add("--pool-messages", "-pm", choices=truths, default="true", help="changes nothing: buffers of Java")
 
 
 def _rate(text: str) -> float:
@@ -165,3 +223,7 @@ def _rate(text: str) -> float:
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no rate")
     return number
+
+
+def _size(text: str) -> int:
+    return quantity(text, SIZES)

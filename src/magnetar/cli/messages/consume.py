@@ -20,6 +20,7 @@ def _consume(ends: Ends, parsed: argparse.Namespace) -> None:
         consumer_type=ConsumerType[parsed.type.replace("_", "")],
         initial_position=InitialPosition.Earliest if parsed.earliest else InitialPosition.Latest,
         batch_index_ack_enabled=True,
+        crypto_key_reader=ends.private_key,
     )
     taken = 0
     while not parsed.count or taken < parsed.count:

@@ -10,61 +10,102 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from magnetar.admin_client import AdminClient, AdminError, NotFound
+from magnetar.client import Client, InvalidMessage, PulsarException, TopicNotFound
 from magnetar.client.message import Message
 from magnetar.client.primitive_contents import BAD_VALUES, PRIMITIVES, Decoder
+from magnetar.client.schema import TopicSchema
 from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.key_values import split
 
-_UNREADABLE = (*BAD_VALUES, RecursionError)
+DecodeMessage = Callable[[Message], Any]
+"""Raises one of ``_UNREADABLE`` where the message does not fit its schema."""
+_UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
+_BYTES = ("NONE", "BYTES")
+_SIDES = ("key", "value")
 _1970 = datetime(1970, 1, 1)
 
 
 class Contents:
-    """Asks the admin interface for each version of a schema once."""
+    """Asks brokers for each version of a schema once."""
 
-    def __init__(self, admin: AdminClient, topic: str, warn: Callable[[str], None]) -> None:
-        """:param warn: told once why schemas cannot be asked for; contents are then not decoded"""
-        self._admin = admin
-        self._topic = str(TopicName.parse(topic).base)
+    def __init__(self, client: Client, warn: Callable[[str], None]) -> None:
+        """:param warn: told why a schema is not to be had or not to be used; contents are then not decoded"""
+        self._client = client
         self._warn = warn
-        self._known: dict[bytes, tuple[str, Decoder] | None] = {}
+        self._known: dict[tuple[str, bytes], tuple[str, DecodeMessage] | None] = {}
 
     def decoded(self, message: Message) -> tuple[str, Any] | None:
         """The type of the schema and the value; None: there is none, or the content does not fit it."""
         if message.has_null_value() or message.encryption() is not None:
             return None
         version = message.schema_version()
-        if version not in self._known:
-            self._known[version] = self._decoder(version)
-        found = self._known[version]
+        wanted = message.topic_name(), version if len(version) == 8 else b""
+        if wanted not in self._known:
+            self._known[wanted] = self._decoder(*wanted)
+        found = self._known[wanted]
         if found is None:
             return None
         kind, decode = found
         try:
-            return kind, plain(decode(message.data()))
+            return kind, plain(decode(message))
         except _UNREADABLE:
             return None
 
-    def _decoder(self, version: bytes) -> tuple[str, Decoder] | None:
-        number = int.from_bytes(version, "big", signed=True) if len(version) == 8 else None
+    def _decoder(self, topic: str, version: bytes) -> tuple[str, DecodeMessage] | None:
         try:
-            schema = self._admin.schema(self._topic, number)
-        except NotFound:
+            schema = self._client.schema(str(TopicName.parse(topic).base), version)
+        except TopicNotFound:
             return None
-        except (AdminError, OSError) as error:
-            self._warn(f"contents are not decoded, for there is no schema to be had: {error}")
-            self._known[version] = None
+        except PulsarException as error:
+            said = f"{type(error).__name__}: {error}"
+            self._warn(f"contents are not decoded, for there is no schema to be had: {said}")
             return None
-        kind = schema["type"]
         try:
-            made = _decoder(kind, schema["data"])
+            made = _of_messages(schema)
         except _UNREADABLE as error:
-            self._warn(f"contents of version {schema['version']} of the schema are not decoded: {error}")
+            which = (
+                f"version {int.from_bytes(version, 'big', signed=True)}" if version else "the newest version"
+            )
+            self._warn(f"contents of {which} of the schema are not decoded: {error}")
             return None
-        return None if made is None else (kind, made)
+        return None if made is None else (schema.kind, made)
 
 
-def _decoder(kind: str, definition: str) -> Decoder | None:
+def _of_messages(schema: TopicSchema) -> DecodeMessage | None:
+    if schema.kind == "KEY_VALUE":
+        return _of_pairs(schema)
+    decode = _decoder(schema.kind, schema.data)
+    return None if decode is None else lambda message: decode(message.data())
+
+
+def _of_pairs(schema: TopicSchema) -> DecodeMessage | None:
+    decoders: list[Decoder] = []
+    for side, definition in zip(_SIDES, split(schema.data), strict=True):
+        kind = schema.kind_of(side)
+        decode = _text_or_bytes if kind in _BYTES else _decoder(kind, definition or b"")
+        if decode is None:
+            return None
+        decoders.append(decode)
+
+    def decode_pair(message: Message) -> Any:
+        content = message.data()
+        parts = (message.partition_key_bytes(), content) if schema.is_separated else split(content)
+        return {
+            side: None if part is None else decode(part)
+            for side, part, decode in zip(_SIDES, parts, decoders, strict=True)
+        }
+
+    return decode_pair
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _decoder(kind: str, definition: bytes) -> Decoder | None:
     if kind == "JSON":
         return json.loads
     if kind == "AVRO":
@@ -75,7 +116,7 @@ def _decoder(kind: str, definition: str) -> Decoder | None:
         return lambda data: (_1970 + timedelta(microseconds=PRIMITIVES[kind](data))).replace(tzinfo=UTC)
     if kind == "LOCAL_DATE_TIME":
         return lambda data: _1970 + timedelta(microseconds=PRIMITIVES[kind](data))
-    return None if kind in ("NONE", "BYTES") else PRIMITIVES.get(kind)
+    return None if kind in _BYTES else PRIMITIVES.get(kind)
 
 
 def _avro(definition: Any) -> Decoder:

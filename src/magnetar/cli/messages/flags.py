@@ -107,6 +107,11 @@ def _add_properties(made: argparse.ArgumentParser, form: str, text: str) -> None
 
 def _add_output(made: argparse.ArgumentParser) -> None:
     made.add_argument(
+        "--private-key",
+        metavar="KEY",
+        help="to decrypt contents with: a file, file: or data: URL with a key in PEM",
+    )
+    made.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="the form of a line (%(default)s)"
     )
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Any
 
-from magnetar.cli.client.command import paced
 from magnetar.cli.messages.lines import id_text
-from magnetar.cli.messages.run import Ends, Refused, run
+from magnetar.cli.messages.run import Ends, run
+from magnetar.cli.pace import paced
+from magnetar.cli.refused import Refused
 
 Outgoing = tuple[bytes, dict[str, Any]]
 """A content, and what else the message has, as ``Producer.send`` takes it."""

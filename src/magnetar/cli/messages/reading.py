@@ -11,7 +11,7 @@ from typing import Any
 from magnetar.cli.messages.filters import Wanted
 from magnetar.cli.messages.places import Start
 from magnetar.cli.messages.run import Ends
-from magnetar.client import Client, MessageId, Reader
+from magnetar.client import MessageId, Reader
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message
 
@@ -20,9 +20,9 @@ _MORE = 4
 _AS_IT_IS: dict[str, Any] = {"crypto_failure_action": CryptoFailureAction.CONSUME}
 
 
-def to_the_end(client: Client, partitions: Sequence[str], start: Start) -> Iterator[Message]:
+def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:
     """In the order of their publish times, as far as each partition keeps to it."""
-    readers = [_reader(client, each, start) for each in partitions]
+    readers = [_reader(ends, each, start) for each in partitions]
     if start.time_ms is not None:
         for reader in readers:
             reader.seek(start.time_ms)
@@ -40,9 +40,7 @@ def last(ends: Ends, topic: str, number: int, wanted: Wanted) -> tuple[Sequence[
     entries = number
     while True:
         position = ends.admin.entry_from_the_end(topic, entries)
-        reader = _reader(
-            ends.client, topic, Start(end="earliest") if position is None else Start(position=position)
-        )
+        reader = _reader(ends, topic, Start(end="earliest") if position is None else Start(position=position))
         found: deque[Message] = deque(maxlen=number)
         end = MessageId.earliest
         for message in _rest(reader):
@@ -55,27 +53,28 @@ def last(ends: Ends, topic: str, number: int, wanted: Wanted) -> tuple[Sequence[
         entries *= _MORE
 
 
-def followed(client: Client, topic: str, start: Start) -> Iterator[Message]:
+def followed(ends: Ends, topic: str, start: Start) -> Iterator[Message]:
     """What is there from the start on, and what comes; of all partitions, as it arrives."""
     place, inclusive = _place(start)
-    yield from _coming(client, topic, place, inclusive=inclusive, time_ms=start.time_ms)
+    yield from _coming(ends, topic, place, inclusive=inclusive, time_ms=start.time_ms)
 
 
-def behind(client: Client, topic: str, message_id: MessageId) -> Iterator[Message]:
+def behind(ends: Ends, topic: str, message_id: MessageId) -> Iterator[Message]:
     """What follows a message, and what comes."""
-    yield from _coming(client, topic, message_id)
+    yield from _coming(ends, topic, message_id)
 
 
 def _coming(
-    client: Client, topic: str, place: MessageId, *, inclusive: bool = False, time_ms: int | None = None
+    ends: Ends, topic: str, place: MessageId, *, inclusive: bool = False, time_ms: int | None = None
 ) -> Iterator[Message]:
     name = f"tail-{secrets.token_hex(5)}"
-    consumer = client.subscribe(
+    consumer = ends.client.subscribe(
         topic,
         name,
         durable=False,
         start_message_id=place,
         start_message_id_inclusive=inclusive,
+        crypto_key_reader=ends.private_key,
         **_AS_IT_IS,
     )
     if time_ms is not None:
@@ -84,9 +83,11 @@ def _coming(
         yield consumer.receive()
 
 
-def _reader(client: Client, topic: str, start: Start) -> Reader:
+def _reader(ends: Ends, topic: str, start: Start) -> Reader:
     place, inclusive = _place(start)
-    return client.create_reader(topic, place, start_message_id_inclusive=inclusive, **_AS_IT_IS)
+    return ends.client.create_reader(
+        topic, place, start_message_id_inclusive=inclusive, crypto_key_reader=ends.private_key, **_AS_IT_IS
+    )
 
 
 def _place(start: Start) -> tuple[MessageId, bool]:

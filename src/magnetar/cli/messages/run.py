@@ -11,13 +11,11 @@ from magnetar.cli.access_flags import access_values
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.messages.contents import Contents, warn
 from magnetar.cli.messages.lines import Print, printer
+from magnetar.cli.messages.private_key import private_key
+from magnetar.cli.refused import Refused
 from magnetar.cli.streams import discard_output
-from magnetar.client import Client, PulsarException
+from magnetar.client import Client, CryptoKeyReader, PulsarException
 from magnetar.naming.errors import InvalidName
-
-
-class Refused(Exception):
-    """The command line, or what is to be sent, cannot be carried out; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +24,12 @@ class Ends:
 
     client: Client
     admin: AdminClient
+    private_key: CryptoKeyReader | None = None
+    """What encrypted contents are decrypted with."""
 
     def printer(self, parsed: argparse.Namespace) -> Print:
-        """Prints messages in the form that was asked for. :raises InvalidName: the topic's name is none"""
-        return printer(parsed.output, Contents(self.admin, parsed.topic, warn))
+        """Prints messages in the form that was asked for."""
+        return printer(parsed.output, Contents(self.client, warn))
 
 
 def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], None]) -> int:
@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
         access = cluster_access({**access_values(parsed), "brokerServiceUrl": parsed.url})
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
         with Client(access.service_url, **access.client_options()) as client:
-            work(Ends(client, admin), parsed)
+            work(Ends(client, admin, _private_key(parsed)), parsed)
     except BrokenPipeError:
         discard_output()
     except (AccessRefused, AdminError, PulsarException, InvalidName, Refused, OSError) as error:
@@ -48,3 +48,8 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
     except KeyboardInterrupt:
         return 0
     return 0
+
+
+def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
+    """:raises CryptoError: it cannot be read"""
+    return private_key("--private-key", getattr(parsed, "private_key", None))

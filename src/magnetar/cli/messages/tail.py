@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from magnetar.cli.messages.filters import Wanted
 from magnetar.cli.messages.places import Start
 from magnetar.cli.messages.reading import behind, followed, last, to_the_end
-from magnetar.cli.messages.run import Ends, Refused, run
+from magnetar.cli.messages.run import Ends, run
+from magnetar.cli.refused import Refused
 from magnetar.client.message import Message
 
 
@@ -30,9 +31,9 @@ def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
     if parsed.last is not None:
         found = _last(ends, partitions, parsed.last, wanted, follow=follow)
     elif follow:
-        found = followed(ends.client, parsed.topic, start)
+        found = followed(ends, parsed.topic, start)
     else:
-        found = to_the_end(ends.client, partitions, start)
+        found = to_the_end(ends, partitions, start)
     for message in found:
         if wanted.has(message):
             write(message)
@@ -49,4 +50,4 @@ def _last(
     found = sorted((message for messages, _ in each for message in messages), key=Message.publish_timestamp)
     yield from found[-number:]
     if follow:
-        yield from behind(ends.client, partitions[0], each[0][1])
+        yield from behind(ends, partitions[0], each[0][1])

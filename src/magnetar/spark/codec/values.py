@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.client.message_id import MessageId
+from magnetar.protocol.key_values import join, split
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.codec.decoders import BAD_VALUES, Decoder, decoder_of
 from magnetar.spark.codec.hot_rows import RowBuilder
@@ -57,7 +58,7 @@ class Contents:
                 continue
             try:
                 if keys is not None:
-                    found[row] = decode(_joined(keys[row], data))
+                    found[row] = decode(join(keys[row], data))
                 elif data is not None:
                     found[row] = decode(data)
             except BAD_VALUES as error:
@@ -143,26 +144,13 @@ def _pair(written: Definition, wanted: Definition) -> Decoder:
     value = decoder_of(written.value or wanted.value, wanted.value)
 
     def decode(data: bytes) -> Any:
-        parts = []
-        position = 0
-        for decoder in (key, value):
-            (size,) = struct.unpack_from(">i", data, position)
-            position += 4
-            if size > len(data) - position:
-                raise ValueError(f"a part of {size} bytes in {len(data) - position}")
-            parts.append(None if size < 0 else decoder(data[position : position + size]))
-            position += max(0, size)
+        parts = [
+            None if part is None else decoder(part)
+            for decoder, part in zip((key, value), split(data), strict=True)
+        ]
         return {KEY: parts[0], VALUE: parts[1]}
 
     return decode
-
-
-def _joined(key: bytes | None, value: bytes | None) -> bytes:
-    """A pair as it is where both are in the content."""
-    parts = []
-    for each in (key, value):
-        parts.append(struct.pack(">i", -1 if each is None else len(each)) + (each or b""))
-    return b"".join(parts)
 
 
 def _told(topic: str, rows: RowBuilder, row: int, reason: str, data: bytes) -> Malformed:

@@ -1,0 +1,140 @@
+"""``pulsar-client produce``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from magnetar.cli.client.schemas import Declared, declared
+from magnetar.cli.pace import paced
+from magnetar.cli.refused import Refused
+from magnetar.client import Client, CryptoKeyReader
+from magnetar.client.schema import ProducerSchema, key_value_schema
+from magnetar.protocol.key_values import join
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that is known without a broker."""
+
+    contents: Sequence[bytes]
+    message: dict[str, Any]
+    """Options of each message."""
+    producer: dict[str, Any]
+
+
+def prepared(parsed: argparse.Namespace) -> Prepared:
+    """:raises Refused: there is nothing to send, or it does not go together
+
+    :raises OSError: a file cannot be read
+    """
+    value = declared("--value-schema", parsed.value_schema)
+    contents = [value.encoded(each, f"content {number}") for number, each in enumerate(_given(parsed), 1)]
+    message: dict[str, Any] = {"properties": _properties(parsed.properties)}
+    if parsed.disable_replication:
+        message["disable_replication"] = True
+    schema: ProducerSchema | None = value.schema
+    encoding = parsed.key_value_encoding_type
+    if encoding in ("inline", "separated"):
+        key = _key_part(parsed)
+        separated = encoding == "separated"
+        keys = declared("--key-schema", parsed.key_schema or "string")
+        encoded = None if key is None else keys.encoded(key, "the key")
+        schema = key_value_schema(keys.schema, value.schema, separated=separated)
+        if not separated:
+            contents = [join(encoded, content) for content in contents]
+        elif encoded is None:
+            message["null_partition_key"] = True
+        else:
+            message["partition_key_bytes"] = encoded
+    else:
+        _no_key_part(parsed)
+        if parsed.key:
+            message["partition_key"] = parsed.key
+    return Prepared(contents, message, _options(parsed, value, schema))
+
+
+def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
+    """Sends it all; what there is to say of that."""
+    producer = client.create_producer(parsed.topic, **given.producer)
+    pace = paced(parsed.rate)
+    for _ in range(parsed.num_produce):
+        for content in given.contents:
+            next(pace)
+            producer.send(content, **given.message)
+    return f"{parsed.num_produce * len(given.contents)} messages successfully produced"
+
+
+def _options(parsed: argparse.Namespace, value: Declared, schema: ProducerSchema | None) -> dict[str, Any]:
+    if (parsed.encryption_key_name is None) != (parsed.encryption_key_value is None):
+        raise Refused(
+            "--encryption-key-name and --encryption-key-value: one without the other would send plain text"
+        )
+    options: dict[str, Any] = {
+        "batching_enabled": not (parsed.disable_batching or parsed.chunking),
+        "batching_max_publish_delay_ms": 1,
+        "chunking_enabled": parsed.chunking,
+    }
+    if schema is not value.schema or value.encode is not None:
+        options["schema"] = schema
+    if parsed.encryption_key_name is not None:
+        options["encryption_key"] = parsed.encryption_key_name
+        options["crypto_key_reader"] = CryptoKeyReader(public_key_path=parsed.encryption_key_value)
+    return options
+
+
+def _given(parsed: argparse.Namespace) -> list[bytes]:
+    """Contents of -m, then those of -f."""
+    found: list[bytes] = []
+    for text in parsed.messages:
+        # Without a separator each character is one, as by Pulsar's.
+        parts = text.split(parsed.separator) if parsed.separator else list(text)
+        # What was no text when it was typed goes out as it was.
+        found += [part.encode("utf-8", "surrogateescape") for part in parts]
+    found += [Path(name).read_bytes() for name in parsed.files]
+    if not found:
+        raise Refused("Please supply message content with either --messages or --files")
+    return found
+
+
+def _properties(given: Sequence[str]) -> dict[str, str]:
+    """Each is one property, as by Pulsar's: a comma is of its value, what is behind another ``=`` is not."""
+    found = {}
+    for text in given:
+        key, separator, rest = text.partition("=")
+        if not separator:
+            raise Refused(f"--properties: {text!r} is not KEY=VALUE")
+        found[key.strip()] = rest.partition("=")[0].strip()
+    return found
+
+
+def _key_part(parsed: argparse.Namespace) -> bytes | None:
+    """The key of messages that have a key and a value; None: it is null."""
+    named = [
+        name
+        for name, given in (
+            ("--key-value-key", parsed.key_value_key),
+            ("--key-value-key-file", parsed.key_value_key_file),
+            ("--key", parsed.key),
+        )
+        if given is not None
+    ]
+    if len(named) > 1:
+        raise Refused(f"{' and '.join(named)}: one key is wanted")
+    if parsed.key_value_key_file is not None:
+        return Path(parsed.key_value_key_file).read_bytes()
+    text: str | None = parsed.key if parsed.key_value_key is None else parsed.key_value_key
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _no_key_part(parsed: argparse.Namespace) -> None:
+    for flag, given in (
+        ("--key-value-key", parsed.key_value_key),
+        ("--key-value-key-file", parsed.key_value_key_file),
+        ("--key-schema", parsed.key_schema),
+    ):
+        if given is not None:
+            raise Refused(f"{flag} wants --key-value-encoding-type separated or inline")

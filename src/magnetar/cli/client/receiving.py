@@ -1,0 +1,132 @@
+"""``pulsar-client consume`` and ``read``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from magnetar.cli.client.shown import shower
+from magnetar.cli.messages.contents import Contents
+from magnetar.cli.messages.private_key import private_key
+from magnetar.cli.pace import paced
+from magnetar.cli.refused import Refused
+from magnetar.client import (
+    Client,
+    ConsumerType,
+    CryptoFailureAction,
+    InitialPosition,
+    MessageId,
+    Timeout,
+)
+from magnetar.client.message import Message
+
+_POLL_MS = 5_000
+_ID = re.compile(r"(\d{1,18}):(\d{1,18})")
+
+
+def prepared(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What consumers and readers are told alike.
+
+    :raises Refused: something does not go together
+    :raises CryptoError: the key cannot be read
+    """
+    if parsed.command == "consume" and not 0 <= parsed.start_timestamp <= parsed.end_timestamp:
+        raise Refused(
+            "--start-timestamp and --end-timestamp: ms since 1970 are wanted, the later ones second"
+        )
+    options: dict[str, Any] = {
+        "crypto_failure_action": CryptoFailureAction[parsed.crypto_failure_action],
+        "crypto_key_reader": private_key("--encryption-key-value", parsed.encryption_key_value),
+        "auto_ack_oldest_chunked_message_on_queue_full": parsed.auto_ack_chunk_q_full,
+    }
+    if parsed.command == "read":
+        options["start"] = _message_id(parsed.start_message_id)
+    # 0 stands for what clients do by themselves.
+    if parsed.queue_size:
+        options["receiver_queue_size"] = parsed.queue_size
+    if parsed.max_chunked_msg:
+        options["max_pending_chunked_message"] = parsed.max_chunked_msg
+    return options
+
+
+def consume(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) -> str:
+    """Prints and acknowledges messages; what there is to say of that."""
+    subscribe = client.subscribe_to_pattern if parsed.regex else client.subscribe
+    consumer = subscribe(
+        parsed.topic,
+        parsed.subscription_name,
+        consumer_type=ConsumerType[parsed.subscription_type.replace("_", "")],
+        initial_position=InitialPosition[parsed.subscription_position],
+        durable=parsed.subscription_mode == "Durable",
+        replicate_subscription_state_enabled=parsed.replicated,
+        **options,
+    )
+    if parsed.start_timestamp:
+        consumer.seek(parsed.start_timestamp)
+    taken = 0
+    for message in _printed(client, consumer.receive, parsed, until_ms=parsed.end_timestamp):
+        consumer.acknowledge(message)
+        taken += 1
+    return f"{taken} messages successfully consumed"
+
+
+def read(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) -> str:
+    """Prints messages; what there is to say of that.
+
+    :raises Refused: the topic has several partitions
+    """
+    if len(client.get_topic_partitions(parsed.topic)) > 1:
+        raise Refused("read: the topic has several partitions; name one of them")
+    reader = client.create_reader(
+        parsed.topic,
+        options.pop("start"),
+        start_message_id_inclusive=parsed.start_message_id_inclusive,
+        **options,
+    )
+    taken = sum(1 for _ in _printed(client, reader.read_next, parsed))
+    return f"{taken} messages successfully read"
+
+
+def _message_id(text: str) -> MessageId:
+    if text in ("earliest", "latest"):
+        return MessageId.earliest if text == "earliest" else MessageId.latest
+    found = _ID.fullmatch(text)
+    if found is None:
+        raise Refused(f"--start-message-id: {text!r} is not earliest, latest or LEDGER:ENTRY")
+    return MessageId(-1, int(found[1]), int(found[2]))
+
+
+def _printed(
+    client: Client,
+    receive: Callable[[int], Message],
+    parsed: argparse.Namespace,
+    *,
+    until_ms: int | None = None,
+) -> Iterator[Message]:
+    """As many as are wanted, each when it was printed, unless that is to be left out.
+
+    :param until_ms: the first one that was published later is the end, and not one of them
+    """
+    pace = paced(parsed.rate)
+    shown = shower(parsed, Contents(client, _warn))
+    taken = 0
+    while parsed.num_messages == 0 or taken < parsed.num_messages:
+        try:
+            message = receive(_POLL_MS)
+        except Timeout:
+            continue
+        if until_ms is not None and message.publish_timestamp() > until_ms:
+            return
+        next(pace)
+        if not parsed.hide_content:
+            sys.stdout.write(shown(message))
+            sys.stdout.flush()
+        yield message
+        taken += 1
+
+
+def _warn(words: str) -> None:
+    sys.stderr.write(f"pulsar-client: {words}\n")
