@@ -53,6 +53,9 @@ class Registered(NamedTuple):
     def doubtful(self, _bookie_id: str) -> bool:
         return False
 
+    def trouble(self, _bookie_id: str) -> str:
+        return ""
+
 
 class Table(NamedTuple):
     racks: dict[str, str]

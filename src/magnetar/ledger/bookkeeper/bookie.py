@@ -95,8 +95,8 @@ class Bookie:
         self._sweep: Cancellable | None = None
         self._requests = 0
         self._closed = False
-        self._refused = False
-        """The last attempt to connect failed."""
+        self._trouble = ""
+        """Why the last attempt to connect failed; empty: it did not."""
 
     @property
     def in_progress(self) -> int:
@@ -108,9 +108,14 @@ class Bookie:
         return self._settings.wire
 
     @property
+    def trouble(self) -> str:
+        """Why it could not be connected with, not long ago; empty: it could."""
+        return self._trouble if self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS else ""
+
+    @property
     def unreachable(self) -> bool:
         """It could not be connected with, not long ago."""
-        return self._refused and self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS
+        return bool(self.trouble)
 
     def add_soon(self, stream: AddStream) -> None:
         """There is something to be added, which the stream's owner is asked for when it is sent."""
@@ -250,7 +255,7 @@ class Bookie:
             self._has_failed("it closed the connection")
             return
         self._link = link
-        self._refused = False
+        self._trouble = ""
         log.info("connected with a bookie", extra={"bookie": self.bookie_id})
         self._flush()
 
@@ -264,7 +269,7 @@ class Bookie:
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()
-        self._refused = True
+        self._trouble = reason or "no reason is known"
         log.warning("no connection with a bookie", extra={"bookie": self.bookie_id, "reason": reason})
         self._end(reason)
 

@@ -155,8 +155,12 @@ class Bookies:
         return bookie_id in self._gone or self._unreachable(bookie_id)
 
     def _unreachable(self, bookie_id: str) -> bool:
+        return bool(self.trouble(bookie_id))
+
+    def trouble(self, bookie_id: str) -> str:
+        """Why it could not be connected with, not long ago; empty: nothing is known of that."""
         connections = (self._connections.get((bookie_id, use)) for use in Use)
-        return any(each is not None and each.unreachable for each in connections)
+        return next((each.trouble for each in connections if each is not None and each.trouble), "")
 
     def quarantined(self) -> Sequence[str]:
         """Ids of those that are left alone now, sorted."""

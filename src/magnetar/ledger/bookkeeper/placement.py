@@ -15,16 +15,24 @@ class NotEnoughBookies(LedgerError):
     """There are fewer bookies that take entries than a ledger needs."""
 
     def __init__(
-        self, needed: int, found: Sequence[str], besides: Collection[str] = (), rule: str = ""
+        self,
+        needed: int,
+        found: Sequence[str],
+        besides: Collection[str] = (),
+        rule: str = "",
+        trouble: Callable[[str], str] = lambda _bookie: "",
     ) -> None:
         """:param besides: those that may not be taken: the ledger has them, or has just lost them
 
         :param rule: what they must be like
+        :param trouble: why there is no connection with one; empty: there may be one
         """
         names = ", ".join(found) or "none"
         others = f" besides {', '.join(sorted(besides))}" if besides else ""
         which = f" {rule}" if rule else ""
-        super().__init__(f"{needed} bookies{which} are needed{others}, there are {len(found)}: {names}")
+        troubles = {each: trouble(each) for each in sorted({*besides, *found})}
+        told = "".join(f"; no connection with {each}: {why}" for each, why in troubles.items() if why)
+        super().__init__(f"{needed} bookies{which} are needed{others}, there are {len(found)}: {names}{told}")
         self.needed = needed
         self.found = found
 
@@ -92,10 +100,11 @@ class RandomPlacement:
 
     def _chosen(self, quorums: Quorums, count: int, besides: Collection[str]) -> tuple[str, ...]:
         if quorums.groups is not None:
-            raise NotEnoughBookies(count, (), besides, of_groups(quorums.groups))
+            rule, trouble = of_groups(quorums.groups), self._bookies.trouble
+            raise NotEnoughBookies(count, (), besides, rule, trouble)
         candidates = [each for each in self._bookies.writable if each not in besides]
         if len(candidates) < count:
-            raise NotEnoughBookies(count, candidates, besides)
+            raise NotEnoughBookies(count, candidates, besides, trouble=self._bookies.trouble)
         candidates = shuffled(candidates, self._weights, self._randomness)
         candidates.sort(key=self._bookies.doubtful)
         return tuple(candidates[:count])

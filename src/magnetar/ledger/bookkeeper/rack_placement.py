@@ -68,7 +68,8 @@ class RackPlacement:
                 filled = self._spread(kept, quorums.write, choice)
                 if filled is not None:
                     return filled
-        raise NotEnoughBookies(missing, candidates, besides, self._rule(quorums, groups))
+        rule = self._rule(quorums, groups)
+        raise NotEnoughBookies(missing, candidates, besides, rule, self._bookies.trouble)
 
     def _candidates(self, needed: int, groups: Groups | None, besides: Collection[str]) -> list[str]:
         writable = self._bookies.writable
