@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from server import Server
 from magnetar.admin_client import AdminClient
 
 pulsar = pytest.importorskip("pulsar")
+KEYS = Path(__file__).parent / "semantics" / "keys"
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +73,21 @@ def test_one_partition_is_read_at_a_time(server: Server, topic: str) -> None:
     AdminClient(server.http_url).create_partitioned_topic(topic, 2)
     refused = run(server, "read", topic, "-m", "earliest")
     assert (refused.returncode, "name one of them" in refused.stderr) == (1, True)
+
+
+def test_what_is_not_decrypted(server: Server, topic: str) -> None:
+    public = f"file://{KEYS / 'public.pem'}"
+    assert run(server, "produce", topic, "-m", "sealed", "-ekn", "app", "-ekv", public).returncode == 0
+    assert run(server, "produce", topic, "-m", "plain").returncode == 0
+    consume = ("consume", topic, "-p", "Earliest", "-ekv", str(KEYS / "ec-private.pem"))
+    shown = run(server, *consume, "-s", "as-it-is", "-ca", "CONSUME", "-n", "2").stdout
+    assert ("sealed" in shown, shown.count("got message"), "content:plain" in shown) == (False, 2, True)
+    for subscription, action in (("left", "FAIL"), ("let-go", "DISCARD")):
+        found = run(server, *consume, "-s", subscription, "-ca", action)
+        assert (found.returncode, "content:plain" in found.stdout) == (0, True)
+    subscriptions = AdminClient(server.http_url).topic_stats(topic)["subscriptions"]
+    assert {name: each["msgBacklog"] for name, each in subscriptions.items()} == {
+        "as-it-is": 0,
+        "left": 1,
+        "let-go": 0,
+    }
