@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from java_servers import JavaServer, free_port, java
+from java_servers import JavaServer, free_port, java, listens
 from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
@@ -56,6 +56,7 @@ class BookieServer(JavaServer):
         super().__init__(folder)
         self._logins = logins
         self._http_port = 0
+        """0: it serves no HTTP."""
         self._zookeeper = zookeeper
         self._settings = {
             "bookiePort": self.port,
@@ -109,7 +110,8 @@ class BookieServer(JavaServer):
         super().launch()
 
     def ready(self) -> bool:
-        return super().ready() and self._registered()
+        administered = not self._http_port or listens(self._http_port)
+        return super().ready() and self._registered() and administered
 
     @property
     def _node(self) -> str:
