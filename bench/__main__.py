@@ -23,12 +23,12 @@ from typing import Any
 from bench.generators import JavaPerf, Void
 from bench.others import others
 from bench.page import write_page
-from bench.servers import SHIPPED, SMALL, ApachePulsar, Magnetar, Server, fetch_jars
+from bench.peer_jars import CACHE, fetch_jars
+from bench.servers import SHIPPED, SMALL, ApachePulsar, Magnetar, Server
 from bench.workloads import WORKLOADS, Bench, Workload
 from magnetar import hot
 
 ROOT = Path(__file__).parent.parent
-CACHE = ROOT / ".bench"
 RESULTS = ROOT / "docs" / "benchmarks" / "results.json"
 
 
@@ -120,7 +120,7 @@ def collect(arguments: argparse.Namespace, results: dict[str, Any]) -> None:
     if unknown:
         raise SystemExit(f"no workload is called {', '.join(sorted(unknown))}")
     wanted = [name for name in arguments.servers.split(",") if name]
-    jars = fetch_jars(CACHE)
+    jars = fetch_jars()
     work = CACHE / f"work-{os.getpid()}"
     running = [server for server in servers(work, jars) if not wanted or server.name in wanted]
     peers = [name for name in os.environ.get("PEERS", "").split(",") if name]

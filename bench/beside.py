@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.servers import ApachePulsar, Magnetar, Server, fetch_jars
+from bench.conditions import conditions
+from bench.peer_jars import add_jars, chosen_jars
+from bench.servers import ApachePulsar, Magnetar, Server
 
 Figures = dict[str, Any]
 
@@ -18,7 +18,7 @@ Figures = dict[str, Any]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Those that :func:`side_by_side` goes by."""
     parser.add_argument("--servers", default="magnetar,pulsar")
-    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    add_jars(parser)
 
 
 def side_by_side(
@@ -30,8 +30,7 @@ def side_by_side(
     :raises Void: a run says nothing
     """
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load": round(os.getloadavg()[0], 1),
+        **conditions(),
     }
     for name in options.servers.split(","):
         with tempfile.TemporaryDirectory(prefix="beside-") as folder:
@@ -39,7 +38,7 @@ def side_by_side(
             if name == "magnetar":
                 server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
             else:
-                jars = options.jars or fetch_jars(Path.home() / ".cache" / "magnetar-bench")
+                jars = chosen_jars(options)
                 server = ApachePulsar(
                     "pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars, settings=settings or {}
                 )

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Callable
@@ -18,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster_servers import KINDS, ClusterBroker
+from bench.conditions import conditions
 from bench.generators import Void, perf
-from bench.servers import fetch_jars
+from bench.peer_jars import add_jars, chosen_jars
 from magnetar.admin_client import AdminClient
 
 Figures = dict[str, Any]
@@ -107,12 +106,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of one run")
     parser.add_argument("--servers", default="magnetar,pulsar")
     parser.add_argument("--only", action="append", default=[], choices=[*WORKLOADS, _CATCH_UP])
-    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    add_jars(parser)
     options = parser.parse_args()
-    jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
+    jars = chosen_jars(options)
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load": round(os.getloadavg()[0], 1),
+        **conditions(),
     }
     for name in options.servers.split(","):
         kind, title = KINDS[name]

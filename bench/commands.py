@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -23,7 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.servers import Magnetar, fetch_jars
+from bench.conditions import conditions
+from bench.peer_jars import add_jars, chosen_jars
+from bench.servers import Magnetar
 from magnetar.admin_client import AdminClient
 
 _TOPIC = "persistent://public/default/commands"
@@ -78,17 +79,16 @@ def measure(server: Magnetar, jars: Path, rounds: int) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--jars", type=lambda path: Path(path).absolute())
+    add_jars(parser)
     options = parser.parse_args()
-    jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
+    jars = chosen_jars(options)
     with tempfile.TemporaryDirectory(prefix="commands-") as folder:
         server = Magnetar("magnetar", "Magnetar", "magnetar", Path(folder))
         server.start()
         try:
             AdminClient(server.admin_url).create_topic(_TOPIC)
             found = {
-                "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-                "load": round(os.getloadavg()[0], 1),
+                **conditions(),
                 "commands": measure(server, jars, options.rounds),
             }
         finally:

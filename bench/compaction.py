@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.conditions import conditions
 from bench.generators import Void, perf
 from bench.scale_client import ScaleClient
 from bench.servers import Magnetar
@@ -160,9 +160,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10, help="of each of the two runs")
     parser.add_argument("--bytes", type=float, default=1.5e9, help="of the segments, half of which die")
     options = parser.parse_args()
-    load = os.getloadavg()[0]
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}",
+        **conditions(),
         "messages a second": options.rate,
     }
     with tempfile.TemporaryDirectory(prefix="magnetar-compaction-") as name:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -23,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.conditions import conditions
 from bench.servers import Magnetar, Server
 from bench.topic_compaction import LOOK_SECONDS, TOPIC, compact, compact_again, fill
 from magnetar.admin_client import AdminClient
@@ -136,8 +135,7 @@ def main() -> int:
         server.start()
         try:
             found = {
-                "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-                "load": round(os.getloadavg()[0], 1),
+                **conditions(),
                 **measure(server, options),
             }
         finally:

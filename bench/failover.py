@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import shutil
 import signal
 import sys
@@ -27,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster_servers import ClusterBroker, several, url_of
-from bench.servers import ServerFailed, fetch_jars
+from bench.conditions import conditions
+from bench.peer_jars import add_jars, chosen_jars
+from bench.servers import ServerFailed
 from magnetar.admin_client import AdminClient
 from magnetar.cli.perf.measure import cpu_seconds
 from magnetar.client.aio import Client, Producer
@@ -165,13 +165,12 @@ def main() -> int:
     parser.add_argument("--back-off", type=float, default=0.5, help="of clients, the longest, in seconds")
     parser.add_argument("--servers", default="magnetar,pulsar")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    add_jars(parser)
     parser.add_argument("--keep", type=Path, help="a folder for logs and data, which are removed otherwise")
     options = parser.parse_args()
-    jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
+    jars = chosen_jars(options)
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load": round(os.getloadavg()[0], 1),
+        **conditions(),
         "session_seconds": _SESSION_MS / 1000,
         "back_off_seconds": options.back_off,
         "runs": [],

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -22,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster_servers import ClusterBroker, several, url_of
-from bench.servers import fetch_jars
+from bench.conditions import conditions
+from bench.peer_jars import add_jars, chosen_jars
 from magnetar.admin_client import AdminClient
 from magnetar.client.aio import Client, Producer, Result
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
@@ -154,12 +153,11 @@ async def measured(brokers: list[ClusterBroker]) -> Figures:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--servers", default="magnetar,pulsar")
-    parser.add_argument("--jars", type=Path, help="Apache Pulsar's; fetched if missing")
+    add_jars(parser)
     options = parser.parse_args()
-    jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
+    jars = chosen_jars(options)
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load": round(os.getloadavg()[0], 1),
+        **conditions(),
         "runs": [],
     }
     for name in options.servers.split(","):

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.conditions import conditions
 from bench.ledger_fixture import SUBSCRIPTION, LedgerFixture, Shape, topic
 from bench.scale_client import ScaleClient
 from bench.scale_server import ScaleServer
@@ -203,9 +202,8 @@ def main() -> int:
     if not 0 < options.topics <= options.ledgers or options.ledgers % options.topics:
         parser.error("--ledgers must be a multiple of --topics")
     shape = Shape(options.topics, options.ledgers, int(options.bytes), min(options.real, options.topics))
-    load = os.getloadavg()[0]
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}",
+        **conditions(),
         "topics": shape.topics,
         "ledgers": shape.ledgers,
         "bytes": shape.bytes,

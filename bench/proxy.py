@@ -1,9 +1,9 @@
 """What a proxy costs: the same load on a broker without one, through Magnetar's, and through Apache's.
 
-    python -m bench.proxy [--seconds 6] [--apache JARS]
+    python -m bench.proxy [--seconds 6] [--servers magnetar,pulsar] [--jars JARS]
 
-Prints a table for docs/benchmarks.md. JARS is a folder with the jars of ``org.apache.pulsar:pulsar-proxy``
-and what they need; without it Apache's proxy is left out.
+Prints a table for docs/benchmarks.md. JARS is a folder with Apache Pulsar's jars, those of ``pulsar-proxy``
+among them; without it Maven fetches them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.peer_jars import add_jars, chosen_jars
 from bench.servers import SMALL, Magnetar, Server, java_command
 
 _LOADS: dict[str, list[str]] = {
@@ -81,18 +82,20 @@ def measured(server: Server, options: list[str], seconds: int) -> tuple[dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=6)
-    parser.add_argument("--apache", type=Path, metavar="JARS")
+    parser.add_argument("--servers", default="magnetar,pulsar", help="whose proxies")
+    add_jars(parser)
     parsed = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         broker = Magnetar("magnetar", "no proxy", "magnetar", root / "broker")
         found: list[Server] = [broker]
-        found.append(MagnetarProxy("proxy", "Magnetar's proxy", "proxy", root / "proxy", broker=broker))
-        if parsed.apache is not None:
+        named = parsed.servers.split(",")
+        if "magnetar" in named:
+            found.append(MagnetarProxy("proxy", "Magnetar's proxy", "proxy", root / "proxy", broker=broker))
+        if "pulsar" in named:
+            jars = chosen_jars(parsed)
             found.append(
-                ApacheProxy(
-                    "apache", "Apache's proxy", "apache", root / "apache", broker=broker, jars=parsed.apache
-                )
+                ApacheProxy("apache", "Apache's proxy", "apache", root / "apache", broker=broker, jars=jars)
             )
         try:
             for server in found:

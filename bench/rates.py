@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import tempfile
 import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from bench.conditions import conditions
 from bench.generators import Void, start_perf
 from bench.process import end
 from bench.servers import Magnetar
@@ -97,9 +96,8 @@ def main() -> int:
     parser.add_argument("--rates", type=int, nargs="+", default=[10, 1_000, 100_000])
     parser.add_argument("--types", nargs="+", default=["Exclusive", "Shared"])
     options = parser.parse_args()
-    load = os.getloadavg()[0]
     found: Figures = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}",
+        **conditions(),
         "seconds": options.seconds,
     }
     with tempfile.TemporaryDirectory(prefix="magnetar-rates-") as name:

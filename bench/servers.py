@@ -246,16 +246,3 @@ class ApachePulsar(Server):
         command += ["--metadata-dir", str(self.folder / "metadata")]
         command += ["--bookkeeper-dir", str(self.folder / "bookkeeper")]
         return [*command, "--bookkeeper-port", str(self.bookie_port), "-a", "127.0.0.1"]
-
-
-def fetch_jars(cache: Path) -> Path:
-    """The folder with Apache Pulsar's jars, fetched by Maven when it is missing."""
-    jars = cache / "pulsar-jars"
-    complete = cache / "pulsar-jars.complete"
-    if not complete.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        pom = Path(__file__).parent / "peers" / "pom.xml"
-        command = ["mvn", "-B", "-q", "-ntp", "-f", str(pom), "dependency:copy-dependencies"]
-        subprocess.run([*command, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"], check=True)
-        complete.touch()
-    return jars

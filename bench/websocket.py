@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -23,7 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.servers import SHIPPED, SMALL, ApachePulsar, Magnetar, Server, fetch_jars, java_command
+from bench.conditions import conditions
+from bench.peer_jars import add_jars, chosen_jars
+from bench.servers import SHIPPED, SMALL, ApachePulsar, Magnetar, Server, java_command
 
 
 @dataclass
@@ -102,11 +102,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a message")
-    parser.add_argument("--jars", type=lambda path: Path(path).absolute())
+    add_jars(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="websockets-") as folder:
         root = Path(folder)
-        jars = options.jars or fetch_jars(Path(__file__).parent.parent / ".bench")
+        jars = chosen_jars(options)
         broker = Magnetar("magnetar", "Magnetar, by the broker", "magnetar", root / "broker")
         title = "Magnetar, by a process before it"
         beside = MagnetarWebSockets("beside", title, "magnetar", root / "beside", broker=broker)
@@ -126,8 +126,7 @@ def main() -> int:
             for server in servers:
                 server.start()
             found = {
-                "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-                "load": round(os.getloadavg()[0], 1),
+                **conditions(),
                 **table(servers, options),
             }
         finally:

@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench.servers import ApachePulsar, fetch_jars  # noqa: E402
+from bench.peer_jars import fetch_jars  # noqa: E402
+from bench.servers import ApachePulsar  # noqa: E402
 
 MEMORY = ["-Xms768m", "-Xmx768m", "-XX:MaxDirectMemorySize=768m"]
 SETTINGS = {
@@ -28,7 +29,7 @@ SETTINGS = {
 
 def main() -> int:
     """Exit code of pytest."""
-    jars = fetch_jars(ROOT / ".bench")
+    jars = fetch_jars()
     with tempfile.TemporaryDirectory(prefix="pulsar-") as folder:
         server = ApachePulsar(
             "pulsar", "Apache Pulsar", "pulsar", Path(folder), jars=jars, memory=MEMORY, settings=SETTINGS

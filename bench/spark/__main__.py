@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import CACHE, ROOT, machine
-from bench.servers import SMALL, ApachePulsar, Magnetar, Server, fetch_jars
+from bench.__main__ import ROOT, machine
+from bench.peer_jars import CACHE, fetch_jars
+from bench.servers import SMALL, ApachePulsar, Magnetar, Server
 from bench.spark.page import write_page
 from bench.spark.sessions import Session, connector_session, own_session
 from bench.spark.workloads import System, Void, read, read_topic, write
@@ -33,7 +34,7 @@ def systems(work: Path) -> tuple[list[Server], list[System]]:
     """The servers, and the ways of using Spark with them."""
     own = Magnetar("magnetar", "Magnetar", "magnetar", work / "magnetar")
     apache = ApachePulsar("pulsar", "Apache Pulsar", "pulsar", work / "pulsar")
-    apache.jars, apache.memory = fetch_jars(CACHE), list(SMALL)
+    apache.jars, apache.memory = fetch_jars(), list(SMALL)
     files = {"read.mode": "segments", "segments.directory": str(work / "magnetar" / "data")}
 
     def connector(master: str, folder: Path) -> Session:
