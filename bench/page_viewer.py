@@ -89,6 +89,9 @@ class Publisher:
     def close(self) -> None:
         self._stopped.set()
         self._thread.join()
+        for producer in self._producers:
+            # Receipts of producers that are closed already are complained of on standard output.
+            producer.flush()
         self._client.close()
 
 
