@@ -6,6 +6,7 @@ Reading is in ``hot_decode``, writing in ``hot_encode``, keys in ``hot_keys``; s
 from __future__ import annotations
 
 from magnetar.protocol.hot_decode import (
+    CHUNKED,
     AckRun,
     SendRun,
     batch_sizes,
@@ -37,6 +38,7 @@ from magnetar.protocol.hot_keys import (
 )
 
 __all__ = [
+    "CHUNKED",
     "AckRun",
     "KeyRouting",
     "SendRun",

@@ -37,6 +37,13 @@ _OTHER_PRODUCER = 4
 # The tag of ``deliver_at_time`` in the metadata of an entry: field 19, a number.
 _DELIVER_AT = 0x98
 
+# The tag of ``chunk_id`` in it: field 29, a number; and the size that stands for one.
+_CHUNK_ID = 0xE8
+_ONE_CHUNK = 1 << 32
+
+CHUNKED = 1 << 30
+"""What :func:`batch_sizes` adds to its answer where there are chunks."""
+
 
 class SendRun:
     """Consecutive SENDs of one producer; reused from read to read.
@@ -484,7 +491,8 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
 
 
 def _batch_size(buffer: bytes, start: int, end: int) -> int:
-    """The number of messages in an entry, 1 when it cannot be read; negative when it has a delivery time."""
+    """The number of messages in an entry, 1 when it cannot be read, ``_ONE_CHUNK`` for a chunk; negative when
+    it has a delivery time."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return 1
@@ -501,6 +509,8 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
             tag = _varint(buffer, position, after)
             if tag == _DELIVER_AT:
                 sign = -1
+            elif tag == _CHUNK_ID:
+                size = _ONE_CHUNK
         position = after
         if tag == 0x58:
             after = _varint_end(buffer, position, end)
@@ -519,10 +529,11 @@ def batch_sizes(
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
     1 for what is no batch, and for an entry whose metadata cannot be read. Answers how many have a delivery
-    time.
+    time, and has ``CHUNKED`` in it when there are chunks of messages.
     """
     index = 0
     timed = 0
+    chunked = 0
     while index < count:
         start = starts[first + index]
         end = ends[first + index]
@@ -533,9 +544,12 @@ def batch_sizes(
             if size < 0:
                 size = -size
                 timed += 1
+            if size == _ONE_CHUNK:
+                size = 1
+                chunked = CHUNKED
         out[index] = size
         index += 1
-    return timed
+    return timed + chunked
 
 
 def deliver_at(buffer: bytes, start: int, end: int) -> int:

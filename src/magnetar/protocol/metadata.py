@@ -26,6 +26,7 @@ __all__ = [
     "broker_metadata_size",
     "build_entry",
     "chunks_follow",
+    "metadata_of",
     "parse_entry",
     "parse_message",
     "with_broker_metadata",
@@ -85,6 +86,23 @@ def parse_entry(data: bytes, *, verify_checksum: bool = True) -> Entry:
         position += 6
     raw, position = _sized(data, position, "metadata")
     return Entry(broker_metadata, parse_message(MessageMetadata(), raw, "metadata"), data[position:])
+
+
+def metadata_of(buffer: bytes, start: int, end: int) -> MessageMetadata:
+    """The metadata of the entry ``buffer[start:end]``, whose payload is not looked at.
+
+    :raises EntryError: sizes contradict each other, or it cannot be parsed
+    """
+    position = start + broker_metadata_size(buffer, start)
+    if buffer[position : position + 2] == _MAGIC:
+        position += 6
+    if end - position < 4:
+        raise EntryError("the entry ends inside the size of its metadata")
+    size = int(_SIZE.unpack_from(buffer, position)[0])
+    if size > end - position - 4:
+        raise EntryError("the entry ends inside its metadata")
+    raw = bytes(buffer[position + 4 : position + 4 + size])
+    return parse_message(MessageMetadata(), raw, "metadata")
 
 
 def with_broker_metadata(metadata: BrokerEntryMetadata, entry: bytes) -> bytes:

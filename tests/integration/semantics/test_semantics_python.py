@@ -281,6 +281,41 @@ def test_chunked_messages(server: Server, client: Any, topic: str) -> None:
     eventually(lambda: stats(server, topic)["msgBacklog"] == 0)
 
 
+def test_chunked_messages_come_whole_to_one_of_several_consumers(
+    server: Server, client: Any, topic: str
+) -> None:
+    clients = [connect(server) for _ in range(3)]
+    consumers = [each.subscribe(topic, "s", SHARED, receiver_queue_size=1) for each in clients]
+    producers = [
+        client.create_producer(topic, batching_enabled=False, chunking_enabled=True) for _ in range(2)
+    ]
+    sent = [bytes([number]) * (11 << 20) for number in range(4)]
+    for number in range(0, 4, 2):
+        # Chunks of two messages, one behind the other and between them.
+        for producer, content in zip(producers, sent[number:], strict=False):
+            producer.send_async(content, lambda _result, _id: None)
+            producer.send_async(b"small", lambda _result, _id: None)
+    for producer in producers:
+        producer.flush()
+    found = []
+
+    def received() -> bool:
+        for consumer in consumers:
+            try:
+                message = consumer.receive(timeout_millis=100)
+            except pulsar.Timeout:
+                continue
+            found.append(message.data())
+            consumer.acknowledge(message)
+        return len(found) == 8
+
+    eventually(received)
+    assert sorted(found) == sorted([*sent, *[b"small"] * 4])
+    eventually(lambda: stats(server, topic)["msgBacklog"] == 0)
+    for each in clients:
+        each.close()
+
+
 def test_chunked_messages_outlive_the_broker(server: Server, client: Any, topic: str) -> None:
     client.subscribe(topic, "s").close()
     producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)

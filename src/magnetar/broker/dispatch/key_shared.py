@@ -32,7 +32,7 @@ from magnetar.broker.dispatch.waiting import (
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import KeyRouting, batch_sizes, group_by_holder, key_slots, slot_of
+from magnetar.protocol.hot_codec import CHUNKED, KeyRouting, batch_sizes, group_by_holder, key_slots, slot_of
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
@@ -256,7 +256,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         routing = self._routing
         if routing.capacity < count:
             routing = self._routing = KeyRouting(count)
-        timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes)
+        # Chunks of one message have one key.
+        timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes) & ~CHUNKED
         kept = False
         if timed or self.delays is not None:
             kept = self._keep_back(run, first, count, routing.sizes, timed)

@@ -1,20 +1,23 @@
-"""Dispatching to the consumers of a shared subscription: round robin, by priority level and permits."""
+"""Dispatching to the consumers of a shared subscription: round robin, by priority level and permits;
+chunks of one message to one of them."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from magnetar.broker.dispatch.chunks import ChunkHolders
 from magnetar.broker.dispatch.contract import AnyConsumer, DispatchedSubscription
 from magnetar.broker.dispatch.late import DUE_AT_ONCE
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
-from magnetar.broker.dispatch.waiting import DELAYED, NOBODY_READY, RATE_LIMIT, TURN
+from magnetar.broker.dispatch.waiting import DELAYED, NOBODY_READY, RATE_LIMIT, TURN, Reason, lack_of_all
 from magnetar.broker.flow.loop_budget import LOOK_PRICE
+from magnetar.invariants import must
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import batch_sizes
+from magnetar.protocol.hot_codec import CHUNKED, batch_sizes
 
 _GAP_BYTES = 16 * 1024
 """To read so much more costs less than another read."""
@@ -28,6 +31,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
     def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription, ReplayPositions())
         self._next = 0
+        self._chunks = ChunkHolders()
 
     def add(self, consumer: AnyConsumer) -> None:
         if not self.consumers:
@@ -43,6 +47,7 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             return
         self.consumers.remove(consumer)
         pending, consumer.pending, consumer.unacked = consumer.pending, {}, 0
+        self._again(self._chunks.left(consumer))
         if not self.consumers:
             self._cursor.rewind()
             self.rewound()
@@ -53,6 +58,26 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
                 self.replay.add((ledger_id, entry_id))
         self._unblock()
         self.read_more()
+
+    def rewound(self) -> None:
+        self._chunks.clear()
+        super().rewound()
+
+    def consumed_elsewhere(self) -> None:
+        self._chunks.drop_through(self._cursor.mark_delete)
+        super().consumed_elsewhere()
+
+    def let_go_waiting(self, position: Position) -> None:
+        self._chunks.discard(position)
+        super().let_go_waiting(position)
+
+    def _delays_lost(self) -> None:
+        self._again(self._chunks.take_all())
+        super()._delays_lost()
+
+    def _again(self, positions: Iterable[Position]) -> None:
+        for position in positions:
+            self.replay.add(position)
 
     def _next_consumer(self) -> AnyConsumer | None:
         """The next in turn of the best priority level that has one ready."""
@@ -84,6 +109,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
                     self.waits.because(NOBODY_READY)
                 return
             self._take_due()
+            if self._chunks.waiting:
+                self._again(self._chunks.take_ready())
             throttle = self._subscription.throttle
             if throttle is not None and not (self._has_more() and throttle.admits()):
                 self.waits.because(RATE_LIMIT)
@@ -131,6 +158,13 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             self._sizes = array("i", bytes(4 * count))
         sizes = self._sizes
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
+        chunked = timed & CHUNKED
+        if chunked:
+            timed -= CHUNKED
+            consumer, count = self._chunks.receiver(run, range(first, end), consumer)
+            if not count:
+                self._chunks.wait(consumer, (ledger_id, run.first_entry_id + first))
+                return first + 1
         kept = False
         if timed or self.delays is not None:
             kept = self._keep_back(run, first, count, sizes, timed)
@@ -149,6 +183,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
             self.unacked += messages
         else:
             self._send_mixed(consumer, run, first, end, kept=kept)
+        if chunked:
+            self._chunks.sent(run, range(first, end))
         self._check_limits(consumer)
         return end
 
@@ -225,9 +261,17 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         """Sends entries of a run that wait, as long as there are permits; the run begins with the first."""
         chosen = array("q", [p[1] - run.first_entry_id for p in waiting if p[1] <= run.last_entry_id])
         sizes, size = array("i"), array("i", [0])
+        chunked = 0
         for index in chosen:
-            batch_sizes(run.buffer, run.starts, run.ends, index, 1, size)
+            chunked |= batch_sizes(run.buffer, run.starts, run.ends, index, 1, size) & CHUNKED
             sizes.append(size[0])
+        if chunked:
+            consumer, together = self._chunks.receiver(run, chosen, consumer)
+            if not together:
+                self._chunks.wait(consumer, waiting[0])
+                self.replay.discard(waiting[0])
+                return
+            chosen = chosen[:together]
         count = consumer.entries_within_permits(sizes, len(chosen), self._allowance(consumer))
         if self._subscription.throttle is not None:
             count = self._subscription.throttle.fitting_of(run, chosen[:count], sizes)
@@ -235,6 +279,8 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
         if self._filters is not None:
             self._filter(consumer, run, chosen, sizes[:count], ())
         self._send_chosen(consumer, run, chosen, sizes)
+        if chunked:
+            self._chunks.sent(run, chosen)
         for position in waiting[:count]:
             self.replay.discard(position)
         self._check_limits(consumer)
@@ -276,3 +322,18 @@ class SharedDispatcher(ManyConsumersDispatcher[Any]):
 
     def _wait_as_due(self, position: Position, _hashed: int) -> None:
         self.replay.add(position)
+
+    def _nothing_new(self) -> Reason:
+        waiting = self._chunks.waiting
+        return lack_of_all(waiting) if waiting else super()._nothing_new()
+
+    def check(self) -> None:
+        super().check()
+        waiting = set(self._chunks)
+        must(waiting.isdisjoint(self.replay), self._subscription.name, "lets chunks wait twice")
+        for consumer in self.consumers:
+            for ledger_id, entry_id in waiting:
+                held = entry_id in consumer.pending.get(ledger_id, {})
+                must(not held, consumer.name, "holds a chunk that waits:", (ledger_id, entry_id))
+        for consumer in self._chunks.waiting:
+            must(consumer in self.consumers, self._subscription.name, "lets chunks wait for who has gone")
