@@ -173,8 +173,9 @@ class BrokerService(ServedTopics):
 
     # Settings that change
 
-    async def _settings_changed(self) -> None:
-        self.revocation.roles_changed()
+    async def _settings_changed(self, who_may: bool) -> None:
+        if who_may:
+            self.revocation.roles_changed()
         await self._dynamic.changed()
 
     async def use(self, settings: BrokerSettings) -> None:
