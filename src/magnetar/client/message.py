@@ -242,6 +242,14 @@ class Message:
     def has_partition_key(self) -> bool:
         return self._own().HasField("partition_key")
 
+    def has_base64_encoded_key(self) -> bool:
+        """Whether :meth:`partition_key` is in Base64: the producer gave bytes."""
+        return self._own().partition_key_b64_encoded
+
+    def has_null_partition_key(self) -> bool:
+        """Whether it has a key, which is null, as messages of keys and values may have it."""
+        return self._own().null_partition_key
+
     def partition_key_bytes(self) -> bytes | None:
         """The key as the producer gave it, which need not be text; None: there is none.
 
