@@ -10,7 +10,8 @@ from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
 from magnetar.protocol.hot_client_decode import MessageRun, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
-from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
+from magnetar.protocol.wire_ids import signed
 
 _SHOWN_BYTES = 64
 """Of a message's data in its printed form."""
@@ -156,6 +157,29 @@ def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]
         )
         for index in range(run.count)
     ]
+
+
+def id_of(command: CommandMessage, partition: int) -> MessageId:
+    """Of the entry that a command brings."""
+    return MessageId(partition, signed(command.message_id.ledgerId), signed(command.message_id.entryId))
+
+
+def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
+    """One that came alone.
+
+    :raises EntryError: it contradicts itself
+    """
+    size = parse_entry(entry, verify_checksum=False).batch_size or 0
+    ledger_id, entry_id = id_of(command, partition).position
+    return RawEntry(
+        ledger_id,
+        entry_id,
+        partition,
+        command.redelivery_count,
+        size,
+        entry,
+        tuple(command.ack_set),
+    )
 
 
 class MessageReference:
