@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -17,11 +18,14 @@ from chromium import chromium
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
 from dashboard_page import Page
+from explained import until
 from kazoo.client import KazooClient
 
 from magnetar.cli.pulsar_admin import main
 
 _MIB = 1 << 20
+_PARTITIONS = 8
+"""Of a topic at most, as the brokers' files say."""
 _NAME = "function://public/default/words@1"
 _REPORTS: dict[str, int | str] = {
     "statsUpdateFrequencyInSecs": 1,
@@ -32,7 +36,7 @@ _REPORTS: dict[str, int | str] = {
 @pytest.fixture
 def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list[BrokerProcess]]:
     packages: dict[str, int | str] = {"enablePackagesManagement": "true", "packagesReplicas": 2}
-    settings = _REPORTS | packages
+    settings = _REPORTS | packages | {"maxNumPartitionsPerPartitionedTopic": _PARTITIONS}
     found = [BrokerProcess(tmp_path / f"broker{number}", without_brokers, **settings) for number in range(2)]
     for broker in found:
         broker.start()
@@ -147,6 +151,90 @@ def test_requests_publish_to_partitions_wherever_they_are_served(brokers: list[B
     assert (status, redirects) == (409, 1)
     assert told == {"reason": "Cannot delete non empty bundle"}
     assert _given(one, "DELETE", f"{of_other}?force=true")[::2] == (204, 1)
+
+
+class _Changing:
+    """Settings that are changed at brokers while they run."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self._numbers = itertools.count()
+
+    def tried(self, broker: BrokerProcess, words: str) -> tuple[int, str]:
+        """Exit code of a command about them, and what it tells."""
+        self._capsys.readouterr()
+        code = main(["--admin-url", broker.http_url, "brokers", *words.split()])
+        captured = self._capsys.readouterr()
+        return code, (captured.err if code else captured.out).strip()
+
+    def changed(self, broker: BrokerProcess) -> dict[str, str]:
+        _, told = self.tried(broker, "get-all-dynamic-config -o json")
+        return dict(json.loads(told))
+
+    def has_partitions(self, broker: BrokerProcess, count: int) -> bool:
+        """Whether a broker makes a topic of so many."""
+        path = f"/admin/v2/persistent/public/default/made-{next(self._numbers)}/partitions"
+        status, told, _ = _given(broker, "PUT", path, count)
+        assert status == 204 or "Number of partitions should be less than" in told["reason"], told
+        return bool(status == 204)
+
+
+def _shared(client: pulsar.Client, topic: str) -> bool:
+    """Whether a topic takes a shared subscription."""
+    try:
+        client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared).close()
+    except pulsar.NotAllowedError:
+        return False
+    return True
+
+
+def test_a_setting_changed_at_one_counts_at_both_until_it_is_deleted(
+    brokers: list[BrokerProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For what is asked of a broker and for a topic that is open there, whichever broker it was told to."""
+    one, other = brokers
+    changing = _Changing(capsys)
+    partitions, types = "maxNumPartitionsPerPartitionedTopic", "subscriptionTypesEnabled"
+    _given(one, "PUT", "/admin/v2/persistent/public/default/changed/partitions", 8)
+    near, far = _placed(brokers, [f"changed-partition-{index}" for index in range(8)])
+    client = pulsar.Client(one.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    topics = [f"changed-partition-{index}" for index in (near, far)]
+    producers = [client.create_producer(topic) for topic in topics]
+    assert changing.tried(one, f"update-dynamic-config --config {partitions} --value 3")[0] == 0
+    assert changing.tried(other, f"update-dynamic-config --config {types} --value Exclusive,Failover")[0] == 0
+    # Where it was told it counts once that was answered; elsewhere when the metadata has told of it.
+    assert [changing.has_partitions(one, count) for count in (3, 4)] == [True, False]
+    assert not _shared(client, topics[1])
+    until(lambda: changing.has_partitions(other, 4), lambda made: not made)
+    until(lambda: _shared(client, topics[0]), lambda taken: not taken)
+    assert changing.has_partitions(other, 3)
+    both = {partitions: "3", types: "Exclusive,Failover"}
+    assert [changing.changed(broker) for broker in brokers] == [both, both]
+    refused = {
+        f"{partitions} --value many": f"{partitions}=many: wants a whole number",
+        "loadManagerClassName --value x": "there is one load manager",
+        "brokerServicePort --value 1": "Can't update non-dynamic configuration",
+    }
+    for broker in brokers:
+        for words, reason in refused.items():
+            code, told = changing.tried(broker, f"update-dynamic-config --config {words}")
+            assert (code, reason in told) == (1, True), told
+        assert changing.changed(broker) == both
+        assert [changing.has_partitions(broker, count) for count in (3, 4)] == [True, False]
+    assert changing.tried(other, f"delete-dynamic-config --config {partitions}")[0] == 0
+    assert changing.tried(one, f"delete-dynamic-config --config {types}")[0] == 0
+    until(lambda: changing.has_partitions(one, 4), bool)
+    until(lambda: _shared(client, topics[1]), bool)
+    for broker, topic in zip(brokers, topics, strict=True):
+        assert _shared(client, topic)
+        assert [changing.has_partitions(broker, count) for count in (_PARTITIONS, _PARTITIONS + 1)] == [
+            True,
+            False,
+        ]
+        assert changing.changed(broker) == {}
+    for producer in producers:
+        producer.send(b"on the connection it has had all along")
+    client.close()
 
 
 def test_a_bundle_that_nobody_has_is_not_given_up(brokers: list[BrokerProcess]) -> None:

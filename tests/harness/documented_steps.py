@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def commands_of(page: Path, heading: str) -> list[str]:
+def commands_of(page: Path, heading: str, program: str = "magnetar") -> list[str]:
     """Commands of a section that can be run as they are: without what is to be filled in or chosen."""
     _, _, rest = page.read_text("utf-8").partition(f"\n{heading}\n")
     section = re.split(r"^#+ ", rest, maxsplit=1, flags=re.MULTILINE)[0]
-    return re.findall(r"^    (magnetar [^\[\n]+)$", section, re.MULTILINE)
+    return re.findall(rf"^    ({re.escape(program)} [^\[\n]+)$", section, re.MULTILINE)
 
 
 def steps_of(page: Path) -> Iterator[tuple[str, str]]:

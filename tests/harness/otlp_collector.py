@@ -39,7 +39,7 @@ class Collector:
         self.metrics: dict[str, Metric] = {}
         """The latest of each name."""
         self.points: dict[Key, float] = {}
-        """The latest value of each."""
+        """The latest value of each; of a histogram how many there were."""
         self.url = ""
         self._came = threading.Condition()
 
@@ -70,6 +70,10 @@ class Collector:
 
     def _note(self, metric: Metric) -> None:
         self.metrics[metric.name] = metric
+        if metric.HasField("histogram"):
+            for each in metric.histogram.data_points:
+                self.points[metric.name, frozenset(map(_attribute, each.attributes))] = each.count
+            return
         kind = metric.gauge if metric.HasField("gauge") else metric.sum
         for point in kind.data_points:
             key = (metric.name, frozenset(map(_attribute, point.attributes)))

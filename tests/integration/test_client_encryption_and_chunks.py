@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,8 +287,25 @@ def test_messages_of_which_chunks_are_missing(
     assert admin.topic_stats(topic)["subscriptions"]["s"]["msgBacklog"] == left
 
 
+def test_chunks_of_messages_that_never_get_whole_leave_the_backlog(
+    server: Server, client: Client, admin: AdminClient, topic: str
+) -> None:
+    consumer = client.subscribe(topic, "s", expire_time_of_incomplete_chunked_message_ms=200)
+    asyncio.run(_send_first_chunks(server.url, topic, "abc"))
+    consumer.acknowledge(consumer.receive(WAIT_MS))
+    # Nobody takes anything any more, and nothing more comes.
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while (left := admin.topic_stats(topic)["subscriptions"]["s"]["msgBacklog"]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+    assert left == 0
+
+
 def test_options_that_do_not_go_together(client: Client, topic: str) -> None:
     with pytest.raises(InvalidConfiguration, match="exclude each other"):
         client.create_producer(topic, chunking_enabled=True, batching_enabled=True)
     with pytest.raises(InvalidConfiguration, match="max_pending_chunked_message"):
         client.subscribe(topic, "s", max_pending_chunked_message=0)
+    with pytest.raises(InvalidConfiguration, match="expire_time_of_incomplete_chunked_message_ms"):
+        client.subscribe(topic, "s", expire_time_of_incomplete_chunked_message_ms=-1)

@@ -20,7 +20,7 @@ from server import Server
 
 from magnetar.admin_client import AdminClient
 from magnetar.cli.magnetar import main
-from magnetar.client import Client, CryptoKeyReader
+from magnetar.client import Client, CryptoKeyReader, MessageId
 from magnetar.client.schema import ProducerSchema, key_value_schema
 from magnetar.protocol.key_values import join
 
@@ -246,6 +246,39 @@ def test_keys_and_values(server: Server, topic: str, capsys: pytest.CaptureFixtu
     ]
 
 
+def test_keys_that_are_bytes_or_null_are_replayed(server: Server, topic: str) -> None:
+    """So that who reads keys and values gets what was sent, and not the Base64 that stands for it."""
+    schema = key_value_schema(ProducerSchema("INT16"), ProducerSchema("STRING"), separated=True)
+    again = f"{topic}-again"
+    with Client(server.url) as own:
+        producer = own.create_producer(topic, schema=schema)
+        producer.send(b"words", partition_key_bytes=b"\x00\x07")
+        producer.send(b"none", null_partition_key=True)
+        producer.send(b"text", partition_key="AAc=")
+        own.create_producer(again, schema=schema)
+        lines = printed("consume", topic, "-s", "s", "--earliest", "-n", "3", "-o", "json")
+        told = [json.loads(line) for line in lines]
+        assert [(each["key"], "base64EncodedKey" in each) for each in told] == [
+            ("AAc=", True),
+            (None, False),
+            ("AAc=", False),
+        ]
+        printed("produce", again, "--json", given="\n".join(lines))
+        printed("produce", again, "--json", "--key", "k", given="\n".join(lines[:2]))
+        reader = own.create_reader(again, MessageId.earliest)
+        found = [reader.read_next(WAIT_SECONDS * 1000) for _ in range(5)]
+    assert [(each.partition_key_bytes(), each.has_base64_encoded_key()) for each in found] == [
+        (b"\x00\x07", True),
+        (None, False),
+        (b"AAc=", False),
+        (b"k", False),
+        (b"k", False),
+    ]
+    assert [each.has_null_partition_key() for each in found] == [False, True, False, False, False]
+    values = [each.get("value") for each in records("tail", again, "--no-follow")]
+    assert values[:2] == [{"key": 7, "value": "words"}, {"key": None, "value": "none"}]
+
+
 def test_decrypted_with_a_private_key(server: Server, topic: str) -> None:
     keys = CryptoKeyReader(str(KEYS / "ec-public.pem"))
     with Client(server.url) as own:
@@ -429,6 +462,12 @@ def test_replayed(client: Any, topic: str) -> None:
         (("produce", "TOPIC", "--json"), '{"content": null}\n', 1, "line 1: a message without a content"),
         (("produce", "TOPIC", "--json"), '{"hex": "0"}\n', 1, "line 1: hex:"),
         (("produce", "TOPIC", "--json"), "[]\n", 1, "line 1: no object"),
+        (
+            ("produce", "TOPIC", "--json"),
+            '{"content": "", "key": "k", "base64EncodedKey": true}\n',
+            1,
+            "line 1: key is no Base64",
+        ),
         (("produce", "TOPIC", "--count", "2"), "x\n", 1, "--count is for messages that are named"),
         (("produce", "TOPIC", "x", "--property", "a"), "", 2, "'a' is not NAME=VALUE"),
         (

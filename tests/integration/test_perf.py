@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documented_steps import commands_of
 from server import Server
 
+PAGE = Path(__file__).parents[2] / "docs" / "pulsar-perf.md"
 SECONDS = 120
 
 
@@ -90,6 +93,23 @@ def test_produce_consume_and_read(
     assert figures(perf(broker, "read", topic, "-n", "1000", *everything))["delivered"] >= 1000
 
 
+def test_contents_in_chunks_as_the_page_has_it(broker: Server) -> None:
+    """Each counts once, however many entries it is."""
+    produce, consume = (
+        shlex.split(each) for each in commands_of(PAGE, "## Messages in chunks", "pulsar-perf")
+    )
+    assert [each[:2] for each in (produce, consume)] == [
+        ["pulsar-perf", "produce"],
+        ["pulsar-perf", "consume"],
+    ]
+    found = figures(perf(broker, *produce[1:], "--json", "-"))
+    assert found["published"] == 3
+    status, told = broker.ask("GET", f"/admin/v2/persistent/public/default/{produce[2]}/stats")
+    assert (status, json.loads(told)["msgChunkPublished"]) == (200, True)
+    found = figures(perf(broker, *consume[1:], "-ac", "--json", "-"))
+    assert found["delivered"] == 3
+
+
 def test_keys_events_files_and_rates(broker: Server, topic: str, tmp_path: Path) -> None:
     contents = tmp_path / "contents"
     contents.write_text("first;second;")
@@ -145,7 +165,6 @@ def test_a_run_without_the_admin_interface_does_not_begin(broker: Server, topic:
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--chunking",),
         ("--encryption-key-name", "x"),
         ("--txn-enable",),
     ],
@@ -172,6 +191,10 @@ def test_a_proof_that_nobody_knows_is_refused_by_name(broker: Server) -> None:
         ("produce", ("--raw", "-mk", "random")),
         ("consume", ("--raw", "-r", "5")),
         ("read", ("--raw", "-r", "5")),
+        ("produce", ("--raw", "-ch")),
+        ("consume", ("--raw", "-mc", "2")),
+        ("consume", ("--raw", "-ac")),
+        ("consume", ("--raw", "-e", "5")),
         ("read", ("-m", "nowhere")),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -121,6 +122,20 @@ def test_values_are_those_that_metrics_print(served: Server, collector: Collecto
     assert points[key("pulsar.broker.producer.message.incoming.count", by_producer)] == 10
 
 
+def test_lookups_are_told_by_how_they_ended(served: Server, collector: Collector) -> None:
+    name = "pulsar.broker.request.topic.lookup.duration"
+    answered = key(name, {"pulsar.lookup.response": "broker"})
+    status, text = served.ask("GET", "/metrics")
+    assert status == 200
+    found = re.search(r"^pulsar_broker_lookup_answers_total\{[^}]*\} (\S+)$", text.decode(), re.MULTILINE)
+    assert found is not None
+    assert float(found[1]) >= 4
+    collector.wait(lambda: collector.points.get(answered, 0) >= float(found[1]))
+    assert served.ask("GET", "/lookup/v2/topic/persistent/public/nowhere/t")[0] == 404
+    failed = key(name, {"pulsar.lookup.response": "failure"})
+    collector.wait(lambda: collector.points.get(failed, 0) >= 1)
+
+
 def test_partitions_have_the_name_of_their_topic_and_an_index(served: Server, collector: Collector) -> None:
     whole = {**OF_TOPIC, "pulsar.topic": "persistent://public/default/parts"}
     names = [
@@ -189,6 +204,43 @@ def test_a_collector_that_refuses_is_told_of_once_and_counted(served: Server, co
     assert served.log.count("telemetry is not delivered") == 2
     assert "status 503" in served.log
     assert "5 points were not kept: no room" in served.log
+
+
+@pytest.fixture
+def seldom(start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Server]:
+    """Starts a server that sends to an address once an hour, and gives a request half a second."""
+
+    def start(url: str) -> Server:
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
+        return start_server()
+
+    return start
+
+
+def test_an_orderly_end_sends_what_was_counted(seldom: Callable[[str], Server]) -> None:
+    with collecting() as collector:
+        server = seldom(collector.url)
+        client = pulsar.Client(server.url)
+        producer = client.create_producer(TOPIC)
+        for _ in range(7):
+            producer.send(b"x")
+        client.close()
+        assert collector.points == {}
+        server.stop()
+        assert collector.points[key("pulsar.broker.topic.message.incoming.count", OF_TOPIC)] == 7
+
+
+def test_a_collector_that_does_not_answer_holds_up_no_end(seldom: Callable[[str], Server]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = seldom(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        server.stop()
+        silent.settimeout(5)
+        asked, _ = silent.accept()
+        asked.close()
+    assert "telemetry is not delivered" in server.log
 
 
 def test_what_cannot_be_done_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

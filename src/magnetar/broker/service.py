@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.keep_alive import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer
+from magnetar.broker.flow.lookup_times import LookupEnd, LookupTimes
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.publish_rates import publish_limiter
-from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.readable import Readable
 from magnetar.broker.load.desk import LoadDesk
 from magnetar.broker.namespaces.listings import ListedNames, NameListings
@@ -156,8 +156,7 @@ class BrokerService(ServedTopics):
         )
         self.resource_groups = ResourceGroupRecords(io, metadata, self.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
-        self.lookups = Timings()
-        self.lookup_failures = 0
+        self.lookups = LookupTimes()
         self.lookups_pending = 0
         self._listings = NameListings(io.loop, self._list_names)
 
@@ -173,8 +172,9 @@ class BrokerService(ServedTopics):
 
     # Settings that change
 
-    async def _settings_changed(self) -> None:
-        self.revocation.roles_changed()
+    async def _settings_changed(self, who_may: bool) -> None:
+        if who_may:
+            self.revocation.roles_changed()
         await self._dynamic.changed()
 
     async def use(self, settings: BrokerSettings) -> None:
@@ -291,9 +291,10 @@ class BrokerService(ServedTopics):
                 if owner.here:
                     self.check_served(name)
         except BrokerError:
-            self.lookup_failures += 1
+            self.lookups.add(LookupEnd.FAILURE, self.io.clock.monotonic() - started)
             raise
-        self.lookups.add((self.io.clock.monotonic() - started) * 1000)
+        end = LookupEnd.BROKER if owner.settled else LookupEnd.REDIRECT
+        self.lookups.add(end, self.io.clock.monotonic() - started)
         return owner
 
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.connection import Connection
+from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
 from magnetar.client.message_id import MessageId
 from magnetar.client.taken import Taken
@@ -29,28 +30,22 @@ class Acknowledgements:
         loop: Loop,
         consumer_id: int,
         connection: Callable[[], Connection | None],
+        options: ConsumerOptions,
         *,
-        group_seconds: float,
-        group_size: int,
-        batch_index: bool,
-        receipts: bool,
         timeout: float,
         taken: Taken | None = None,
     ) -> None:
-        """:param group_seconds: 0 sends each at once
+        """:param timeout: seconds for the broker's answer, where that is asked for
 
-        :param batch_index: tell the broker about single messages of a batch
-        :param receipts: ask the broker for an answer to each ACK
-        :param timeout: seconds for that answer
         :param taken: told of entries of which all is acknowledged
         """
         self._loop = loop
         self._consumer_id = consumer_id
         self._connection = connection
-        self._seconds = group_seconds
-        self._size = group_size
-        self._batch_index = batch_index
-        self._receipts = receipts
+        self._seconds = options.ack_group_time_ms / 1000
+        self._size = options.ack_group_size
+        self._batch_index = options.batch_index_ack_enabled
+        self._receipts = options.ack_receipt_enabled
         self._timeout = timeout
         self._taken = taken if taken is not None and taken.matters else None
         self._ledgers = array("q")

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException
+from magnetar.client.expiring import Expiring
 from magnetar.client.message import RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done
+from magnetar.io.interfaces import Loop
 from magnetar.protocol.frames import encode_with_payload
 from magnetar.protocol.metadata import Entry, build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
@@ -140,16 +142,35 @@ def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tup
 # Of consumers
 
 
+class ChunkMissing(InvalidMessage):
+    """What goes before a chunk has not come."""
+
+
 class Chunks:
     """Puts the messages of one consumer together, and knows which entries each is made of."""
 
-    def __init__(self, most: int, given_up: Callable[[list[Position]], object]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        most: int,
+        given_up: Callable[[list[Position]], object],
+        *,
+        seconds: float,
+        late: Callable[[], object],
+        expired: Callable[[list[Position]], object],
+    ) -> None:
         """:param most: messages of which not all chunks have come
 
         :param given_up: told of the chunks of the oldest one, when there are more
+        :param seconds: from the first chunk on, in which the others have to come; 0: they may take any time
+        :param late: called when that time is over for some: adds chunks that have come and were not taken yet
+        :param expired: told of the chunks of a message that did not come whole in that time
         """
         self._most = most
         self._given_up = given_up
+        self._late = late
+        self._expired = expired
+        self._times = Expiring[str](loop, seconds, self._expire) if seconds else None
         self._open: OrderedDict[str, tuple[ChunkedMessage, list[Position]]] = OrderedDict()
         self._before: dict[Position, list[Position]] = {}
         """Of messages that are whole and not acknowledged: the last chunk, and those before it."""
@@ -157,7 +178,8 @@ class Chunks:
     def add(self, entry: RawEntry) -> RawEntry | None:
         """The message that is whole with this chunk, as if it had been one entry.
 
-        :raises InvalidMessage: chunks before it have not come, or contradict it
+        :raises ChunkMissing: chunks before it have not come
+        :raises InvalidMessage: they contradict it
         """
         metadata = entry.metadata
         chunk = Chunk(entry.ledger_id, entry.entry_id, metadata, entry.payload)
@@ -169,15 +191,15 @@ class Chunks:
         message, positions = self._of(chunk)
         is_whole = message.add(chunk)
         if message.missing >= 0:
-            del self._open[metadata.uuid]
-            raise InvalidMessage(f"{entry.message_id()}: chunk {message.missing + 1} has not come before it")
+            self._drop(metadata.uuid)
+            raise ChunkMissing(f"{entry.message_id()}: chunk {message.missing + 1} has not come before it")
         positions.append((entry.ledger_id, entry.entry_id))
         if message.held > message.size:
-            del self._open[metadata.uuid]
+            self._drop(metadata.uuid)
             raise InvalidMessage(f"{entry.message_id()}: its chunks have more than {message.size} bytes")
         if not is_whole:
             return None
-        del self._open[metadata.uuid]
+        self._drop(metadata.uuid)
         if message.held != message.size:
             raise InvalidMessage(f"{entry.message_id()}: {message.held} bytes, not {message.size}")
         self._before[positions[-1]] = positions[:-1]
@@ -189,12 +211,31 @@ class Chunks:
         known = self._open.get(uuid)
         if known is not None and chunk.metadata.chunk_id > 0:
             return known
+        if chunk.metadata.chunk_id > 0:
+            return ChunkedMessage(), []
         # A first chunk that comes again begins anew.
+        self._drop(uuid)
         self._open[uuid] = known = (ChunkedMessage(), [])
+        if self._times is not None:
+            self._times.add(uuid)
         if len(self._open) > self._most:
-            oldest = next(iter(self._open))
-            self._given_up(self._open.pop(oldest)[1])
+            self._given_up(self._drop(next(iter(self._open))))
         return known
+
+    def _drop(self, uuid: str) -> list[Position]:
+        """The chunks of a message that is waited for no more."""
+        if self._times is not None:
+            self._times.remove(uuid)
+        _, positions = self._open.pop(uuid, (None, []))
+        return positions
+
+    def _expire(self, uuids: list[str]) -> None:
+        over = [(uuid, self._open[uuid]) for uuid in uuids]
+        # Who takes messages seldom has them, though not looked at them.
+        self._late()
+        for uuid, waited_for in over:
+            if self._open.get(uuid) is waited_for:
+                self._expired(self._drop(uuid))
 
     def acknowledged(self, position: Position) -> list[Position]:
         """The other entries of a message that is acknowledged."""
@@ -213,5 +254,7 @@ class Chunks:
 
     def forget(self) -> None:
         """All of it will be delivered again."""
+        if self._times is not None:
+            self._times.forget()
         self._open.clear()
         self._before.clear()

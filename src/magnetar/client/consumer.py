@@ -22,7 +22,7 @@ from magnetar.client.exceptions import (
     PulsarException,
     Timeout,
 )
-from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of
+from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.opening import Opening
 from magnetar.client.place import Place
@@ -31,9 +31,7 @@ from magnetar.io.waiting import finished, nobody_waits
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
-from magnetar.protocol.metadata import parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAck, CommandMessage
-from magnetar.protocol.wire_ids import signed
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +66,6 @@ class Consumer(Attachment):
         self._last_taken: MessageId | None = None
         self._seeking: Any = None
         self._attachments = Arrivals(self._loop)
-        self._opening = Opening(topic, options, used=self._count, acknowledge=self._acknowledge_entry)
         self.active = True
         """Whether a Failover subscription delivers to this consumer."""
         self._end_of_topic = False
@@ -82,14 +79,20 @@ class Consumer(Attachment):
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
         )
+        self._opening = Opening(
+            services.io,
+            topic,
+            options,
+            used=self._count,
+            acknowledge=self._acknowledge_entry,
+            withheld=self._taken.withheld,
+            open_waiting=self._open_all,
+        )
         self._acks = Acknowledgements(
             self._loop,
             self._id,
             lambda: self._connection,
-            group_seconds=options.ack_group_time_ms / 1000,
-            group_size=options.ack_group_size,
-            batch_index=options.batch_index_ack_enabled,
-            receipts=options.ack_receipt_enabled,
+            options,
             timeout=services.operation_timeout,
             taken=self._taken,
         )
@@ -168,14 +171,19 @@ class Consumer(Attachment):
                     return message
             if not self._queue:
                 return None
-            entry = self._queue.popleft()
-            try:
-                skipped = self._place.skips(entry.message_id())
-                self._ready.extend(self._opening.messages(entry, skipped=skipped))
-            except InvalidMessage as error:
-                log.warning("%s: giving up a message: %s", self._topic, error)
-                self._count(entry.num_messages)
-                self._discard(entry.message_id(), CommandAck.BatchDeSerializeError)
+            self._open_next()
+
+    def _open_next(self) -> None:
+        entry = self._queue.popleft()
+        try:
+            skipped = self._place.skips(entry.message_id())
+            self._ready.extend(self._opening.messages(entry, skipped=skipped))
+        except InvalidMessage as error:
+            self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
+
+    def _open_all(self) -> None:
+        while self._queue:
+            self._open_next()
 
     def _acknowledge_entry(self, position: tuple[int, int]) -> None:
         self._acks.individual(MessageId(self._partition, *position))
@@ -215,32 +223,23 @@ class Consumer(Attachment):
         self._wake()
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        data = command.message_id
-        message_id = MessageId(self._partition, signed(data.ledgerId), signed(data.entryId))
+        message_id = id_of(command, self._partition)
         self._asked_for_one = False
         if not intact:
-            log.warning("%s: giving up %s: its checksum does not fit", self._topic, message_id)
-            self._count(1)
-            self._discard(message_id, CommandAck.ChecksumMismatch)
+            self._discard(message_id, "its checksum does not fit", CommandAck.ChecksumMismatch)
             return
         try:
-            size = parse_entry(entry, verify_checksum=False).batch_size or 0
+            arrived = entry_of(command, entry, self._partition)
         except EntryError as error:
-            log.warning("%s: giving up %s: %s", self._topic, message_id, error)
-            self._count(1)
-            self._discard(message_id, CommandAck.BatchDeSerializeError)
+            self._discard(message_id, error, CommandAck.BatchDeSerializeError)
             return
-        ack_set = tuple(command.ack_set)
         epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         if epoch < self._epoch and self._epoch:
-            self._count(RawEntry(0, 0, 0, 0, size, b"", ack_set).num_messages)
+            self._count(arrived.num_messages)
             return
-        if ack_set:
-            self._acks.known(message_id.position, size, ack_set)
-        ledger_id, entry_id = message_id.position
-        self._queue.append(
-            RawEntry(ledger_id, entry_id, self._partition, command.redelivery_count, size, entry, ack_set)
-        )
+        if arrived.ack_set:
+            self._acks.known(message_id.position, arrived.batch_size, arrived.ack_set)
+        self._queue.append(arrived)
         self._wake()
 
     def active_changed(self, active: bool) -> None:
@@ -333,7 +332,11 @@ class Consumer(Attachment):
             whole = self._opening.chunks.all_of(positions)
             self._connection.wire.send(self._commands.redeliver(whole, 0))
 
-    def _discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> None:
+    def _discard(
+        self, message_id: MessageId, reason: object, why: CommandAck.ValidationError, messages: int = 1
+    ) -> None:
+        log.warning("%s: giving up %s: %s", self._topic, message_id, reason)
+        self._count(messages)
         if self._connection is not None:
             self._connection.wire.send(self._commands.discard(message_id, why))
 
@@ -448,6 +451,7 @@ class Consumer(Attachment):
         self._opening.chunks.forget()
 
     def _ended(self, error: PulsarException) -> None:
+        self._opening.chunks.forget()
         self._wake()
         self._attachments.wake()
 
@@ -485,6 +489,7 @@ class Consumer(Attachment):
         self._stop()
         self._nacks.forget()
         self._taken.forget()
+        self._opening.chunks.forget()
         if self._failure is None:
             self._failure = AlreadyClosed(f"{self._topic}: closed")
         self._wake()

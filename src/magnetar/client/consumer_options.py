@@ -55,6 +55,8 @@ class ConsumerOptions:
     """Messages of which some chunks have come and some not; more, and the oldest is given up."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
     """Whether its chunks are acknowledged then."""
+    expire_time_of_incomplete_chunked_message_ms: float = 60_000
+    """From the first chunk of a message to its last; later it is given up, and acknowledged. 0: never."""
 
     def with_queue(self, receiver_queue_size: int) -> ConsumerOptions:
         """The same, with another size of the receiver queue."""
@@ -70,6 +72,8 @@ class ConsumerOptions:
             raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
         if self.max_pending_chunked_message < 1:
             raise InvalidConfiguration("max_pending_chunked_message must be above 0")
+        if self.expire_time_of_incomplete_chunked_message_ms < 0:
+            raise InvalidConfiguration("expire_time_of_incomplete_chunked_message_ms must be 0 or more")
         if self.unacked_messages_timeout_ms < 0:
             raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
         if self.dead_letter_policy is not None:

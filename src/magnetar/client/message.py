@@ -10,7 +10,8 @@ from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
 from magnetar.protocol.hot_client_decode import MessageRun, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
-from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
+from magnetar.protocol.wire_ids import signed
 
 _SHOWN_BYTES = 64
 """Of a message's data in its printed form."""
@@ -158,6 +159,29 @@ def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]
     ]
 
 
+def id_of(command: CommandMessage, partition: int) -> MessageId:
+    """Of the entry that a command brings."""
+    return MessageId(partition, signed(command.message_id.ledgerId), signed(command.message_id.entryId))
+
+
+def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
+    """One that came alone.
+
+    :raises EntryError: it contradicts itself
+    """
+    size = parse_entry(entry, verify_checksum=False).batch_size or 0
+    ledger_id, entry_id = id_of(command, partition).position
+    return RawEntry(
+        ledger_id,
+        entry_id,
+        partition,
+        command.redelivery_count,
+        size,
+        entry,
+        tuple(command.ack_set),
+    )
+
+
 class MessageReference:
     """A message without its content: enough to acknowledge it on any consumer."""
 
@@ -241,6 +265,14 @@ class Message:
 
     def has_partition_key(self) -> bool:
         return self._own().HasField("partition_key")
+
+    def has_base64_encoded_key(self) -> bool:
+        """Whether :meth:`partition_key` is in Base64: the producer gave bytes."""
+        return self._own().partition_key_b64_encoded
+
+    def has_null_partition_key(self) -> bool:
+        """Whether it has a key, which is null, as messages of keys and values may have it."""
+        return self._own().null_partition_key
 
     def partition_key_bytes(self) -> bytes | None:
         """The key as the producer gave it, which need not be text; None: there is none.

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from magnetar.client.chunks import Chunks, Position, is_chunk
+from magnetar.client.chunks import ChunkMissing, Chunks, Position, is_chunk
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.exceptions import CryptoError, InvalidMessage
 from magnetar.client.message import Message, RawEntry
+from magnetar.io.interfaces import ClientIo
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.payloads import Opener
@@ -23,23 +24,38 @@ class Opening:
 
     def __init__(
         self,
+        io: ClientIo,
         topic: str,
         options: ConsumerOptions,
         *,
         used: Callable[[int], object],
         acknowledge: Callable[[Position], object],
+        withheld: Callable[[Position], object],
+        open_waiting: Callable[[], object],
     ) -> None:
         """:param used: told of messages that are not delivered, for which others may come
 
         :param acknowledge: of entries that are discarded
+        :param withheld: told of entries that are neither delivered nor discarded
+        :param open_waiting: passes what has come and was not taken yet to :meth:`messages`
         """
+        self._clock = io.clock
         self._topic = topic
         self._used = used
         self._acknowledge = acknowledge
+        self._withheld = withheld
         self._action = options.crypto_failure_action
         self._discards_chunks = options.auto_ack_oldest_chunked_message_on_queue_full
         self._opener = _opener(options)
-        self.chunks = Chunks(options.max_pending_chunked_message, self._give_up)
+        self._chunks_ms = options.expire_time_of_incomplete_chunked_message_ms
+        self.chunks = Chunks(
+            io.loop,
+            options.max_pending_chunked_message,
+            self._give_up,
+            seconds=self._chunks_ms / 1000,
+            late=open_waiting,
+            expired=self._expire,
+        )
 
     def messages(self, entry: RawEntry, *, skipped: bool) -> Iterable[Message]:
         """Those that are whole with this entry.
@@ -58,8 +74,10 @@ class Opening:
         try:
             if not skipped:
                 whole = self.chunks.add(entry)
+        except ChunkMissing as error:
+            log.warning("%s: leaving out a chunk: %s", self._topic, error)
+            self._without_those_before(entry)
         except InvalidMessage as error:
-            # What goes before it may have been delivered elsewhere, and come again: it is not acknowledged.
             log.warning("%s: leaving out a chunk: %s", self._topic, error)
         if whole is not None:
             return whole.messages(self._topic)
@@ -82,11 +100,28 @@ class Opening:
             log.warning("%s: %s is encrypted, and not delivered: %s", self._topic, entry.message_id(), error)
         return ()
 
+    def _without_those_before(self, chunk: RawEntry) -> None:
+        """They may have been delivered elsewhere, and come again, but not for ever."""
+        position = (chunk.ledger_id, chunk.entry_id)
+        age_ms = self._clock.wall_ms() - chunk.metadata.publish_time
+        if self._chunks_ms and age_ms > self._chunks_ms:
+            self._acknowledge(position)
+        else:
+            self._withheld(position)
+
     def _give_up(self, positions: list[Position]) -> None:
         log.warning("%s: giving up the oldest of too many messages with chunks to come", self._topic)
-        if self._discards_chunks:
-            for position in positions:
+        for position in positions:
+            if self._discards_chunks:
                 self._acknowledge(position)
+            else:
+                self._withheld(position)
+
+    def _expire(self, positions: list[Position]) -> None:
+        """Acknowledged, as Pulsar's clients do: who sent the message has not sent the rest of it."""
+        log.warning("%s: giving up a message of which chunks have not come in time", self._topic)
+        for position in positions:
+            self._acknowledge(position)
 
 
 def _opener(options: ConsumerOptions) -> Opener | None:

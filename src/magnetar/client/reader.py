@@ -33,10 +33,11 @@ class Reader:
         crypto_key_reader: KeyReader | None = None,
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60_000,
     ) -> None:
         """:param start_message_id_inclusive: whether that message is read itself
 
-        The last four are those of :class:`ConsumerOptions`.
+        The last five are those of :class:`ConsumerOptions`.
         """
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
@@ -54,6 +55,7 @@ class Reader:
                 crypto_key_reader=crypto_key_reader,
                 max_pending_chunked_message=max_pending_chunked_message,
                 auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+                expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
                 durable=False,
             ),
         )

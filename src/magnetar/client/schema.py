@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from magnetar.protocol.key_values import join
+from magnetar.protocol import key_values
 from magnetar.protocol.pulsar_api_pb2 import Schema
 
 __all__ = ["ProducerSchema", "TopicSchema", "key_value_schema", "topic_schema"]
@@ -35,10 +34,6 @@ _TYPES: dict[str, Schema.Type] = {
     "PROTOBUF_NATIVE": Schema.ProtobufNative,
 }
 _NAMES = {number: name for name, number in _TYPES.items()}
-_ENCODING = "kv.encoding.type"
-_TYPE = "{}.schema.type"
-_INLINE = "INLINE"
-_SEPARATED = "SEPARATED"
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class ProducerSchema:
         """As it is stored."""
         if self.parts is None:
             return self.definition.encode()
-        return join(*(part.data for part in self.parts))
+        return key_values.join(*(part.data for part in self.parts))
 
     def fill(self, schema: Schema) -> None:
         """Writes it into a command.
@@ -78,11 +73,8 @@ def key_value_schema(key: ProducerSchema, value: ProducerSchema, *, separated: b
     :param separated: the key is the message's (``partition_key_bytes``), and the content the value; else the
         content is both (:func:`magnetar.protocol.key_values.join`)
     """
-    properties = {_ENCODING: _SEPARATED if separated else _INLINE}
-    for side, part in (("key", key), ("value", value)):
-        properties[f"{side}.schema.name"] = ""
-        properties[_TYPE.format(side)] = part.kind
-        properties[f"{side}.schema.properties"] = json.dumps(dict(part.properties))
+    sides = (key_values.Declared(part.kind, part.properties) for part in (key, value))
+    properties = key_values.described(*sides, separated=separated)
     return ProducerSchema("KEY_VALUE", "", properties, (key, value))
 
 
@@ -99,11 +91,11 @@ class TopicSchema:
     @property
     def is_separated(self) -> bool:
         """Whether the key of a KEY_VALUE is the message's, and not in front of its content."""
-        return self.properties.get(_ENCODING) == _SEPARATED
+        return key_values.is_separated(self.properties)
 
     def kind_of(self, side: str) -> str:
         """The kind of the ``key`` or the ``value`` of a KEY_VALUE."""
-        return self.properties.get(_TYPE.format(side), "BYTES")
+        return key_values.kind_of(self.properties, side)
 
 
 def topic_schema(schema: Schema) -> TopicSchema:

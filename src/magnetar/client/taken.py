@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from magnetar.client.consumer_options import ConsumerOptions
 from magnetar.client.dead_letters import DeadLetters, Sending
+from magnetar.client.expiring import Expiring
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
-from magnetar.client.unacknowledged import Unacknowledged
 from magnetar.io.interfaces import Loop
 
 Position = tuple[int, int]
@@ -35,7 +35,8 @@ class Taken:
         """
         self._loop = loop
         seconds = options.unacked_messages_timeout_ms / 1000
-        self._unacknowledged = Unacknowledged(loop, seconds, ask_again) if seconds else None
+        self._unacknowledged = Expiring[Position](loop, seconds, ask_again) if seconds else None
+        """Entries by when they were taken; ``ackTimeout`` of official clients."""
         policy = options.dead_letter_policy
         # The others rewind as a whole, and could not leave one out.
         self._dead: DeadLetters | None = None
@@ -49,6 +50,11 @@ class Taken:
             self._unacknowledged.add(message.message_id().position)
         if self._dead is not None:
             self._dead.taken(message)
+
+    def withheld(self, position: Position) -> None:
+        """An entry that nobody is given, and that is not acknowledged: its time runs all the same."""
+        if self._unacknowledged is not None:
+            self._unacknowledged.add(position)
 
     def refused(self, position: Position) -> None:
         """It is acknowledged negatively: that has a time of its own."""
@@ -67,7 +73,7 @@ class Taken:
 
     def settled_until(self, bound: Position) -> None:
         if self._unacknowledged is not None:
-            self._unacknowledged.remove_until(bound)
+            self._unacknowledged.remove_where(lambda position: position <= bound)
 
     def without_dead(
         self, positions: list[Position], ask_again: Callable[[list[Position]], object]

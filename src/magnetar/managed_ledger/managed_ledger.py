@@ -23,11 +23,11 @@ from magnetar.ledger.interface import (
     LedgerError,
     LedgerFenced,
     LedgerStore,
-    LedgerWriter,
     Quorums,
     StoreFull,
 )
 from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue
+from magnetar.managed_ledger.current_ledger import CurrentLedger
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
@@ -72,7 +72,6 @@ class ManagedLedger:
         self.name = name
         self.path = path
         self._io = io
-        self._store = store
         self.settings = settings
         self.retention = retention
         self.lost_data = lost_data
@@ -92,10 +91,7 @@ class ManagedLedger:
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """What is merged into the properties whenever another ledger is begun."""
-        self._writer: LedgerWriter | None = None
-        self._current: LedgerSummary | None = None
-        self._appended_entries = 0
-        self._appended_bytes = 0
+        self._current = CurrentLedger(io.clock, store, name)
         self.appends = AppendQueue()
         """Those that are not durable yet, in order."""
         last = self.ledgers.last()
@@ -112,7 +108,6 @@ class ManagedLedger:
         self.entries_added = 0
         self.bytes_added = 0
         self.append_errors = 0
-        self.last_ledger_made_ms = 0
         self.last_ledger_failed_ms = 0
         self._checked_confirmed: Position = (-1, -1)
         """As of the last look at it."""
@@ -133,15 +128,22 @@ class ManagedLedger:
 
     @property
     def current_ledger(self) -> LedgerSummary | None:
-        return self._current
+        return self._current.summary
+
+    @property
+    def last_ledger_made_ms(self) -> int:
+        """Since 1970; 0: none has been, in this life."""
+        return self._current.made_ms
 
     def check(self) -> None:
         """:raises BrokenInvariant: its appends, its ledgers and its cursors do not fit together"""
         name, last, before = self.name, self.last_confirmed, self._checked_confirmed
         must(last >= before, name, "went back from", before, "to", last)
         self._checked_confirmed = last
-        must(self._appended_entries >= 0 and self._appended_bytes >= 0, name, "appended less than nothing")
-        must(self.state is not State.OPEN or self._writer is not None, name, "is open without a writer")
+        self._current.check()
+        must(
+            self.state is not State.OPEN or self._current.writer is not None, name, "is open without a writer"
+        )
         self.appends.check(name, last)
         for cursor in self.cursors.values():
             cursor.check()
@@ -170,13 +172,9 @@ class ManagedLedger:
         if self.state is State.NEEDS_LEDGER:
             self._start_roll()
 
-    def _room(self) -> int:
-        """Entries that may still go to the current ledger."""
-        age_ms = self._io.clock.wall_ms() - self.last_ledger_made_ms
-        return self.settings.room(self._appended_entries, self._appended_bytes, age_ms)
-
     def _write(self, operation: Append) -> None:
-        room = self._room()
+        current = self._current
+        room = current.room(self.settings)
         if room == 0:
             self.appends.waiting.appendleft(operation)
             self._start_roll()
@@ -184,7 +182,7 @@ class ManagedLedger:
         full = operation.count > room
         if full:
             self.appends.waiting.appendleft(operation.split(room))
-        writer = self._writer
+        writer = current.writer
         if writer is None:
             raise AssertionError("an open managed ledger has a writer")
         try:
@@ -198,15 +196,15 @@ class ManagedLedger:
             self._start_roll()
             return
         operation.ledger_id = writer.ledger_id
-        self._appended_entries += operation.count
-        self._appended_bytes += operation.size
+        current.entries += operation.count
+        current.size += operation.size
         self.appends.written.append(operation)
         if full:
             self._start_roll()
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
         """From a ledger's writer; what a former one says late changes nothing."""
-        current = self._current
+        current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
         done = self.appends.durable_through(last_entry_id)
@@ -219,19 +217,20 @@ class ManagedLedger:
         self.cursors.appended(done)
         if self.listener is not None:
             self.listener.on_durable(done)
-        if self._room() == 0 and self.state is State.OPEN:
+        if self._current.room(self.settings) == 0 and self.state is State.OPEN:
             self._start_roll()
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
         """From a ledger's writer: everything not durable is written again, to a new ledger."""
-        if self._current is None or self._current.ledger_id != ledger_id:
+        current = self._current.summary
+        if current is None or current.ledger_id != ledger_id:
             return
         log.warning(
             "ledger failed, going on in a new one",
             extra={"managed_ledger": self.name, "first_entry": first_entry_id, "reason": str(reason)},
         )
         self.append_errors += 1
-        self._writer = None
+        self._current.writer = None
         self.appends.write_again()
         if isinstance(reason, LedgerFenced):
             # Whoever takes the managed ledger over has written its record before; else it was a mistake.
@@ -294,11 +293,11 @@ class ManagedLedger:
         gone: LedgerSummary | None = None
         now = self._io.clock.wall_ms()
         try:
-            await self._close_current()
+            await self._current.close()
         except LedgerError:
             await self._record.let_go(summary)
             raise
-        current = self._current
+        current = self._current.summary
         if current is not None and not current.entries and current.ledger_id in self.ledgers:
             gone = current
             self.ledgers.remove(current.ledger_id)
@@ -320,41 +319,12 @@ class ManagedLedger:
         # What the last one never told of is stored anew: its count says that it does not have it.
         self.appends.write_again()
         writer.set_listener(self)
-        self._writer, self._current = writer, summary
-        self._appended_entries = self._appended_bytes = 0
-        self.last_ledger_made_ms = now
+        self._current.begin(writer, summary, now)
         if self.state in (State.ROLLING, State.NEEDS_LEDGER):
             self.state = State.OPEN
         if self.last_confirmed[1] < 0:
             self.last_confirmed = (summary.ledger_id, -1)
         self.trimmer.schedule()
-
-    async def _close_current(self) -> None:
-        """Closes the current ledger at its last acknowledged entry; without one there is nothing to do.
-
-        :raises LedgerError: it cannot even be recovered
-        """
-        writer, current = self._writer, self._current
-        if current is None or current.closed_ms:
-            return
-        if writer is not None:
-            try:
-                last, length = await writer.close()
-            except LedgerError as error:
-                log.warning(
-                    "ledger did not close",
-                    extra={"managed_ledger": self.name, "ledger": writer.ledger_id, "error": str(error)},
-                )
-                writer = None
-            else:
-                current.entries, current.size = last + 1, length
-        if writer is None:
-            # What the failed ledger holds behind the last acknowledged entry is never read: its count says
-            # so.
-            reader = await self._store.open(current.ledger_id, recover=True)
-            reader.close()
-        current.closed_ms = max(self._io.clock.wall_ms(), 1)
-        self._writer = None
 
     async def _delete_unlisted(self, ledger_id: int) -> None:
         # A store that gave an id twice must not cost what is stored.
@@ -434,12 +404,12 @@ class ManagedLedger:
 
     def check_rollover(self) -> None:
         """Rolls a ledger that reached its age; called now and then."""
-        if self.state is State.OPEN and self._appended_entries and self._room() == 0:
+        if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:
             self._start_roll()
 
     def start_over(self) -> None:
         """Goes on in a new ledger, if there is anything in the current one."""
-        if self.state is State.OPEN and self._appended_entries:
+        if self.state is State.OPEN and self._current.entries:
             self._start_roll()
 
     # Ending
@@ -454,7 +424,7 @@ class ManagedLedger:
                 raise ManagedLedgerClosed(f"{self.name} is closed")
             self.state = State.TERMINATED
             try:
-                await self._close_current()
+                await self._current.close()
             finally:
                 self._fail_waiting(ManagedLedgerTerminated(f"{self.name} is terminated"))
             end = self._record.terminated = self.last_confirmed
@@ -483,11 +453,8 @@ class ManagedLedger:
         await self._settle()
         owned = not self.lost
         self.state = State.CLOSED
-        if self._writer is not None and owned:
-            try:
-                await self._writer.close()
-            except LedgerError as error:
-                log.warning("ledger did not close", extra={"managed_ledger": self.name, "error": str(error)})
+        if owned:
+            await self._current.release()
         self._fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
         if self._next_roll is not None:
             self._next_roll.cancel()

@@ -1,10 +1,78 @@
-"""Keys and values in one: contents of KEY_VALUE messages that are inline, and the definitions of both."""
+"""Keys and values in one: contents of KEY_VALUE messages that are inline, and their schemas.
+
+The definitions of key and value are joined like contents; what else is known of them stands in the properties
+of the schema, under the names that Pulsar's clients give them.
+"""
 
 from __future__ import annotations
 
-__all__ = ["join", "split"]
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["SIDES", "Declared", "declared", "described", "is_separated", "join", "kind_of", "split"]
+
+SIDES = ("key", "value")
 
 _NONE = -1
+_ENCODING = "kv.encoding.type"
+_NAME = "{}.schema.name"
+_KIND = "{}.schema.type"
+_PROPERTIES = "{}.schema.properties"
+_INLINE = "INLINE"
+_SEPARATED = "SEPARATED"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the properties of a schema say of its key or its value."""
+
+    kind: str
+    """As the admin interface calls it, like ``AVRO``."""
+    properties: Mapping[str, str]
+    name: str = ""
+
+
+def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, str]:
+    """The properties of a schema of keys and values.
+
+    :param separated: the key is the message's own; else it is in front of the content
+    """
+    found = {_ENCODING: _SEPARATED if separated else _INLINE}
+    for side, part in zip(SIDES, (key, value), strict=True):
+        found[_NAME.format(side)] = part.name
+        found[_KIND.format(side)] = part.kind
+        found[_PROPERTIES.format(side)] = json.dumps(dict(part.properties), separators=(",", ":"))
+    return found
+
+
+def is_separated(properties: Mapping[str, str]) -> bool:
+    """Whether keys are those of messages; else, as where nothing says it, they are before the content."""
+    return properties.get(_ENCODING) == _SEPARATED
+
+
+def kind_of(properties: Mapping[str, str], side: str) -> str:
+    """That of one of :data:`SIDES`, as the admin interface calls it; ``BYTES`` where nothing says which."""
+    return properties.get(_KIND.format(side)) or "BYTES"
+
+
+def declared(properties: Mapping[str, str], side: str) -> Declared:
+    """What is said of one of :data:`SIDES`.
+
+    :raises ValueError: its own properties are no JSON, or no object
+    """
+    text = properties.get(_PROPERTIES.format(side))
+    try:
+        own = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the properties of the {side} are no JSON") from error
+    if not isinstance(own, dict):
+        raise ValueError(f"the properties of the {side} are no object")
+    return Declared(
+        kind_of(properties, side),
+        {str(name): str(value) for name, value in own.items()},
+        properties.get(_NAME.format(side), ""),
+    )
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:

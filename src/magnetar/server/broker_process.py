@@ -282,9 +282,11 @@ class Assembly:
     async def stop(self, broker: Broker) -> int:
         """Answers the exit code."""
         if self._exporter is not None:
-            await self._exporter.stop()
+            await self._exporter.begin_last()
         seconds = self._loaded.settings.broker_shutdown_timeout_ms / 1000
         code = await _stop(self._http, broker, seconds)
+        if self._exporter is not None:
+            await self._exporter.stop()
         await self._asked.close()
         if self._tls is not None:
             self._tls.close()

@@ -82,8 +82,8 @@ class Roles:
     def dynamic(self) -> Mapping[str, Changeable]:
         """The settings, and what takes them when they are changed."""
         return {
-            "superUserRoles": Changeable(self._take_superusers),
-            "proxyRoles": Changeable(self._take_proxies),
+            "superUserRoles": Changeable(self._take_superusers, says_who_may=True),
+            "proxyRoles": Changeable(self._take_proxies, says_who_may=True),
         }
 
     def _take_superusers(self, text: str | None) -> bool:

@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_CUMULATIVE,
+    HistogramDataPoint,
     Metric,
     NumberDataPoint,
     ResourceMetrics,
@@ -17,7 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from magnetar.broker.stats.figures import MetricsSnapshot, TopicMetrics
+from magnetar.broker.stats.figures import DurationMetrics, MetricsSnapshot, TopicMetrics
 from magnetar.telemetry.instruments import (
     COMPACTION,
     CONSUMER,
@@ -28,6 +29,7 @@ from magnetar.telemetry.instruments import (
     Instrument,
     Kind,
     Number,
+    durations_of,
     of_broker,
     of_consumer,
     of_producer,
@@ -60,6 +62,8 @@ class Encoder:
         broker = _Gathered(times)
         for instrument, attributes, value in of_broker(snapshot):
             broker.add(instrument, attributes, value)
+        for instrument, attributes, durations in durations_of(snapshot):
+            broker.add_durations(instrument, attributes, durations)
         yield self._request(broker)
         topics = iter(snapshot.topics)
         while some := list(islice(topics, TOPICS_A_REQUEST)):
@@ -99,6 +103,20 @@ class _Gathered:
             else:
                 self._append(figure, point, figure.of(of))
 
+    def add_durations(
+        self, instrument: Instrument, attributes: Attributes, durations: DurationMetrics
+    ) -> None:
+        point = HistogramDataPoint(
+            start_time_unix_nano=self._times.start,
+            time_unix_nano=self._times.now,
+            attributes=_key_values(attributes),
+            count=sum(durations.counts),
+            sum=durations.seconds,
+            bucket_counts=durations.counts,
+            explicit_bounds=durations.bounds,
+        )
+        self._metric(instrument).histogram.data_points.append(point)
+
     def metrics(self) -> Iterable[Metric]:
         return self._metrics.values()
 
@@ -109,9 +127,7 @@ class _Gathered:
         )
 
     def _append(self, instrument: Instrument, point: NumberDataPoint, value: Number) -> None:
-        metric = self._metrics.get(instrument.name)
-        if metric is None:
-            metric = self._metrics[instrument.name] = _metric(instrument)
+        metric = self._metric(instrument)
         if isinstance(value, float):
             point.as_double = value
         else:
@@ -119,6 +135,12 @@ class _Gathered:
         # It is copied, and may be changed for the next.
         points = metric.gauge if instrument.kind is Kind.GAUGE else metric.sum
         points.data_points.append(point)
+
+    def _metric(self, instrument: Instrument) -> Metric:
+        metric = self._metrics.get(instrument.name)
+        if metric is None:
+            metric = self._metrics[instrument.name] = _metric(instrument)
+        return metric
 
 
 def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
@@ -140,7 +162,9 @@ def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
 
 def _metric(instrument: Instrument) -> Metric:
     metric = Metric(name=instrument.name, unit=instrument.unit)
-    if instrument.kind is not Kind.GAUGE:
+    if instrument.kind is Kind.HISTOGRAM:
+        metric.histogram.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+    elif instrument.kind is not Kind.GAUGE:
         metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
         metric.sum.is_monotonic = instrument.kind is Kind.COUNTER
     return metric

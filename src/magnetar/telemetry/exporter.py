@@ -33,7 +33,11 @@ class Exporter:
         self._delivery = Delivery(settings)
         self._figures = figures
         self._worker = io.start_worker("telemetry")
+        self._timeout = settings.timeout_seconds
         self._running: Any = None
+        self._last: Any = None
+        """The sending at the end."""
+        self._last_ends = 0.0
         self._delivered = 0
         self._failed = 0
         self._told = ""
@@ -42,13 +46,26 @@ class Exporter:
     def start(self) -> None:
         self._running = self._io.loop.create_task(self._run())
 
-    async def stop(self) -> None:
-        """Sends nothing any more."""
+    async def begin_last(self) -> None:
+        """Takes the figures a last time, while all of them are there; they are on their way then."""
         running, self._running = self._running, None
         if running is None:
             return
         running.cancel()
         await finished(self._io.loop, running)
+        self._last_ends = self._io.loop.time() + self._timeout
+        try:
+            snapshot = await self.figures()
+        except Exception:
+            log.exception("the last figures cannot be taken")
+            return
+        self._last = self._io.loop.create_task(self._counted(self._sent(snapshot)))
+
+    async def stop(self) -> None:
+        """Sends nothing any more, once what :meth:`begin_last` took is sent, or a request's time is over."""
+        if self._last is not None:
+            left = max(0.0, self._last_ends - self._io.loop.time())
+            await finished(self._io.loop, self._last, self._in(left))
         self._delivery.stop()
         idle: Any = self._io.loop.create_task(run_job(self._io.loop, self._worker, self._delivery.close))
         if await finished(self._io.loop, idle, self._in(_STOP_SECONDS)):
@@ -74,22 +91,27 @@ class Exporter:
             # A round that took longer than the interval delays the next: they never pile up.
             due = max(due + self._interval, io.loop.time())
             await sleep(io.loop, due - io.loop.time())
-            try:
-                self._tell(await self._round())
-                self._delivered += 1
-            except NotDelivered as error:
-                self._failed += 1
-                self._tell(str(error))
-            except Exception:
-                self._failed += 1
-                log.exception("telemetry ended by a defect")
+            await self._counted(self._round())
+
+    async def _counted(self, sending: Awaitable[str]) -> None:
+        try:
+            self._tell(await sending)
+            self._delivered += 1
+        except NotDelivered as error:
+            self._failed += 1
+            self._tell(str(error))
+        except Exception:
+            self._failed += 1
+            log.exception("telemetry ended by a defect")
 
     async def _round(self) -> str:
+        return await self._sent(await self.figures())
+
+    async def _sent(self, snapshot: MetricsSnapshot) -> str:
         """Answers what the collector did not keep.
 
         :raises NotDelivered: it did not take all
         """
-        snapshot = await self.figures()
         return await run_job(
             self._io.loop, self._worker, partial(self._send, snapshot, self._io.clock.wall_ms())
         )

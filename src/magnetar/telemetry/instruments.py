@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from magnetar.broker.stats.figures import (
     CompactionMetrics,
     ConsumerMetrics,
+    DurationMetrics,
     MetricsSnapshot,
     ProducerMetrics,
     SubscriptionMetrics,
@@ -33,6 +34,8 @@ class Kind(Enum):
     UP_DOWN = "up and down"
     """Values of several can be added."""
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    """How often which values were there, in buckets that only grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +193,38 @@ def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attribute
         }
         yield proved, {**by, "pulsar.authentication.result": "success"}, proofs.succeeded
         yield proved, {**by, "pulsar.authentication.result": "failure"}, proofs.failed
+    compared = Instrument(
+        "pulsar.broker.operation.schema_registry.compatibility_check.count", C, "{operation}"
+    )
+    for schemas in snapshot.schemas:
+        for response, count in (("compatible", schemas.compatible), ("incompatible", schemas.incompatible)):
+            if count:
+                by = {
+                    "pulsar.namespace": schemas.namespace,
+                    "pulsar.schema_registry.compatibility_check.response": response,
+                }
+                yield compared, by, count
     for name, value in snapshot.extra.items():
         yield Instrument(name, G, "1"), {}, value
+
+
+_LOOKUPS = Instrument("pulsar.broker.request.topic.lookup.duration", Kind.HISTOGRAM, "s")
+_SCHEMAS = Instrument("pulsar.broker.request.schema_registry.duration", Kind.HISTOGRAM, "s")
+
+
+def durations_of(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attributes, DurationMetrics]]:
+    """How long what was asked of the broker took; what has not happened yet is not told."""
+    for end, durations in snapshot.lookups.durations.items():
+        if any(durations.counts):
+            yield _LOOKUPS, {"pulsar.lookup.response": end}, durations
+    for schemas in snapshot.schemas:
+        for operation, succeeded, durations in schemas.operations:
+            by = {
+                "pulsar.namespace": schemas.namespace,
+                "pulsar.schema_registry.request": operation,
+                "pulsar.schema_registry.response": "success" if succeeded else "failure",
+            }
+            yield _SCHEMAS, by, durations
 
 
 def of_topic(topic: TopicMetrics) -> Attributes:

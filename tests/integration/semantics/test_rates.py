@@ -23,6 +23,10 @@ INTERCEPTORS = ",".join(
 )
 
 
+IN_FLIGHT = 10
+"""Messages that have come when a producer is found to be beyond its rate are let through: at most so many."""
+
+
 @pytest.fixture(scope="module")
 def server(start_server: Any) -> Server:
     found: Server = start_server(
@@ -69,6 +73,20 @@ def take(consumer: Any, number: int, rate: float | None = None, burst: float = 0
         found.append(int(message.data()[:4]))
         consumer.acknowledge(message)
     return found
+
+
+def publish_eagerly(client: Any, topic: str, number: int) -> None:
+    """Waits for no receipt as long as fewer than :data:`IN_FLIGHT` are outstanding.
+
+    Who waits for each is on a machine that is busy with something else slower than the rates here.
+    """
+    producer = client.create_producer(
+        topic, batching_enabled=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True
+    )
+    for index in range(number):
+        producer.send_async(f"{index:04}".encode(), None)
+    producer.flush()
+    producer.close()
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover", "KeyShared"])
@@ -153,8 +171,8 @@ def test_a_publish_rate_slows_producers_and_refuses_nothing(book: Book, client: 
     publish(client, book.topic, 1)
     book.run(f"topicPolicies set-publish-rate {book.topic} -m 50")
     began = time.monotonic()
-    publish(client, book.topic, 100)
-    assert 50 + 50 * (time.monotonic() - began + 0.1) + 1 >= 100
+    publish_eagerly(client, book.topic, 100)
+    assert 50 + 50 * (time.monotonic() - began + 0.1) + IN_FLIGHT >= 100
     assert book.stats()["publishRateLimitedTimes"] > 0
 
 
@@ -180,8 +198,8 @@ def test_rates_of_the_broker_change_while_it_runs(book: Book, client: Any) -> No
         book.run(f"brokers delete-dynamic-config --config {names[0]}")
         assert change(names[1], "10") == (0, "")
         began = time.monotonic()
-        publish(client, book.topic, 25)
-        assert 10 + 10 * (time.monotonic() - began + 0.1) + 1 >= 25
+        publish_eagerly(client, book.topic, 25)
+        assert 10 + 10 * (time.monotonic() - began + 0.1) + IN_FLIGHT >= 25
         assert book.stats()["publishRateLimitedTimes"] > 0
     finally:
         for name in names:

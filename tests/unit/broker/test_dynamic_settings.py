@@ -29,7 +29,8 @@ class Life:
         self.dynamic = DynamicSettings(world.simulation.io, world.metadata, self.roles.dynamic, self._changed)
         world.run(self.dynamic.start())
 
-    async def _changed(self) -> None:
+    async def _changed(self, who_may: bool) -> None:
+        assert who_may
         self.changed += 1
 
 
@@ -92,11 +93,14 @@ def test_what_is_refused_says_why_and_nothing_is_stored(world: World) -> None:
         if text == "many":
             raise SettingRefused("wants a whole number")
 
-    async def nothing() -> None: ...
+    told: list[bool] = []
+
+    async def changed(who_may: bool) -> None:
+        told.append(who_may)
 
     settings = {"maxTenants": Changeable(take, check)}
     dynamic = DynamicSettings(
-        world.simulation.io, world.metadata, settings, nothing, {"loadManagerClassName": "there is one"}
+        world.simulation.io, world.metadata, settings, changed, {"loadManagerClassName": "there is one"}
     )
     with pytest.raises(PreconditionFailed, match=r"Can't update loadManagerClassName .*: there is one"):
         world.run(dynamic.set("loadManagerClassName", "x"))
@@ -104,7 +108,7 @@ def test_what_is_refused_says_why_and_nothing_is_stored(world: World) -> None:
         world.run(dynamic.set("maxTenants", "many"))
     assert (taken, world.run(world.metadata.get(PATH))) == ([], None)
     world.run(dynamic.set("maxTenants", "7"))
-    assert taken == ["7"]
+    assert (taken, told) == (["7"], [False]), "nobody's permissions rest on it"
 
 
 def test_settings_that_are_not_known_stay_and_change_nothing(world: World) -> None:

@@ -11,6 +11,7 @@ from lived import NAME, Lived
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Lost, Owner
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.errors import InvalidRequest, NamespaceNotFound, ServedElsewhere, ServiceNotReady
 from magnetar.naming.topic_name import TopicName
 
@@ -108,6 +109,23 @@ def test_who_is_to_be_asked_next_is_told_apart_from_who_serves(lived: Lived, two
     two.here = two.settled = False
     found = lived.world.run(Admin(lived.broker).brokers.lookup(str(NAME)))
     assert (found.redirect, found.broker_url) == (True, OTHER.binary)
+
+
+def test_lookups_are_counted_by_how_they_ended(lived: Lived, two: Two) -> None:
+    admin, run = Admin(lived.broker).brokers, lived.world.run
+    run(admin.lookup(str(NAME)))
+    run(admin.lookup(str(NAME)))
+    two.here = two.settled = False
+    run(admin.lookup(str(NAME)))
+    with pytest.raises(NamespaceNotFound):
+        run(admin.lookup("persistent://public/none/t"))
+    told = run(take_snapshot(lived.broker)).lookups
+    assert (told.answers, told.redirects, told.failures, told.timing.count) == (2, 1, 1, 3)
+    assert {end: sum(each.counts) for end, each in told.durations.items()} == {
+        "broker": 2,
+        "redirect": 1,
+        "failure": 1,
+    }
 
 
 def test_a_namespace_that_was_divided_anew_is_seen(lived: Lived) -> None:

@@ -7,7 +7,9 @@ import json
 import pytest
 from world import World
 
+from magnetar.broker.flow.schema_operations import MOST_NAMESPACES, SchemaOperations
 from magnetar.broker.schemas.data import SchemaData, SchemaType
+from magnetar.broker.schemas.operations import SchemaOperation
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.errors import IncompatibleSchema, MetadataFailure
@@ -31,7 +33,8 @@ class Registry:
         self.storage = SchemaStorage(
             io.loop, self.world.store, self.world.metadata, Quorums(), self.world.managed.deletions
         )
-        self.registry = SchemaRegistry(io, self.storage, self.world.metadata)
+        self.operations = SchemaOperations(io.clock)
+        self.registry = SchemaRegistry(io, self.storage, self.world.metadata, self.operations)
 
     def put(self, schema: SchemaData, strategy: str = "FULL") -> int:
         return self.world.run(self.registry.put_if_absent(ID, schema, strategy))
@@ -136,3 +139,39 @@ def test_a_damaged_record_is_named() -> None:
     life.world.run(life.world.metadata.put(f"/schemas/{ID}", b"\xff"))
     with pytest.raises(MetadataFailure, match=ID):
         life.versions()
+
+
+def test_what_was_asked_is_counted_by_namespace_and_end() -> None:
+    life = Registry()
+    run, registry = life.world.run, life.registry
+    assert [life.put(record(*names)) for names in ("", "x", "x")] == [0, 1, 1]
+    with pytest.raises(IncompatibleSchema):
+        life.put(SchemaData(SchemaType.STRING, b""))
+    run(registry.get(ID))
+    run(registry.list(ID))
+    run(registry.mark_deleted(ID))
+    run(registry.delete("public/other/t"))
+    found = life.operations.known
+    assert list(found) == ["public/default", "public/other"]
+    counts = {
+        (kind.value, good): sum(times.counts) for (kind, good), times in found["public/default"].times.items()
+    }
+    assert counts == {
+        ("put", True): 3,
+        ("put", False): 1,
+        ("get", True): 1,
+        ("list", True): 1,
+        ("delete", True): 1,
+    }
+    assert (found["public/default"].compatible, found["public/default"].incompatible) == (1, 1)
+
+
+def test_namespaces_that_were_asked_about_long_ago_are_forgotten() -> None:
+    life = Registry()
+    for number in (*range(MOST_NAMESPACES), 0, MOST_NAMESPACES):
+        with life.operations.measured(SchemaOperation.GET, f"public/n{number}/t"):
+            pass
+    found = life.operations.known
+    assert len(found) == MOST_NAMESPACES
+    assert "public/n0" in found
+    assert "public/n1" not in found

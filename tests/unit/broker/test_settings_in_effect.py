@@ -8,12 +8,15 @@ from test_service import NAME, Brokers
 from magnetar.broker.flow.dispatch_rates import LimitedBy
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.service import BrokerService, Dynamic
 from magnetar.config.settings import default_settings
 from magnetar.io.slices import let_others
+from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.naming.topic_name import TopicName
 from magnetar.server.changing_settings import BrokerOptions
 from magnetar.server.doors import Advertised
+from magnetar.server.security import Roles
 from magnetar.server.settings import broker_settings
 
 NOBODY = Advertised(Addresses(None), {})
@@ -75,6 +78,33 @@ def test_a_broker_that_runs_goes_by_them_at_once() -> None:
         None,
         None,
     )
+
+
+def test_only_what_says_who_may_has_clients_asked_again() -> None:
+    """With thousands of clients that is work for each of them."""
+    brokers = Brokers()
+    roles = Roles(default_settings())
+    options = BrokerOptions(default_settings(), cluster=False)
+    used: list[None] = []
+
+    async def changed() -> None:
+        used.append(None)
+
+    service = BrokerService(
+        brokers.world.simulation.io,
+        TimerWheel(brokers.world.simulation.loop),
+        brokers.world.metadata,
+        brokers.world.managed,
+        brokers.broker.settings,
+        dynamic=Dynamic({**options.dynamic, **roles.dynamic}, {}, changed),
+    )
+    run, generation = brokers.world.run, service.revocation.generation
+    run(service.dynamic.set("maxTenants", "7"))
+    run(service.dynamic.set("dispatchThrottlingRatePerTopicInMsg", "5"))
+    assert (len(used), service.revocation.generation) == (2, generation)
+    run(service.dynamic.set("superUserRoles", "root"))
+    run(service.dynamic.set("proxyRoles", "p"))
+    assert (len(used), service.revocation.generation) == (4, generation + 2)
 
 
 def test_topics_that_come_later_go_by_them_too() -> None:

@@ -234,10 +234,7 @@ def test_acknowledgements_that_gather_when_a_subscription_begins_anew_are_not_re
         loop,
         1,
         lambda: connection,
-        group_seconds=1,
-        group_size=100,
-        batch_index=False,
-        receipts=True,
+        ConsumerOptions(ack_group_time_ms=1000, ack_receipt_enabled=True),
         timeout=5,
     )
     told = gathering.individual(MessageId(-1, 1, 2))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
 from magnetar.broker.stats.figures import (
     CacheMetrics,
     CompactionMetrics,
+    DurationMetrics,
+    LookupMetrics,
     MetadataMetrics,
     MetricsSnapshot,
     TopicMetrics,
@@ -88,6 +91,31 @@ def test_compaction_is_told_of_topics_that_had_one() -> None:
         "compacted.entry.count": {(): 4},
         "compacted.entry.size": {(): 20},
     }
+
+
+def test_lookups_are_told_in_buckets() -> None:
+    bounds = (0.001, 0.5)
+    durations = {
+        "broker": DurationMetrics(bounds, (3, 1, 2), 4.25),
+        "redirect": DurationMetrics(bounds, (0, 0, 0), 0.0),
+        "failure": DurationMetrics(bounds, (1, 0, 0), 0.0005),
+    }
+    (request,) = decoded(MetricsSnapshot("c", "b", lookups=LookupMetrics(durations=durations)))
+    (metric,) = (
+        each
+        for each in request.resource_metrics[0].scope_metrics[0].metrics
+        if each.name == "pulsar.broker.request.topic.lookup.duration"
+    )
+    assert (metric.unit, metric.histogram.aggregation_temporality) == (
+        "s",
+        AGGREGATION_TEMPORALITY_CUMULATIVE,
+    )
+    points = {point.attributes[0].value.string_value: point for point in metric.histogram.data_points}
+    assert list(points) == ["broker", "failure"], "what has not happened has no point"
+    found = points["broker"]
+    assert found.attributes[0].key == "pulsar.lookup.response"
+    assert (list(found.explicit_bounds), list(found.bucket_counts)) == ([0.001, 0.5], [3, 1, 2])
+    assert (found.count, found.sum, found.time_unix_nano) == (6, 4.25, 2_000_000_000)
 
 
 def test_what_is_of_no_topic_is_told_once() -> None:

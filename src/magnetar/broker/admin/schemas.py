@@ -65,7 +65,7 @@ class SchemaAdmin:
 
     async def versions(self, topic: str) -> Sequence[Mapping[str, Any]]:
         """All versions since the schema was last deleted, the oldest first."""
-        found = await self._broker.schemas.versions(self._named(topic).schema_path)
+        found = await self._broker.schemas.list(self._named(topic).schema_path)
         return [_described(each) for each in found]
 
     async def places(self, topic: str) -> Mapping[str, Any] | None:

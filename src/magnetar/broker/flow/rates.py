@@ -34,21 +34,26 @@ ENTRY_SIZE_BOUNDS = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 class Distribution:
     """Counts per bound, one more for what lies above, and the sum."""
 
-    __slots__ = ("_bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
         index = 0
-        for bound in self._bounds:
+        for bound in self.bounds:
             if value <= bound:
                 break
             index += 1
         self.counts[index] += times
         self.total += value * times
+
+
+_FINE_SECONDS = (0.0005, 0.001, 0.0025)
+SECONDS_BOUNDS = (*_FINE_SECONDS, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+"""Those that OpenTelemetry recommends for durations of requests, and three below."""
 
 
 class Timings:

@@ -35,6 +35,8 @@ class Changeable:
     apply: Apply
     check: Callable[[str], None] = _anything
     """Of a text that is to be stored. :raises SettingRefused: it cannot be used"""
+    says_who_may: bool = False
+    """What clients may do rests on it: who lost something by a change must be found."""
 
 
 class DynamicSettings:
@@ -43,12 +45,12 @@ class DynamicSettings:
         io: Io,
         metadata: MetadataStore,
         settings: Mapping[str, Changeable],
-        changed: Callable[[], Awaitable[None]],
+        changed: Callable[[bool], Awaitable[None]],
         refused: Mapping[str, str] | None = None,
     ) -> None:
         """:param settings: those that can be changed, and what takes them
 
-        :param changed: awaited when some of them are others now
+        :param changed: awaited when some are others now; told whether what clients may do rests on any
         :param refused: those that other brokers change, and why they stay as they are here
         """
         self._metadata = metadata
@@ -132,10 +134,12 @@ class DynamicSettings:
         for name in values.keys() - self._settings.keys() - self._warned:
             self._warned.add(name)
             log.warning("a changed setting has no effect: it cannot be changed here", extra={"setting": name})
-        others = [name for name, setting in self._settings.items() if setting.apply(values.get(name))]
+        others = {
+            name: setting for name, setting in self._settings.items() if setting.apply(values.get(name))
+        }
         if others:
             log.info("settings were changed", extra={"settings": ", ".join(others)})
-            await self._changed()
+            await self._changed(any(setting.says_who_may for setting in others.values()))
 
     async def _read_anew(self) -> None:
         await self._take(await self.values())

@@ -8,12 +8,6 @@ from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.errors import InvalidSchemaData
 from magnetar.protocol import key_values
 
-_NAME = "{}.schema.name"
-_TYPE = "{}.schema.type"
-_PROPERTIES = "{}.schema.properties"
-_ENCODING = "kv.encoding.type"
-_SEPARATED = "SEPARATED"
-
 
 def _invalid(what: str) -> InvalidSchemaData:
     return InvalidSchemaData(f"Invalid schema definition data for KEY_VALUE schema: {what}")
@@ -42,41 +36,28 @@ def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
 
 def separated(key: SchemaData, value: SchemaData) -> SchemaData:
     """The schema of messages whose own key is the key, and whose content is the value."""
-    properties = {_ENCODING: _SEPARATED}
-    for side, part in (("key", key), ("value", value)):
-        properties[_NAME.format(side)] = part.type.name
-        properties[_TYPE.format(side)] = part.type.name
-        properties[_PROPERTIES.format(side)] = json.dumps(dict(part.properties), separators=(",", ":"))
+    sides = (key_values.Declared(part.type.name, part.properties, part.type.name) for part in (key, value))
+    properties = key_values.described(*sides, separated=True)
     return SchemaData(SchemaType.KEY_VALUE, key_values.join(key.data, value.data), properties, key.user)
 
 
 def is_separated(schema: SchemaData) -> bool:
-    """Whether keys are those of messages; else, as where nothing says it, they are in front of the value."""
-    return schema.properties.get(_ENCODING) == _SEPARATED
+    """See :func:`magnetar.protocol.key_values.is_separated`."""
+    return key_values.is_separated(schema.properties)
 
 
 def _part(schema: SchemaData, side: str, data: bytes) -> SchemaData:
-    name = schema.properties.get(_TYPE.format(side))
     try:
-        kind = SchemaType[name] if name and name != "BYTES" else SchemaType.NONE
+        said = key_values.declared(schema.properties, side)
+    except ValueError as error:
+        raise _invalid(str(error)) from error
+    try:
+        kind = SchemaType[said.kind] if said.kind != "BYTES" else SchemaType.NONE
     except KeyError as error:
-        raise _invalid(f"{name!r} is no type") from error
+        raise _invalid(f"{said.kind!r} is no type") from error
     if kind in (SchemaType.KEY_VALUE, SchemaType.AUTO_CONSUME):
         raise _invalid(f"a {side} cannot be {kind.name}")
-    return SchemaData(kind, data, _properties(schema, side))
-
-
-def _properties(schema: SchemaData, side: str) -> dict[str, str]:
-    text = schema.properties.get(_PROPERTIES.format(side))
-    if not text:
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _invalid(f"the properties of the {side} are no JSON") from error
-    if not isinstance(found, dict):
-        raise _invalid(f"the properties of the {side} are no object")
-    return {str(name): str(value) for name, value in found.items()}
+    return SchemaData(kind, data, said.properties)
 
 
 def to_text(data: bytes) -> str:
@@ -84,7 +65,7 @@ def to_text(data: bytes) -> str:
 
     :raises InvalidSchemaData: the data is not both of them
     """
-    return json.dumps({side: _shown(part) for side, part in zip(("key", "value"), split(data), strict=True)})
+    return json.dumps({side: _shown(part) for side, part in zip(key_values.SIDES, split(data), strict=True)})
 
 
 def _shown(part: bytes) -> object:

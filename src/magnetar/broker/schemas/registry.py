@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from magnetar.broker.schemas import compatibility
 from magnetar.broker.schemas.data import WITH_DEFINITION, SchemaData, SchemaType, StoredSchema
+from magnetar.broker.schemas.operations import Operations, SchemaOperation
 from magnetar.broker.schemas.storage import ROOT, SchemaStorage
 from magnetar.broker.schemas.validation import validate
 from magnetar.errors import IncompatibleSchema, ServiceNotReady
@@ -29,9 +30,12 @@ _TRIES = 5
 class SchemaRegistry:
     """Knows schemas by their id, ``tenant/namespace/topic``; which topics have which is not its affair."""
 
-    def __init__(self, io: Io, storage: SchemaStorage, metadata: MetadataStore) -> None:
+    def __init__(
+        self, io: Io, storage: SchemaStorage, metadata: MetadataStore, operations: Operations
+    ) -> None:
         self._io = io
         self.storage = storage
+        self._operations = operations
         self._worker: Worker | None = None
         self._known = MetadataCache(metadata, ROOT, self._read, most=_MAX_KNOWN_BYTES, weigh=_size)
         self._mutexes: dict[str, Mutex] = {}
@@ -76,11 +80,17 @@ class SchemaRegistry:
                 return history[place:]
         return history
 
+    async def list(self, schema_id: str) -> tuple[StoredSchema, ...]:
+        """:meth:`versions`, where that is what was asked for."""
+        with self._operations.measured(SchemaOperation.LIST, schema_id):
+            return await self.versions(schema_id)
+
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
         """One version, the latest if None; None when there is none like it, or it was deleted."""
-        for found in reversed(await self.versions(schema_id)):
-            if version is None or found.version == version:
-                return found
+        with self._operations.measured(SchemaOperation.GET, schema_id):
+            for found in reversed(await self.versions(schema_id)):
+                if version is None or found.version == version:
+                    return found
         return None
 
     async def find(self, schema_id: str, schema: SchemaData) -> int | None:
@@ -104,15 +114,16 @@ class SchemaRegistry:
         :raises InvalidSchemaData: it is no schema
         :raises IncompatibleSchema: it is new, and may not follow what is there
         """
-        await self._validate(schema)
-        async with _Alone(self, schema_id):
-            for _ in range(_TRIES):
-                try:
-                    return await self._put(schema_id, schema, strategy, may_add=may_add)
-                except BadVersion:
-                    # Another broker stored one meanwhile.
-                    self._forget(schema_id)
-        raise ServiceNotReady("The schema is being changed by others")
+        with self._operations.measured(SchemaOperation.PUT, schema_id):
+            await self._validate(schema)
+            async with _Alone(self, schema_id):
+                for _ in range(_TRIES):
+                    try:
+                        return await self._put(schema_id, schema, strategy, may_add=may_add)
+                    except BadVersion:
+                        # Another broker stored one meanwhile.
+                        self._forget(schema_id)
+            raise ServiceNotReady("The schema is being changed by others")
 
     async def _put(self, schema_id: str, schema: SchemaData, strategy: str, *, may_add: bool) -> int:
         versions = await self.versions(schema_id)
@@ -120,18 +131,26 @@ class SchemaRegistry:
             if known.data.type is schema.type and known.data.data == schema.data:
                 return known.version
 
-        def look() -> StoredSchema | None:
-            found = _find(versions, schema)
-            if found is None and versions and may_add:
-                compatibility.check_producer([each.data for each in versions], schema, strategy)
-            return found
-
-        found = await self.run(look) if versions else None
+        found = await self.run(lambda: _find(versions, schema)) if versions else None
         if found is not None:
             return found.version
         if not may_add:
             raise IncompatibleSchema("Schema not found and schema auto updating is disabled.")
+        if versions:
+            await self._compare(schema_id, versions, schema, strategy)
         return await self._append(schema_id, schema, deleted=False)
+
+    async def _compare(
+        self, schema_id: str, versions: Sequence[StoredSchema], schema: SchemaData, strategy: str
+    ) -> None:
+        """:raises IncompatibleSchema: a producer's schema may not follow those that are there"""
+        known = [each.data for each in versions]
+        try:
+            await self.run(lambda: compatibility.check_producer(known, schema, strategy))
+        except IncompatibleSchema:
+            self._operations.compared(schema_id, compatible=False)
+            raise
+        self._operations.compared(schema_id, compatible=True)
 
     async def _append(self, schema_id: str, schema: SchemaData, *, deleted: bool) -> int:
         index, record = await self.storage.index(schema_id)
@@ -169,22 +188,24 @@ class SchemaRegistry:
         :raises InvalidSchemaData: it is no schema
         """
         await self._validate(schema)
-        versions = [each.data for each in await self.versions(schema_id)]
+        versions = await self.versions(schema_id)
         if versions:
-            await self.run(lambda: compatibility.check_producer(versions, schema, strategy))
+            await self._compare(schema_id, versions, schema, strategy)
 
     # What goes
 
     async def mark_deleted(self, schema_id: str, user: str = "") -> int:
         """From now on the topic has no schema; what is stored stays. The version of the mark."""
-        async with _Alone(self, schema_id):
-            return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
+        with self._operations.measured(SchemaOperation.DELETE, schema_id):
+            async with _Alone(self, schema_id):
+                return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
 
     async def delete(self, schema_id: str) -> None:
         """Removes all versions and where they are stored; nothing to remove is fine."""
-        async with _Alone(self, schema_id):
-            await self.storage.delete(schema_id)
-            self._forget(schema_id)
+        with self._operations.measured(SchemaOperation.DELETE, schema_id):
+            async with _Alone(self, schema_id):
+                await self.storage.delete(schema_id)
+                self._forget(schema_id)
 
 
 class _Alone:

@@ -13,6 +13,7 @@ from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.resource_groups import ResourceGroups, SharedLimits
+from magnetar.broker.flow.schema_operations import SchemaOperations
 from magnetar.broker.flow.unacked_limit import UnackedLimit
 from magnetar.broker.namespaces.counts import TopicCounts
 from magnetar.broker.namespaces.creation import TopicCreation
@@ -84,17 +85,10 @@ class ServedTopics:
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
         self.policies.listen(self._policies_changed)
-        self.schemas = SchemaRegistry(
-            io,
-            SchemaStorage(
-                io.loop,
-                managed_ledgers.store,
-                metadata,
-                managed_ledgers.settings.quorums,
-                managed_ledgers.deletions,
-            ),
-            metadata,
-        )
+        quorums = managed_ledgers.settings.quorums
+        storage = SchemaStorage(io.loop, managed_ledgers.store, metadata, quorums, managed_ledgers.deletions)
+        self.schema_operations = SchemaOperations(io.clock)
+        self.schemas = SchemaRegistry(io, storage, metadata, self.schema_operations)
         copies = settings.package_copies
         self.packages = PackageStorage(
             io.loop,

@@ -240,12 +240,38 @@ class TimingMetrics:
 
 
 @dataclass(slots=True)
+class DurationMetrics:
+    """How long what ended in one way took, since the start."""
+
+    bounds: Sequence[float]
+    """Upper ones, in seconds."""
+    counts: Sequence[int]
+    """Per bucket, one more for what lies above the last bound."""
+    seconds: float
+    """All together."""
+
+
+@dataclass(slots=True)
 class LookupMetrics:
     answers: int = 0
     failures: int = 0
     redirects: int = 0
     pending: int = 0
     timing: TimingMetrics = field(default_factory=TimingMetrics)
+    durations: Mapping[str, DurationMetrics] = field(default_factory=dict)
+    """By how they ended: ``broker``, ``redirect``, ``failure``."""
+
+
+@dataclass(slots=True)
+class SchemaMetrics:
+    """Of the schema registry in one namespace, since the start."""
+
+    namespace: str
+    operations: Sequence[tuple[str, bool, DurationMetrics]]
+    """``get``, ``list``, ``put`` or ``delete``, and whether it succeeded."""
+    compatible: int
+    """Schemas that were compared with those before them, and may follow."""
+    incompatible: int
 
 
 @dataclass(slots=True)
@@ -313,6 +339,7 @@ class MetricsSnapshot:
     cache: CacheMetrics = field(default_factory=CacheMetrics)
     connections: ConnectionMetrics = field(default_factory=ConnectionMetrics)
     lookups: LookupMetrics = field(default_factory=LookupMetrics)
+    schemas: Sequence[SchemaMetrics] = ()
     publish_latency: TimingMetrics = field(default_factory=TimingMetrics)
     topic_load: TimingMetrics = field(default_factory=TimingMetrics)
     topic_loads_pending: int = 0

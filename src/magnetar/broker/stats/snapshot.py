@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from magnetar.broker.flow.rates import Timings
+from magnetar.broker.flow.lookup_times import LookupEnd
+from magnetar.broker.flow.rates import Distribution, Timings
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
+    DurationMetrics,
     GroupMetrics,
     LoadMetrics,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
     QuotaMetrics,
+    SchemaMetrics,
     TimingMetrics,
     TopicMetrics,
 )
@@ -75,6 +78,34 @@ def _cache(broker: BrokerService) -> CacheMetrics:
     )
 
 
+def _lookups(broker: BrokerService) -> LookupMetrics:
+    known = broker.lookups
+    return LookupMetrics(
+        answers=known.count(LookupEnd.BROKER),
+        failures=known.count(LookupEnd.FAILURE),
+        redirects=known.count(LookupEnd.REDIRECT),
+        pending=broker.lookups_pending,
+        timing=_timing(known.answered),
+        durations={end.value: _durations(each) for end, each in known.by_end.items()},
+    )
+
+
+def _schemas(broker: BrokerService) -> list[SchemaMetrics]:
+    return [
+        SchemaMetrics(
+            namespace,
+            [(kind.value, good, _durations(each)) for (kind, good), each in known.times.items()],
+            known.compatible,
+            known.incompatible,
+        )
+        for namespace, known in broker.schema_operations.known.items()
+    ]
+
+
+def _durations(known: Distribution) -> DurationMetrics:
+    return DurationMetrics(known.bounds, tuple(known.counts), known.total)
+
+
 def _load(broker: BrokerService) -> LoadMetrics | None:
     if broker.load is None:
         return None
@@ -125,12 +156,8 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             handshakes_succeeded=connections.handshakes,
             handshakes_failed=connections.refused + connections.unproven,
         ),
-        lookups=LookupMetrics(
-            answers=broker.lookups.count,
-            failures=broker.lookup_failures,
-            pending=broker.lookups_pending,
-            timing=_timing(broker.lookups),
-        ),
+        lookups=_lookups(broker),
+        schemas=_schemas(broker),
         publish_latency=_timing(broker.publish_latency),
         topic_load=_timing(broker.topic_loads),
         topic_loads_pending=broker.loading_count,

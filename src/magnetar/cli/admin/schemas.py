@@ -10,6 +10,7 @@ from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import SILENT, Action, Call
 from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.key_values import SIDES, declared
 
 _KEY_VALUE = "KEY_VALUE"
 _DEFINED = frozenset({"AVRO", "JSON", "PROTOBUF", "PROTOBUF_NATIVE"})
@@ -36,7 +37,7 @@ def _info(name: str, answer: dict[str, Any]) -> dict[str, Any]:
     schema: Any = _definition(kind, text)
     if kind == _KEY_VALUE:
         parts = json.loads(text)
-        schema = {side: _part(side, parts[side], properties) for side in ("key", "value")}
+        schema = {side: _part(side, parts[side], properties) for side in SIDES}
     return {
         "name": name,
         "schema": schema,
@@ -47,12 +48,13 @@ def _info(name: str, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(side: str, definition: Any, properties: dict[str, str]) -> dict[str, Any]:
+    said = declared(properties, side)
     return {
-        "name": properties.get(f"{side}.schema.name", ""),
+        "name": said.name,
         "schema": definition,
-        "type": properties.get(f"{side}.schema.type", "BYTES"),
+        "type": said.kind,
         "timestamp": 0,
-        "properties": json.loads(properties.get(f"{side}.schema.properties") or "{}"),
+        "properties": said.properties,
     }
 
 

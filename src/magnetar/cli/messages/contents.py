@@ -15,13 +15,12 @@ from magnetar.client.message import Message
 from magnetar.client.primitive_contents import BAD_VALUES, PRIMITIVES, Decoder
 from magnetar.client.schema import TopicSchema
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.key_values import split
+from magnetar.protocol.key_values import SIDES, split
 
 DecodeMessage = Callable[[Message], Any]
 """Raises one of ``_UNREADABLE`` where the message does not fit its schema."""
 _UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
 _BYTES = ("NONE", "BYTES")
-_SIDES = ("key", "value")
 _1970 = datetime(1970, 1, 1)
 
 
@@ -80,7 +79,7 @@ def _of_messages(schema: TopicSchema) -> DecodeMessage | None:
 
 def _of_pairs(schema: TopicSchema) -> DecodeMessage | None:
     decoders: list[Decoder] = []
-    for side, definition in zip(_SIDES, split(schema.data), strict=True):
+    for side, definition in zip(SIDES, split(schema.data), strict=True):
         kind = schema.kind_of(side)
         decode = _text_or_bytes if kind in _BYTES else _decoder(kind, definition or b"")
         if decode is None:
@@ -92,7 +91,7 @@ def _of_pairs(schema: TopicSchema) -> DecodeMessage | None:
         parts = (message.partition_key_bytes(), content) if schema.is_separated else split(content)
         return {
             side: None if part is None else decode(part)
-            for side, part, decode in zip(_SIDES, parts, decoders, strict=True)
+            for side, part, decode in zip(SIDES, parts, decoders, strict=True)
         }
 
     return decode_pair

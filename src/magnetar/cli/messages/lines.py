@@ -29,7 +29,10 @@ def printer(form: str, contents: Contents) -> Print:
 
 
 def json_line(message: Message, contents: Contents) -> str:
-    """All of it: ``content`` is text, ``hex`` what is none, and ``value`` what a schema makes of it."""
+    """All of it: ``content`` is text, ``hex`` what is none, and ``value`` what a schema makes of it.
+
+    ``key`` is as it is stored: bytes are in Base64, and ``base64EncodedKey`` says so; null is a key, too.
+    """
     found: dict[str, Any] = {
         "id": id_text(message.message_id()),
         "topic": message.topic_name(),
@@ -37,8 +40,12 @@ def json_line(message: Message, contents: Contents) -> str:
     }
     if message.event_timestamp():
         found["eventTime"] = message.event_timestamp()
-    if message.has_partition_key():
+    if message.has_null_partition_key():
+        found["key"] = None
+    elif message.has_partition_key():
         found["key"] = message.partition_key()
+        if message.has_base64_encoded_key():
+            found["base64EncodedKey"] = True
     if message.ordering_key():
         found["orderingKey"] = message.ordering_key()
     found["properties"] = message.properties()

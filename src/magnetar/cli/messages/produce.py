@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -14,6 +15,8 @@ from magnetar.cli.messages.run import Ends, run
 from magnetar.cli.pace import paced
 from magnetar.cli.refused import Refused
 
+_KEYS = ("partition_key", "partition_key_bytes", "null_partition_key")
+"""The forms that a message's key has, of which it has one."""
 Outgoing = tuple[bytes, dict[str, Any]]
 """A content, and what else the message has, as ``Producer.send`` takes it."""
 
@@ -58,6 +61,8 @@ def _each(lines: Iterable[bytes], parsed: argparse.Namespace) -> Iterator[Outgoi
 def _outgoing(text: bytes, parsed: argparse.Namespace) -> Outgoing:
     content, options = _replayed(text) if parsed.json else (text, {})
     if parsed.key is not None:
+        for name in _KEYS:
+            options.pop(name, None)
         options["partition_key"] = parsed.key
     if parsed.properties:
         options["properties"] = {**options.get("properties", {}), **dict(parsed.properties)}
@@ -91,12 +96,11 @@ def _replayed(text: bytes) -> Outgoing:
 
 
 def _options(found: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for name, option in (("key", "partition_key"), ("orderingKey", "ordering_key")):
-        if name in found:
-            if not isinstance(found[name], str):
-                raise Refused(f"{name} is no text")
-            options[option] = found[name]
+    options: dict[str, Any] = _key(found)
+    if "orderingKey" in found:
+        if not isinstance(found["orderingKey"], str):
+            raise Refused("orderingKey is no text")
+        options["ordering_key"] = found["orderingKey"]
     properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(each, str) for each in properties.values()):
         raise Refused("properties is no object with texts")
@@ -108,3 +112,21 @@ def _options(found: dict[str, Any]) -> dict[str, Any]:
             raise Refused("eventTime is no time in ms since 1970")
         options["event_timestamp"] = time
     return options
+
+
+def _key(found: dict[str, Any]) -> dict[str, Any]:
+    match found:
+        case {"key": None}:
+            return {"null_partition_key": True}
+        case {"key": str(key), "base64EncodedKey": True}:
+            try:
+                return {"partition_key_bytes": b64decode(key, validate=True)}
+            except ValueError as error:
+                raise Refused(f"key is no Base64: {error}") from error
+        case {"base64EncodedKey": given} if given is not False:
+            raise Refused("base64EncodedKey is true or false, of a key")
+        case {"key": str(key)}:
+            return {"partition_key": key}
+        case {"key": _}:
+            raise Refused("key is no text")
+    return {}

@@ -63,6 +63,7 @@ class ApiProducer:
             compression_type=CompressionType(settings.compression),
             access_mode=ProducerAccessMode(settings.access_mode),
             send_timeout_millis=settings.send_timeout_millis,
+            chunking_enabled=settings.chunking,
         )
 
     def room(self) -> int:
@@ -172,6 +173,7 @@ class ApiConsumer:
                 ack_group_size=settings.ack_group,
                 batch_index_ack_enabled=settings.batch_index_ack,
                 replicate_subscription_state_enabled=settings.replicated,
+                **settings.chunks,
             )
         self._task = asyncio.ensure_future(self._receive(self._end))
 

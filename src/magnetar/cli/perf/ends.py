@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from magnetar.cli.perf.hot_raw import Histogram, Order, Window
 from magnetar.cli.perf.pacing import Clock
@@ -44,6 +44,8 @@ class SendSettings:
     access_mode: int
     producer_name: str
     send_timeout_millis: int
+    chunking: bool = False
+    """Contents larger than an entry are sent in several."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class ReceiveSettings:
     replicated: bool
     rate: float
     """Messages a second that are taken at most; 0: no bound."""
+    chunks: Mapping[str, Any] = field(default_factory=dict)
+    """What consumers of the client are told of messages in chunks, by the names of its options."""
 
 
 class Sender(Protocol):

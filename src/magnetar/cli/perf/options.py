@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from magnetar.cli.numbers import count, positive
@@ -21,7 +21,6 @@ _REFUSED_BY_ALL = (
     (("--proxy-protocol",), True),
 )
 _REFUSED_BY_PRODUCE = (
-    (("--chunking", "-ch"), False),
     (("--encryption-key-name", "-k"), True),
     (("--encryption-key-value-file", "-v"), True),
     (("--format-payload", "-fp"), False),
@@ -34,9 +33,6 @@ _REFUSED_BY_PRODUCE = (
 )
 _REFUSED_BY_CONSUME = (
     (("--auto-scaled-receiver-queue-size", "-aq"), False),
-    (("--max_chunked_msg", "-mc"), True),
-    (("--auto_ack_chunk_q_full", "-ac"), False),
-    (("--expire_time_incomplete_chunked_messages", "-e"), True),
     (("--encryption-key-value-file", "-v"), True),
     (("--txn-enable", "-txn"), False),
     (("--txn-timeout", "-tto"), True),
@@ -77,6 +73,8 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     produce = _command(commands, "produce", "send messages", _REFUSED_BY_PRODUCE)
     _produce(produce, rate=100.0)
+    text = "send what is larger than an entry in several, and no batches"
+    produce.add_argument("--chunking", "-ch", action="store_true", help=text)
     _own(produce)
     consume = _command(commands, "consume", "receive messages", _REFUSED_BY_CONSUME)
     _consume(consume)
@@ -174,6 +172,16 @@ def _consume(made: argparse.ArgumentParser) -> None:
     add("--num-messages", "-m", type=count, default=0, metavar="N", help="then it ends; 0: no end (0)")
     add("--batch-index-ack", action="store_true", help="acknowledge single messages of a batch")
     add("--pool-messages", "-pm", action=_Note, help=argparse.SUPPRESS)
+    _chunks(add)
+
+
+def _chunks(add: Callable[..., Any]) -> None:
+    text = "messages of which some chunks are waited for; 0: 10 (0)"
+    add("--max_chunked_msg", "-mc", type=count, default=0, metavar="N", help=text)
+    text = "acknowledge the oldest when there are more"
+    add("--auto_ack_chunk_q_full", "-ac", action="store_true", help=text)
+    text = "ms that a message's chunks may take to come; 0: 60000 (0)"
+    add("--expire_time_incomplete_chunked_messages", "-e", type=count, default=0, metavar="MS", help=text)
 
 
 def _read(made: argparse.ArgumentParser) -> None:

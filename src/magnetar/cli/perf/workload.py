@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from magnetar.admin_client import AdminClient
 from magnetar.cli.cluster_access import ClusterAccess, cluster_access
@@ -100,6 +101,7 @@ def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
     :raises InvalidConfiguration: --raw and something that it does not do
     """
     contents = _contents(parsed)
+    chunking = getattr(parsed, "chunking", False)
     if parsed.raw:
         _check_is_plain(parsed, contents)
     outstanding = parsed.max_outstanding or DEFAULT_OUTSTANDING
@@ -107,7 +109,7 @@ def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
         outstanding = max(1, min(outstanding, parsed.max_outstanding_across_partitions // producers))
     return SendSettings(
         size=len(contents[0]),
-        batch=1 if parsed.disable_batching else parsed.batch_max_messages,
+        batch=1 if parsed.disable_batching or chunking else parsed.batch_max_messages,
         batch_bytes=min(parsed.batch_max_bytes, _BATCH_BYTES) if parsed.raw else parsed.batch_max_bytes,
         batch_delay_ms=parsed.batch_time_window,
         max_outstanding=outstanding,
@@ -116,6 +118,7 @@ def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
         access_mode=ProducerAccessMode[parsed.access_mode],
         producer_name=parsed.producer_name or "",
         send_timeout_millis=round(parsed.send_timeout * 1000),
+        chunking=chunking,
     )
 
 
@@ -126,10 +129,39 @@ def _check_is_plain(parsed: argparse.Namespace, contents: tuple[bytes, ...]) -> 
         "-set": parsed.set_event_time,
         "-mk": parsed.message_key_generation_mode,
         "-f with several contents": len(contents) > 1,
+        "-ch": getattr(parsed, "chunking", False),
     }
+    _check_raw(refused)
+
+
+def _check_raw(refused: Mapping[str, object]) -> None:
+    """:param refused: what raw ends do not do, by flag
+
+    :raises InvalidConfiguration: one of them is wanted
+    """
     for flag, given in refused.items():
         if given:
             raise InvalidConfiguration(f"--raw does not do {flag}")
+
+
+def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
+    """What consumers are told of messages in chunks; 0 stands for what clients do by themselves.
+
+    :raises InvalidConfiguration: --raw, which takes each chunk for a message
+    """
+    if parsed.command != "consume":
+        return {}
+    flags = {
+        "-mc": ("max_pending_chunked_message", parsed.max_chunked_msg),
+        "-ac": ("auto_ack_oldest_chunked_message_on_queue_full", parsed.auto_ack_chunk_q_full),
+        "-e": (
+            "expire_time_of_incomplete_chunked_message_ms",
+            parsed.expire_time_incomplete_chunked_messages,
+        ),
+    }
+    if parsed.raw:
+        _check_raw({flag: given for flag, (_, given) in flags.items()})
+    return {name: given for name, given in flags.values() if given}
 
 
 def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
@@ -165,6 +197,7 @@ def receive_settings(
         batch_index_ack=parsed.batch_index_ack,
         replicated=getattr(parsed, "replicated", False),
         rate=rate / consumers,
+        chunks=_chunks(parsed),
     )
 
 

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.key_values import SIDES, is_separated, kind_of
 from magnetar.spark.codec.avro_types import column_type
 from magnetar.spark.codec.columns import BYTES, METADATA, METADATA_NAMES, VALUE
 from magnetar.spark.connection import Connection
@@ -103,12 +104,8 @@ def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
     if kind != "KEY_VALUE":
         return Definition(kind, text if isinstance(text, str) else json.dumps(text))
     parts = json.loads(text) if isinstance(text, str) else text
-    key, value = (
-        _parsed(properties.get(f"{part}.schema.type", "BYTES"), parts.get(part) or "", {})
-        for part in ("key", "value")
-    )
-    separated = properties.get("kv.encoding.type", "INLINE").upper() == "SEPARATED"
-    return Definition(kind, "", key, value, separated)
+    key, value = (_parsed(kind_of(properties, side), parts.get(side) or "", {}) for side in SIDES)
+    return Definition(kind, "", key, value, is_separated(properties))
 
 
 def shared_definition(connection: Connection) -> Definition:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from magnetar.broker.dispatch.filters import FilterContext, FilteredEntry, FilterResult
 
 
@@ -33,6 +35,15 @@ class Later:
         if _property(entry, "later") == "fail":
             raise ValueError("not now")
         return FilterResult.RESCHEDULE
+
+
+class Slow:
+    """Thinks about what says so, while nobody else is served."""
+
+    def filter_entry(self, entry: FilteredEntry, context: FilterContext) -> FilterResult:
+        if _property(entry, "slow"):
+            time.sleep(0.0002)
+        return FilterResult.ACCEPT
 
 
 class NoFilter:
