@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.codec import ENTRIES, MAX_FRAME, acks, sends
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.config.settings import load
+from magnetar.io.interfaces import Buffer
 from magnetar.io.simulated import simulated_io
 from magnetar.ledger.embedded.group import ENTRIES as ENTRIES_RUN
 from magnetar.ledger.embedded.group import build_group, gather
@@ -71,6 +72,9 @@ class _Transport:
 
     def write(self, data: bytes) -> None:
         self.received += len(data)
+
+    def writelines(self, pieces: Sequence[Buffer]) -> None:
+        self.received += sum(map(len, pieces))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
-from magnetar.io.interfaces import StreamProtocol
+from magnetar.io.interfaces import Buffer, StreamProtocol
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import EntryCacheSettings
 from magnetar.protocol.frames import decode_command, split
@@ -121,6 +121,9 @@ class Transport:
         if self._unsent > self._high and not self._told_to_wait:
             self._told_to_wait = True
             self._protocol.pause_writing()
+
+    def writelines(self, pieces: Sequence[Buffer]) -> None:
+        self.write(b"".join(pieces))
 
     def take_answers(self) -> None:
         """The client reads all that waits for it."""

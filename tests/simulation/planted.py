@@ -100,6 +100,9 @@ class _Reusing:
         self._buffer[: len(data)] = data
         self._transport.write(memoryview(self._buffer)[: len(data)])
 
+    def writelines(self, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(pieces))
+
 
 def reused_buffer() -> AbstractContextManager[None]:
     """A connection gathers what goes out in a buffer that its socket may not have taken yet."""

@@ -135,9 +135,9 @@ class Cursors(Mapping[str, Cursor]):
         """Caches what a cursor near the end is about to read."""
         if not self._active:
             return
-        near = max(cursor.read_position for cursor in self._active)
+        near = max([cursor.read_position for cursor in self._active])
         behind = self._ledgers.entries_after((near[0], near[1] - 1))
-        if behind > self._near + sum(a.count for a in appends):
+        if behind > self._near and behind > self._near + sum([append.count for append in appends]):
             return
         for operation in appends:
             self._cache.insert(operation.as_run())

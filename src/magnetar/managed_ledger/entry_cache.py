@@ -226,9 +226,10 @@ class LedgerCache:
     def drop_before(self, position: Position) -> None:
         """Removes the runs that end before ``position``."""
         ledger_id, entry_id = position
-        for other in [i for i in self._slots if i < ledger_id]:
-            self.drop_ledger(other)
         slots = self._slots.get(ledger_id)
+        if slots is None or len(self._slots) > 1:
+            for other in [i for i in self._slots if i < ledger_id]:
+                self.drop_ledger(other)
         if not slots:
             return
         end = 0

@@ -25,6 +25,7 @@ from magnetar.protocol.hot_encode import (
     encode_message,
     encode_messages,
     encode_receipts,
+    message_head,
     messages_size,
 )
 from magnetar.protocol.hot_keys import (
@@ -55,6 +56,7 @@ __all__ = [
     "holder_of",
     "key_hash",
     "key_slots",
+    "message_head",
     "messages_size",
     "next_frame",
     "publish_time",

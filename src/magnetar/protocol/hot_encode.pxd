@@ -47,6 +47,9 @@ cdef Py_ssize_t _put_messages(unsigned char[::1] out, const unsigned char[::1] b
 @cython.locals(position='Py_ssize_t')
 cdef Py_ssize_t _put_message_header(unsigned char[::1] out, Py_ssize_t start, long long consumer_id, long long ledger_id, long long entry_id, long long partition, Py_ssize_t size, long long epoch) except -1
 
+@cython.locals(out=bytearray, end='Py_ssize_t')
+cpdef bytes message_head(long long consumer_id, long long ledger_id, long long entry_id, Py_ssize_t size, long long partition=*, long long epoch=*)
+
 cdef Py_ssize_t _put_message_id(unsigned char[::1] out, Py_ssize_t position, long long ledger_id, long long entry_id, long long partition) except -1
 
 @cython.locals(body=bytearray, command=bytearray, out=bytearray, position='Py_ssize_t')

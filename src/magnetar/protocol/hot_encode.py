@@ -388,6 +388,18 @@ def _put_message_header(
     return position
 
 
+def message_head(
+    consumer_id: int, ledger_id: int, entry_id: int, size: int, partition: int = -1, epoch: int = -1
+) -> bytes:
+    """All of a MESSAGE frame, delivered for the first time, before its entry of ``size`` bytes.
+
+    :param epoch: the consumer's; -1: it gave none
+    """
+    out = bytearray(_MESSAGE_ROOM)
+    end = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size, epoch)
+    return bytes(out[:end])
+
+
 def _put_message_id(out: bytearray, position: int, ledger_id: int, entry_id: int, partition: int) -> int:
     out[position] = 0x12
     out[position + 1] = 3 + _varint_size(ledger_id) + _varint_size(entry_id) + _varint_size(partition)

@@ -6,13 +6,13 @@ while something is to be done with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.connection import Connection
 from magnetar.errors import BrokerError, ServerErrorCode
-from magnetar.io.interfaces import Listener, ListeningNetwork, Network, StreamProtocol, Transport
+from magnetar.io.interfaces import Buffer, Listener, ListeningNetwork, Network, StreamProtocol, Transport
 from magnetar.naming.errors import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import FrameError
@@ -66,6 +66,10 @@ class _Sender:
     def write(self, data: bytes | bytearray) -> None:
         """Whole frames: connections write no parts of them."""
         self._wire.sent(data)
+
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
+        """Frames that are whole once they are put together."""
+        self._wire.sent(b"".join(list_of_data))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from world import World
@@ -15,6 +15,7 @@ from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
+from magnetar.io.interfaces import Buffer
 from magnetar.io.simulated import SimulatedDisk
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
@@ -53,6 +54,9 @@ class Peer:
         self.size += len(data)
         self._written += data
         self.world.written += len(data)
+
+    def writelines(self, pieces: Sequence[Buffer]) -> None:
+        self.write(b"".join(pieces))
 
     def get_extra_info(self, _name: str) -> tuple[str, int]:
         return "127.0.0.1", 1

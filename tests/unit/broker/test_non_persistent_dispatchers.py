@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from magnetar.broker.dispatch.non_persistent import (
     NonPersistentShared,
 )
 from magnetar.broker.flow.outgoing import MESSAGES_HIGH_WATER, Outgoing, UnsentBytes
+from magnetar.io.interfaces import Buffer
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import batch_sizes, frame_end, next_frame
@@ -51,6 +53,9 @@ class Socket:
         self.unsent = max(0, len(self.written) - self._takes)
         if self.unsent > self.high and self.outgoing is not None:
             self.outgoing.pause()
+
+    def writelines(self, pieces: Sequence[Buffer]) -> None:
+        self.write(b"".join(pieces))
 
     def get_write_buffer_size(self) -> int:
         return self.unsent

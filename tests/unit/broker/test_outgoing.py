@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -13,6 +13,8 @@ from magnetar.broker.flow.outgoing import (
     Outgoing,
     UnsentBytes,
 )
+from magnetar.io.interfaces import Buffer
+from magnetar.io.pieces import LARGE_PIECE
 from magnetar.io.simulated import SimulatedDisk, simulated_io
 
 
@@ -21,6 +23,8 @@ class Socket:
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
+        self.in_pieces = 0
+        """How often it was handed several pieces at once."""
         self.unsent = 0
         self.closing = False
         self.limits: tuple[int, int] = (0, 0)
@@ -40,6 +44,10 @@ class Socket:
     def write(self, data: bytes | bytearray) -> None:
         self.written.append(bytes(data))
         self.unsent += len(data)
+
+    def writelines(self, pieces: Sequence[Buffer]) -> None:
+        self.in_pieces += 1
+        self.write(b"".join(pieces))
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
@@ -85,6 +93,21 @@ def test_frames_of_one_turn_are_one_write(world: World) -> None:
     world.turn()
     assert world.socket.written == [b"abc"]
     assert world.socket.limits == (MESSAGES_HIGH_WATER, MESSAGES_HIGH_WATER // 2)
+
+
+def test_large_frames_of_one_turn_are_not_put_together(world: World) -> None:
+    large = bytes(2 * LARGE_PIECE)
+    for frame in (b"head", memoryview(large)):
+        world.outgoing.queue(frame)
+    world.turn()
+    assert world.socket.written == [b"head" + large]
+    assert world.socket.in_pieces == 1
+    for frame in (*[b"small"] * 10, memoryview(large)):
+        world.outgoing.queue(frame)
+    world.turn()
+    assert world.socket.written[1:] == [b"small" * 10 + large]
+    assert world.socket.in_pieces == 1
+    assert world.unsent.used == world.socket.unsent
 
 
 def test_what_is_queued_counts_as_unsent(world: World) -> None:

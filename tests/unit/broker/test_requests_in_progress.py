@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.errors import ServerErrorCode
+from magnetar.io.interfaces import Buffer
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.protocol.frames import decode_command, encode_command, split
@@ -48,6 +49,9 @@ class Peer:
         self.unsent += 0 if self.takes else len(data)
         self.most_unsent = max(self.most_unsent, self.unsent)
         self._look()
+
+    def writelines(self, pieces: Sequence[Buffer]) -> None:
+        self.write(b"".join(pieces))
 
     def _look(self) -> None:
         if not self._paused and self.unsent > self._high:

@@ -26,6 +26,7 @@ from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
+from magnetar.io.interfaces import Buffer
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
@@ -292,7 +293,7 @@ class Connection:
 
     # Writing
 
-    def queue(self, frames: bytes | bytearray) -> None:
+    def queue(self, frames: Buffer) -> None:
         """Sends frames together with everything else of this turn of the loop."""
         if self.session.state is _OPEN or not self.session.ended:
             self.outgoing.queue(frames)

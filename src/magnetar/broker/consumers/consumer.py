@@ -11,10 +11,18 @@ from magnetar.broker.flow.departure import Assigned
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must
+from magnetar.io.interfaces import Buffer
+from magnetar.io.pieces import LARGE_PIECE
 from magnetar.ledger.entry_run import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
-from magnetar.protocol.hot_codec import encode_alike, encode_chosen, encode_message, encode_messages
+from magnetar.protocol.hot_codec import (
+    encode_alike,
+    encode_chosen,
+    encode_message,
+    encode_messages,
+    message_head,
+)
 from magnetar.protocol.metadata import BROKER_MAGIC, broker_metadata_size
 from magnetar.security.principal import BROKER, Principal
 
@@ -33,8 +41,8 @@ class ConsumerConnection(Protocol):
         """Asks the client; False when it does not answer: the connection is closed then."""
         ...
 
-    def queue(self, frames: bytes | bytearray) -> None:
-        """Sends frames together with everything else of this turn of the loop."""
+    def queue(self, frames: Buffer) -> None:
+        """Sends frames, which nobody changes any more, together with everything else of this turn."""
         ...
 
     def stop_consumer(self, consumer: Consumer[Any]) -> None:
@@ -88,6 +96,14 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
             header = int.from_bytes(frames[:4], "big") + 4 - run.ends[first] + run.starts[first]
             return len(frames) - header * (end - first)
     return sum(run.ends[first:end]) - sum(run.starts[first:end])
+
+
+def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
+    """Whether entries go to the socket from where they are: they are large, and most of what they keep alive.
+
+    :param size: bytes of ``count`` entries of the run, and perhaps of a little between them
+    """
+    return size >= 2 * LARGE_PIECE * count and 4 * size >= len(run.buffer)
 
 
 def is_marked(run: EntryRun, first: int, last: int) -> bool:
@@ -225,6 +241,10 @@ class Consumer(Generic[S]):
         if epoch < -1:
             self._send_one_by_one(run, first, end, messages)
             return
+        if goes_in_place(run, end - first, run.ends[end - 1] - run.starts[first]):
+            self._queue_in_place(run, range(first, end), epoch)
+            self._sent(end - first, messages, entry_bytes(run, first, end))
+            return
         frames = encode_messages(
             self.consumer_id,
             run.ledger_id,
@@ -253,6 +273,10 @@ class Consumer(Generic[S]):
         if not self.shows_marks and is_marked(run, chosen[0], chosen[-1]):
             run = without_marks(run, chosen)
         size = sum(map(run.ends.__getitem__, chosen)) - sum(map(run.starts.__getitem__, chosen))
+        if goes_in_place(run, len(chosen), size):
+            self._queue_in_place(run, chosen, -1)
+            self._sent(len(chosen), messages, size)
+            return
         frames = encode_chosen(
             self.consumer_id,
             run.ledger_id,
@@ -266,6 +290,21 @@ class Consumer(Generic[S]):
         )
         self.connection.queue(frames)
         self._sent(len(chosen), messages, size)
+
+    def _queue_in_place(self, run: EntryRun, indexes: Iterable[int], epoch: int) -> None:
+        view = memoryview(run.buffer)
+        for index in indexes:
+            start, end = run.starts[index], run.ends[index]
+            head = message_head(
+                self.consumer_id,
+                run.ledger_id,
+                run.first_entry_id + index,
+                end - start,
+                self.partition,
+                epoch,
+            )
+            self.connection.queue(head)
+            self.connection.queue(view[start:end])
 
     def send_non_persistent(self, run: NonPersistentRun, first: int, end: int, messages: int) -> None:
         """Sends entries [first, end) that are stored nowhere; they cost ``messages`` permits."""

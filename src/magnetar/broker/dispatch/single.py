@@ -171,6 +171,10 @@ class SingleConsumerDispatcher:
                     self.waits.because(AT_END if self._put_off is None else FILTER)
                 return
             self._send(consumer, run)
+            if self._left is None and not self._source.has_more():
+                # So it ends nearly always: whether there is room for more need not be known.
+                self.waits.because(self._nothing_new())
+                return
 
     def _start_read(self, consumer: AnyConsumer) -> None:
         if self._retry is None:

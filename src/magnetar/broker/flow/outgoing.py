@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.invariants import must
-from magnetar.io.interfaces import Clock, Loop
+from magnetar.io.interfaces import Buffer, Clock, Loop
+from magnetar.io.pieces import joined
 from magnetar.io.waiting import settle
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class Outgoing:
         self._on_room = on_room
         self._on_overfull = on_overfull
         self._transport: Any = None
-        self._frames: list[bytes | bytearray] = []
+        self._frames: list[Buffer] = []
         self._size = 0
         self._planned = False
         self._paused = False
@@ -158,8 +159,8 @@ class Outgoing:
         self.unsent.used += unsent - self._counted
         self._counted = unsent
 
-    def queue(self, frames: bytes | bytearray) -> None:
-        """Sends frames together with everything else of this turn of the loop."""
+    def queue(self, frames: Buffer) -> None:
+        """Sends frames, which nobody changes any more, together with everything else of this turn."""
         size = len(frames)
         self._frames.append(frames)
         self._size += size
@@ -176,7 +177,11 @@ class Outgoing:
         transport = self._transport
         if not frames or transport is None or transport.is_closing():
             return
-        transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        pieces = frames if len(frames) == 1 else joined(frames, size)
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        else:
+            transport.writelines(pieces)
         unsent = transport.get_write_buffer_size()
         self.unsent.used += unsent - self._counted
         self._counted = unsent

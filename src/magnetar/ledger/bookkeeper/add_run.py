@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from magnetar.io.interfaces import Buffer
+from magnetar.io.pieces import joined
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.failures import EntryTooLarge
 from magnetar.ledger.bookkeeper.frames import MAX_FRAME_BYTES, Flag, add_prefix
@@ -33,9 +35,9 @@ class AddRun:
         self.last = first - 1
         self.pieces: list[Piece] = []
         self._size = 0
-        self._whole: Sequence[Piece] = ()
+        self._whole: Sequence[Buffer] = ()
 
-    def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Piece], int, int]:
+    def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Buffer], int, int]:
         """Entries from ``first`` on that belong to a stripe: their requests, the last of them, their bytes.
 
         No bytes: there are none.
@@ -59,10 +61,10 @@ class AddRun:
         return sum(map(len, self.pieces[2 * max(first - self.first, 0) + 1 :: 2]))
 
 
-def _joined(pieces: list[Piece]) -> tuple[Sequence[Piece], int]:
+def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
     """The same bytes, in one piece where that is cheap, and how many."""
     size = sum(map(len, pieces))
-    return ((b"".join(pieces),) if size <= _JOINED_BYTES else pieces), size
+    return (joined(pieces, size) if size <= _JOINED_BYTES else pieces), size
 
 
 class Encoder:

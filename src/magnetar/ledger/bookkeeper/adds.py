@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
+from magnetar.io.interfaces import Buffer
 from magnetar.ledger.bookkeeper.hot_adds import Stripe
 
 
 class AddListener(Protocol):
     """Whoever adds; called in the loop, never from within :meth:`Bookie.add_soon`."""
 
-    def sending(self, stream: AddStream) -> tuple[Sequence[bytes | memoryview], int, int]:
+    def sending(self, stream: AddStream) -> tuple[Sequence[Buffer], int, int]:
         """What is to be added and was not asked for before: requests, the last entry, bytes of the requests.
 
         No bytes: there is nothing.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from magnetar.io.interfaces import Cancellable, Clock, ConnectingNetwork, Loop, Transport
+from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork, Loop, Transport
 from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.authentication import Proof, connect_proven
 from magnetar.ledger.bookkeeper.frames import (
@@ -87,7 +88,7 @@ class Bookie:
         """Of runs of adds that are not answered for."""
         self._waiting: list[AddStream] = []
         """Those that have something to send."""
-        self._out: list[bytes | memoryview] = []
+        self._out: list[Buffer] = []
         self._flushing = False
         self._link: _Link | None = None
         self._connecting: Any = None
@@ -135,7 +136,7 @@ class Bookie:
         ledger_id: int,
         entry_id: int,
         key: bytes,
-        body: Sequence[bytes | memoryview],
+        body: Sequence[Buffer],
         told: Told,
         flags: Flag = Flag.NONE,
     ) -> None:
@@ -177,7 +178,7 @@ class Bookie:
             self._connecting.cancel()
         self._end("closed")
 
-    def _ask(self, key: Key, pieces: Sequence[bytes | memoryview], told: Told) -> None:
+    def _ask(self, key: Key, pieces: Sequence[Buffer], told: Told) -> None:
         now = self._clock.monotonic()
         if self._takes_nothing(now):
             self._loop.call_soon(told, Status.LOST, [])
@@ -188,7 +189,7 @@ class Bookie:
     def _takes_nothing(self, now: float) -> bool:
         return self._closed or now - self._failed_at < self._settings.retry_seconds
 
-    def _send(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def _send(self, pieces: Sequence[Buffer]) -> None:
         self._out += pieces
         self._flush_soon()
 
@@ -402,7 +403,7 @@ class _Link:
 
     def __init__(self, bookie: Bookie, wire: Wire) -> None:
         self._bookie = bookie
-        self.reader = wire.answers(lambda run: bookie.added(self, run))
+        self.reader = wire.answers(partial(bookie.added, self))
         self.transport: Transport
         self.ended = False
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Buffer, Loop
 from magnetar.io.waiting import finished, outcome, settle
 from magnetar.ledger.bookkeeper.add_run import AddRun, Encoder
 from magnetar.ledger.bookkeeper.adds import AddStream
@@ -235,13 +235,13 @@ class BookKeeperWriter:
 
     # What bookies take and answer
 
-    def sending(self, stream: AddStream) -> tuple[Sequence[bytes | memoryview], int, int]:
+    def sending(self, stream: AddStream) -> tuple[Sequence[Buffer], int, int]:
         self._growing = None
         place = self._place_of(stream)
         runs, place.unsent = place.unsent, []
         if len(runs) == 1:
             return runs[0].part(stream.stripe, place.first)
-        pieces: list[bytes | memoryview] = []
+        pieces: list[Buffer] = []
         last, size = -1, 0
         for run in runs:
             some, last_of_run, bytes_of_run = run.part(stream.stripe, place.first)
@@ -336,7 +336,10 @@ class BookKeeperWriter:
         return _Place(bookie, AddStream(self.ledger_id, stripe, self), first)
 
     def _place_of(self, stream: AddStream) -> _Place:
-        return next(place for place in self._places if place.stream is stream)
+        place = self._places[stream.stripe.index]
+        # Those that failed are neither asked nor heard once another bookie has their place.
+        assert place.stream is stream
+        return place
 
     async def _write_record(self, change: Callable[[LedgerRecord], LedgerRecord]) -> None:
         """Writes the metadata, with what AutoRecovery has done meanwhile.

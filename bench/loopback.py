@@ -1,0 +1,141 @@
+"""What the system takes to carry entries over loopback, where nobody looks at them: a bound for any broker.
+
+``python -m bench.loopback`` prints how much processor time a process needs that receives entries on one
+connection and sends each on four: to three who answer as bookies do, and to one who acknowledges as a
+consumer does; it tells the sender when it has all answers. It knows the sizes, wakes when an entry is there
+whole, has one buffer for all of them and reads and writes each in one call: little but system calls is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
+
+_COPIES = 4
+_ANSWER = bytes(28)
+_READ_BYTES = 256 << 10
+
+
+class Work(NamedTuple):
+    """What is carried."""
+
+    size: int
+    """Bytes of an entry."""
+    count: int
+    in_flight: int = 10
+    """Entries that may be without an answer."""
+    rate: float = 0
+    """Entries a second; 0: as fast as answers come."""
+
+
+WORKLOADS = {
+    "1,000 messages of 100 B in an entry": Work(112_000, 15_000),
+    "1,000 messages of 1 KB in an entry": Work(1_034_000, 2_000),
+    "one message of 100 B in an entry, 1,000/s": Work(150, 4_000, 1_000, 1_000),
+}
+
+
+def _send_entries(port: int, work: Work) -> None:
+    """A producer."""
+    entry, began = bytes(work.size), time.monotonic()
+    sent = answered = 0
+    with socket.create_connection(("127.0.0.1", port)) as relay:
+        relay.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while answered < work.count:
+            wait = max(0.0, began + sent / work.rate - time.monotonic()) if work.rate else 0.0
+            if sent < work.count and sent - answered < work.in_flight and not wait:
+                relay.sendall(entry)
+                sent += 1
+            else:
+                ready, _, _ = select.select((relay,), (), (), wait or None)
+                answered += len(relay.recv(_READ_BYTES)) // len(_ANSWER) if ready else 0
+
+
+def _take_entries(port: int, work: Work) -> None:
+    """A bookie, or a consumer."""
+    with socket.create_connection(("127.0.0.1", port)) as relay:
+        relay.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        space, held = bytearray(_READ_BYTES), 0
+        while read := relay.recv_into(space):
+            whole, held = divmod(held + read, work.size)
+            if whole:
+                relay.sendall(_ANSWER * whole)
+
+
+def _relay(source: socket.socket, sinks: dict[int, socket.socket], work: Work) -> None:
+    """What a broker cannot do without."""
+    entry, told = memoryview(bytearray(work.size)), 0
+    answers = dict.fromkeys(sinks, 0)
+    source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, work.size)
+    with select.epoll() as poll:
+        for number in (source.fileno(), *sinks):
+            poll.register(number, select.EPOLLIN)
+        while told < work.count:
+            for number, _ in poll.poll():
+                if number in sinks:
+                    answers[number] += len(sinks[number].recv(_READ_BYTES)) // len(_ANSWER)
+                    continue
+                source.recv_into(entry, 0, socket.MSG_WAITALL)
+                for sink in sinks.values():
+                    sink.sendall(entry)
+            if (done := min(answers.values())) > told:
+                source.sendall(_ANSWER * (done - told))
+                told = done
+
+
+def _connected(stack: ExitStack, work: Work, act: Callable[[int, Work], None]) -> socket.socket:
+    """A connection with a process that acts, until the stack ends."""
+    listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    port = listening.getsockname()[1]
+    process = multiprocessing.get_context("fork").Process(target=act, args=(port, work), daemon=True)
+    process.start()
+    stack.callback(_ended, process)
+    connection = stack.enter_context(listening.accept()[0])
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _ended(process: BaseProcess) -> None:
+    process.kill()
+    process.join()
+
+
+def measure(work: Work) -> dict[str, float]:
+    """µs of the processor an entry, and entries a second."""
+    with ExitStack() as stack:
+        sinks = [_connected(stack, work, _take_entries) for _ in range(_COPIES)]
+        source = _connected(stack, work, _send_entries)
+        before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+        _relay(source, {sink.fileno(): sink for sink in sinks}, work)
+        after, took = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - began
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return {
+        "entry_bytes": work.size,
+        "cpu_us_per_entry": round((user + system) / work.count * 1e6, 1),
+        "of_these_in_the_system": round(system / work.count * 1e6, 1),
+        "entries_per_second": round(work.count / took),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", default=[], choices=[*WORKLOADS])
+    options = parser.parse_args()
+    found = {name: measure(work) for name, work in WORKLOADS.items() if name in (options.only or WORKLOADS)}
+    sys.stdout.write(json.dumps({"machine": f"{os.cpu_count()} cores", **found}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
