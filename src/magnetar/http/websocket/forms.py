@@ -207,7 +207,7 @@ def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> st
     if value is None:
         return None
     if isinstance(value, str):
-        return _sound(value, name, context)
+        return value if value.isascii() else _sound(value, name, context)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
