@@ -21,12 +21,12 @@ from magnetar.client.enums import (
     ProducerAccessMode,
 )
 from magnetar.client.exceptions import *  # noqa: F403
-from magnetar.client.message_id import MessageId
 
 if TYPE_CHECKING:
     from magnetar.client.blocking import Client, Consumer, Producer, Reader
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.message import Message, RawEntry
+    from magnetar.client.message_id import MessageId
     from magnetar.security.proofs.oauth2 import AuthenticationOauth2
     from magnetar.security.proofs.proof import (
         Authentication,
@@ -43,7 +43,7 @@ _PROOFS = {
     "AuthenticationToken": "proof",
 }
 _BLOCKING = ("Client", "Consumer", "Producer", "Reader")
-_MESSAGES = ("Message", "RawEntry")
+_MESSAGES = {"Message": "message", "MessageId": "message_id", "RawEntry": "message"}
 
 __all__ = [
     *exceptions.__all__,
@@ -82,7 +82,5 @@ def __getattr__(name: str) -> Any:
 
         return CryptoKeyReader
     if name in _MESSAGES:
-        from magnetar.client import message
-
-        return getattr(message, name)
+        return getattr(import_module(f"magnetar.client.{_MESSAGES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,6 +37,8 @@ class Arrivals:
             timer.cancel()
 
     def wake(self) -> None:
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             settle(waiter)

@@ -23,7 +23,6 @@ class Closing:
         self._id = producer_id
         self._clock = services.io.clock
         self._sealer = _sealer(services, options)
-        self._makes_chunks = options.chunking_enabled
         self._name = ""
         self._head = b""
 
@@ -45,12 +44,12 @@ class Closing:
     def chunks(self, sequence_id: int, tail: bytes, payload: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Metadata and payload of the chunks of a message that an entry has no room for; none: it has.
 
+        Of a producer that makes chunks.
+
         :param tail: the message's metadata, serialized
         :param limit: bytes of payload that the broker takes
         :raises MessageTooBig: it is larger than whoever reads puts together
         """
-        if not self._makes_chunks:
-            return []
         grows = self._sealer.overhead_bytes if self._sealer is not None else 0
         room = limit - len(tail) - MARGIN_BYTES - grows
         if len(payload) <= room:

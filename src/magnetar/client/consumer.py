@@ -56,7 +56,10 @@ class Consumer(Attachment):
         self._ready: deque[Message] = deque()
         self._arrivals = Arrivals(self._loop)
         self.on_arrival: Callable[[], object] | None = None
-        """Called when entries came, or when the consumer has ended."""
+        """Called when entries came, or when the consumer has ended.
+
+        Who sets it takes what is here; where nothing is asked for ahead, :meth:`take` then asks for one.
+        """
         self._epoch = 0
         self._used = 0
         self._asked_for_one = False
@@ -164,19 +167,23 @@ class Consumer(Attachment):
             while self._ready:
                 message = self._ready.popleft()
                 self._count(1)
-                if not self._place.skips(message.message_id()):
-                    self._last_taken = message.message_id()
-                    if self._taken.matters:
-                        self._taken.add(message)
-                    return message
+                message_id = message.message_id()
+                if self._place.matters and self._place.skips(message_id):
+                    continue
+                self._last_taken = message_id
+                if self._taken.matters:
+                    self._taken.add(message)
+                return message
             if not self._queue:
+                if self.on_arrival is not None:
+                    self._ask_for_one()
                 return None
             self._open_next()
 
     def _open_next(self) -> None:
         entry = self._queue.popleft()
         try:
-            skipped = self._place.skips(entry.message_id())
+            skipped = self._place.matters and self._place.skips(entry.message_id())
             self._ready.extend(self._opening.messages(entry, skipped=skipped))
         except InvalidMessage as error:
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
@@ -189,10 +196,14 @@ class Consumer(Attachment):
         self._acks.individual(MessageId(self._partition, *position))
 
     async def _arrival(self, end: float | None) -> None:
+        self._ask_for_one()
+        await self._arrivals.wait(end, f"{self._topic}: no message in time")
+
+    def _ask_for_one(self) -> None:
+        """Where nothing is asked for ahead."""
         if self._options.receiver_queue_size == 0 and not self._asked_for_one:
             self._asked_for_one = True
             self._flow(1)
-        await self._arrivals.wait(end, f"{self._topic}: no message in time")
 
     def _wake(self) -> None:
         self._arrivals.wake()
@@ -438,7 +449,8 @@ class Consumer(Attachment):
 
     def _attached(self, connection: Connection) -> None:
         self._used = 0
-        waiting_for_one = self._options.receiver_queue_size == 0 and bool(self._arrivals)
+        waits = bool(self._arrivals) or (self.on_arrival is not None and self._asked_for_one)
+        waiting_for_one = self._options.receiver_queue_size == 0 and waits
         permits = 1 if waiting_for_one else self._options.receiver_queue_size
         self._asked_for_one = waiting_for_one
         if permits:

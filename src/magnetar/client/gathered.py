@@ -25,13 +25,20 @@ class GatheredConsumer:
         self._topic = topic
         self._turn = 0
         self._arrivals = Arrivals(self._loop)
+        self.on_arrival: Callable[[], object] | None = None
+        """As :attr:`Consumer.on_arrival`."""
         self._parts: list[Consumer] = []
         for part in parts:
             self._gather(part)
 
     def _gather(self, part: Consumer) -> None:
-        part.on_arrival = self._arrivals.wake
+        part.on_arrival = self._wake
         self._parts.append(part)
+
+    def _wake(self) -> None:
+        self._arrivals.wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
 
     async def open(self) -> None:
         """:raises PulsarException: why it cannot be; then none of them is open"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message_id import MessageId
@@ -117,7 +116,7 @@ class RawEntry:
         word = batch_index >> 6
         return word < len(self.ack_set) and bool(self.ack_set[word] >> (batch_index & 63) & 1)
 
-    def messages(self, topic: str) -> Iterator[Message]:
+    def messages(self, topic: str) -> list[Message]:
         """Its messages, each as it was sent; without those that are acknowledged.
 
         :raises InvalidMessage: it cannot be decompressed or taken apart
@@ -129,19 +128,25 @@ class RawEntry:
             raise InvalidMessage(f"{self.message_id()}: {error}") from error
         if self.batch_size == 0:
             message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
-            yield Message(topic, message_id, entry, b"", payload, self.redeliveries)
-            return
+            return [Message(topic, message_id, entry, b"", payload, self.redeliveries)]
         places = split_places(payload, self.batch_size)
         if places is None:
             raise InvalidMessage(
                 f"{self.message_id()}: the batch holds fewer than {self.batch_size} messages"
             )
-        for index, (start, middle, end) in enumerate(places):
-            if self.is_delivered(index):
-                message_id = MessageId(self.partition, self.ledger_id, self.entry_id, index, self.batch_size)
-                yield Message(
-                    topic, message_id, entry, payload[start:middle], payload[middle:end], self.redeliveries
-                )
+        ids = (self.partition, self.ledger_id, self.entry_id)
+        return [
+            Message(
+                topic,
+                MessageId(*ids, index, self.batch_size),
+                entry,
+                payload[start:middle],
+                payload[middle:end],
+                self.redeliveries,
+            )
+            for index, (start, middle, end) in enumerate(places)
+            if self.is_delivered(index)
+        ]
 
 
 def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]:
@@ -201,7 +206,7 @@ class MessageReference:
 class Message:
     """One message; names are those of the official client."""
 
-    __slots__ = ("_content", "_entry", "_id", "_redeliveries", "_single", "_single_raw", "_topic")
+    __slots__ = ("_content", "_entry", "_id", "_own_metadata", "_redeliveries", "_single_raw", "_topic")
 
     def __init__(
         self,
@@ -217,7 +222,9 @@ class Message:
         self._id = message_id
         self._entry = entry
         self._single_raw = single
-        self._single: SingleMessageMetadata | None = None
+        self._own_metadata: MessageMetadata | SingleMessageMetadata | None = None
+        if message_id.batch_index() < 0:
+            self._own_metadata = entry.metadata
         self._content = content
         self._redeliveries = redeliveries
 
@@ -318,14 +325,14 @@ class Message:
 
         :raises InvalidMessage: it cannot be parsed
         """
-        if self._id.batch_index() < 0:
-            return self._entry.metadata
-        if self._single is None:
+        own = self._own_metadata
+        if own is None:
             try:
-                self._single = parse_message(SingleMessageMetadata(), self._single_raw, "message's metadata")
+                own = parse_message(SingleMessageMetadata(), self._single_raw, "message's metadata")
             except EntryError as error:
                 raise InvalidMessage(f"{self._id}: {error}") from error
-        return self._single
+            self._own_metadata = own
+        return own
 
 
 Acknowledged = Message | MessageReference | RawEntry | MessageId

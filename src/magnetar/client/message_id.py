@@ -8,6 +8,8 @@ from typing import ClassVar
 from google.protobuf.message import DecodeError
 
 from magnetar.client.exceptions import InvalidMessage
+from magnetar.protocol.hot_client_decode import decode_message_id
+from magnetar.protocol.hot_client_encode import encode_message_id
 from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 from magnetar.protocol.wire_ids import signed, unsigned
 
@@ -62,7 +64,9 @@ class MessageId:
 
     def serialize(self) -> bytes:
         """As official clients write it: a ``MessageIdData``."""
-        return self.to_wire().SerializeToString()
+        return encode_message_id(
+            self._ledger_id, self._entry_id, self._partition, self._batch_index, self._batch_size
+        )
 
     @staticmethod
     def deserialize(message_id_bytes: bytes) -> MessageId:
@@ -70,6 +74,10 @@ class MessageId:
 
         :raises InvalidMessage: these bytes are no id
         """
+        plain = decode_message_id(message_id_bytes)
+        if plain is not None:
+            ledger_id, entry_id, partition, batch_index, batch_size = plain
+            return MessageId(partition, ledger_id, entry_id, batch_index, batch_size)
         data = MessageIdData()
         try:
             data.ParseFromString(message_id_bytes)

@@ -63,12 +63,14 @@ class Opening:
         :param skipped: it lies before the place where the consumer begins
         :raises InvalidMessage: it cannot be taken apart
         """
-        if entry.is_encrypted:
+        metadata = entry.metadata
+        if metadata.encryption_keys:
             try:
                 entry = self._decrypted(entry)
             except CryptoError as error:
                 return self._not_decrypted(entry, error)
-        if not is_chunk(entry.metadata):
+            metadata = entry.metadata
+        if not is_chunk(metadata):
             return entry.messages(self._topic)
         whole = None
         try:

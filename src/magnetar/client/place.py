@@ -17,6 +17,11 @@ class Place:
         self._start = start
         self.inclusive = inclusive
 
+    @property
+    def matters(self) -> bool:
+        """Whether :meth:`skips` has anything to tell."""
+        return self._start is not None
+
     def skips(self, found: MessageId) -> bool:
         """Whether a message, or an entry, lies before it; what comes later need not be asked about."""
         start = self._start

@@ -154,7 +154,7 @@ class Producer(Attachment):
         """
         self.check_open()
         settings = self._options
-        if self._is_full:
+        if self._pending_messages >= settings.max_pending_messages:
             raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
         limit = self.max_message_size
         may_be_smaller = settings.compression_type != CompressionType.NONE
@@ -169,7 +169,8 @@ class Producer(Attachment):
         if settings.batching_enabled and (options is None or not options.must_be_alone):
             self._add_to_batch(sequence_id, content, options, done)
         else:
-            self._send_batch()
+            if self._batch.done:
+                self._send_batch()
             self._send_single(sequence_id, content, options, done)
 
     def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
@@ -215,11 +216,13 @@ class Producer(Attachment):
         except CompressionError as error:
             self._pending_messages -= 1
             raise InvalidConfiguration(str(error)) from error
-        try:
-            chunks = self._closing.chunks(sequence_id, tail, payload, self.max_message_size)
-        except MessageTooBig:
-            self._pending_messages -= 1
-            raise
+        chunks: list[tuple[bytes, bytes]] = []
+        if self._options.chunking_enabled:
+            try:
+                chunks = self._closing.chunks(sequence_id, tail, payload, self.max_message_size)
+            except MessageTooBig:
+                self._pending_messages -= 1
+                raise
         if not chunks:
             self._send(sequence_id, -1, tail, payload, [done], False)
             return

@@ -91,7 +91,7 @@ class TopicsConsumer(GatheredConsumer):
             return
         self._by_topic[topic] = part
         self._gather(part)
-        self._arrivals.wake()
+        self._wake()
 
     async def _remove(self, topic: str) -> None:
         part = self._by_topic.pop(topic)
@@ -130,4 +130,4 @@ class TopicsConsumer(GatheredConsumer):
         if self._looking is not None:
             self._looking.cancel()
         await super().close()
-        self._arrivals.wake()
+        self._wake()

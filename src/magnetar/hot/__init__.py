@@ -33,6 +33,7 @@ SERVING = (
 MODULES = (
     *SERVING,
     "magnetar.cli.perf.hot_raw",
+    "magnetar.http.engine.hot_frames",
     "magnetar.protocol.hot_client_decode",
     "magnetar.protocol.hot_client_encode",
     "magnetar.spark.codec.hot_avro",

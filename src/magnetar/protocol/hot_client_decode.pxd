@@ -54,6 +54,9 @@ cdef bint _read_receipt(bytes buffer, Py_ssize_t position, Py_ssize_t end, Recei
 @cython.locals(seen='int', tag='int', value='long long', after='Py_ssize_t', ledger_id='long long', entry_id='long long')
 cdef bint _read_id(bytes buffer, Py_ssize_t position, Py_ssize_t end, long long[::1] ledgers, long long[::1] entries, Py_ssize_t index) except -1
 
+@cython.locals(position='Py_ssize_t', end='Py_ssize_t', after='Py_ssize_t', tag='int', seen='int', value='long long', ledger_id='long long', entry_id='long long', partition='long long', batch_index='long long', batch_size='long long')
+cpdef tuple decode_message_id(bytes data)
+
 @cython.locals(count='Py_ssize_t', total='long long', end='Py_ssize_t', command_end='Py_ssize_t', error='int', size='long long')
 cpdef Py_ssize_t read_messages(bytes buffer, Py_ssize_t position, Py_ssize_t limit, long long max_frame, MessageRun run, bint verify_checksum) except? -1
 

@@ -1,4 +1,4 @@
-"""Reading what brokers send as often as messages: SEND_RECEIPT and MESSAGE; no object per entry.
+"""Reading what brokers send as often as messages: SEND_RECEIPT and MESSAGE; no object per entry. And ids.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_client_decode.pxd``. As in
 ``hot_decode``, a command that is not exactly of the frequent shape is left to the caller, who parses it with
@@ -201,6 +201,44 @@ def _read_id(
         elif tag != 0x18 and tag != 0x20 and tag != 0x30:  # partition, batch index, batch size
             return False
     return position == end and seen == 3
+
+
+def decode_message_id(data: bytes) -> tuple[int, int, int, int, int] | None:
+    """Ledger, entry, partition, batch index and batch size of a ``MessageIdData``; -1 and 0 as in
+    ``encode_message_id`` where they are not told.
+
+    None when there is more or less in it, or a number that is none of its kind.
+    """
+    position = 0
+    end = len(data)
+    ledger_id = entry_id = partition = batch_index = -1
+    batch_size = seen = 0
+    while position < end - 1:
+        tag = data[position]
+        after = _varint_end(data, position + 1, end)
+        if after < 0:
+            return None
+        value = _varint(data, position + 1, after)
+        position = after
+        if tag == 0x08:
+            ledger_id = value
+            seen |= 1
+        elif tag == 0x10:
+            entry_id = value
+            seen |= 2
+        elif value < 0 or value > 0x7FFFFFFF:
+            return None
+        elif tag == 0x18:
+            partition = value
+        elif tag == 0x20:
+            batch_index = value
+        elif tag == 0x30:
+            batch_size = value
+        else:
+            return None
+    if position != end or seen != 3:
+        return None
+    return ledger_id, entry_id, partition, batch_index, batch_size
 
 
 def read_messages(

@@ -1,7 +1,7 @@
 # C types of hot_client_encode.py, for the compiled form; signatures only.
 cimport cython
 
-cdef Py_ssize_t _SEND_ROOM, _ACK_ROOM, _ACK_ID_ROOM, _SINGLE_ROOM
+cdef Py_ssize_t _SEND_ROOM, _ACK_ROOM, _ACK_ID_ROOM, _ID_ROOM, _SINGLE_ROOM
 
 @cython.locals(last='Py_ssize_t')
 cdef Py_ssize_t _put_varint(unsigned char[::1] out, Py_ssize_t position, long long value) except -1
@@ -41,3 +41,6 @@ cdef class BatchBuffer:
 
 @cython.locals(position='Py_ssize_t')
 cdef Py_ssize_t _put_single(unsigned char[::1] out, Py_ssize_t start, const unsigned char[::1] metadata, long long sequence_id, Py_ssize_t payload_size) except -1
+
+@cython.locals(out=bytearray, position='Py_ssize_t')
+cpdef bytes encode_message_id(long long ledger_id, long long entry_id, long long partition, long long batch_index, long long batch_size)

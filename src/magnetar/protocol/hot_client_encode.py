@@ -1,4 +1,4 @@
-"""Writing what clients send as often as messages: SEND, ACK, and the messages of a batch.
+"""Writing what clients send as often as messages: SEND, ACK, the messages of a batch, and ids for others.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_client_encode.pxd``. Ids are signed
 here and unsigned 64 bit on the wire; ``_put_varint`` converts them.
@@ -15,6 +15,8 @@ _SEND_ROOM = 96
 # More than an ACK can need, its ids aside; and one id.
 _ACK_ROOM = 64
 _ACK_ID_ROOM = 26
+# More than an id needs that is for others.
+_ID_ROOM = 64
 # More than one message of a batch can need, its own metadata and payload aside.
 _SINGLE_ROOM = 32
 
@@ -234,3 +236,24 @@ def _put_single(out: bytearray, start: int, metadata: bytes, sequence_id: int, p
     position = _put_varint(out, position + 1, sequence_id)
     _put_size(out, start, position - start - 4)
     return position + payload_size
+
+
+def encode_message_id(
+    ledger_id: int, entry_id: int, partition: int, batch_index: int, batch_size: int
+) -> bytes:
+    """``MessageIdData``; of the last three those below 0, or a size of 0, are not written."""
+    out = bytearray(_ID_ROOM)
+    out[0] = 0x08
+    position = _put_varint(out, 1, ledger_id)
+    out[position] = 0x10
+    position = _put_varint(out, position + 1, entry_id)
+    if partition >= 0:
+        out[position] = 0x18
+        position = _put_varint(out, position + 1, partition)
+    if batch_index >= 0:
+        out[position] = 0x20
+        position = _put_varint(out, position + 1, batch_index)
+    if batch_size > 0:
+        out[position] = 0x30
+        position = _put_varint(out, position + 1, batch_size)
+    return bytes(out[:position])

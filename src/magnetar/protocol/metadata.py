@@ -36,6 +36,7 @@ _MAGIC = b"\x0e\x01"
 BROKER_MAGIC = b"\x0e\x02"
 """In front of what a broker says of an entry."""
 _SIZE = Struct(">I")
+_NOT_COMPRESSED = CompressionType.NONE
 
 _Parsed = TypeVar("_Parsed", bound=Message)
 
@@ -59,7 +60,7 @@ class Entry:
         :raises CompressionError: it is damaged, too large, or its codec is not installed
         :raises EntryError: it is encrypted, and so cannot be decompressed here
         """
-        if self.metadata.compression == CompressionType.NONE:
+        if self.metadata.compression == _NOT_COMPRESSED:
             return self.payload
         if self.metadata.encryption_keys:
             raise EntryError("the payload is encrypted")

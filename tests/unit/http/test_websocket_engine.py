@@ -22,6 +22,7 @@ class Remembers:
         self.messages: list[str] = []
         self.socket: WebSocket | None = None
         self.ends = 0
+        self.told_to_go_on = 0
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -46,6 +47,9 @@ class Remembers:
 
     def received(self, text: str) -> None:
         self.messages.append(text)
+
+    def go_on(self) -> None:
+        self.told_to_go_on += 1
 
     def ended(self) -> None:
         self.ends += 1
@@ -88,6 +92,15 @@ def test_what_came_with_the_request_counts() -> None:
     socket = WebSocket(seen, world.loop, WebSocketLimits())
     socket.begin(seen, world.client.send(TextMessage("early")))  # type: ignore[arg-type]
     assert seen.messages == ["early"]
+
+
+def test_what_comes_behind_the_end_is_left_alone() -> None:
+    world = World()
+    end, late = world.client.send(CloseConnection(1000)), Connection(ConnectionType.CLIENT)
+    world.socket.data_received(bytes(end + late.send(TextMessage("late")) + late.send(Ping(b"late"))))
+    [close] = world.heard()
+    assert isinstance(close, CloseConnection)
+    assert (world.seen.messages, world.seen.closed, world.seen.aborted) == ([], True, False)
 
 
 def test_pings_are_answered() -> None:
@@ -159,13 +172,19 @@ def test_one_that_never_began_is_told_to_have_ended() -> None:
 
 def test_who_takes_nothing_is_not_read() -> None:
     world = World()
+    assert world.socket.takes
     world.socket.pause_writing()
     assert world.seen.paused
-    waiting = world.loop.create_task(world.socket.drained())
-    assert not waiting.done()
+    assert not world.socket.takes
     world.socket.resume_writing()
     assert not world.seen.paused
-    world.loop.run_until(waiting)
+    assert world.socket.takes
+    assert world.seen.told_to_go_on == 1
+    world.socket.pause_writing()
+    world.socket.close(1000)
+    # That the client says goodbye, too, has to be heard.
+    assert not world.seen.paused
+    assert not world.socket.takes
 
 
 def test_idle_ones_end_and_pings_go_out() -> None:

@@ -13,12 +13,22 @@ from hypothesis import strategies as st
 
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import CompressionType, ConsumerType, CryptoFailureAction, HashingScheme
+from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.message_options import MessageOptions
 from magnetar.errors import InvalidRequest
 from magnetar.http.websocket.figures import Told, Traffic, by_namespace, by_topic
-from magnetar.http.websocket.forms import BadForm, consumer_command, iso_time, producer_message
+from magnetar.http.websocket.forms import (
+    BadForm,
+    consumer_command,
+    consumer_message,
+    iso_time,
+    producer_ack,
+    producer_message,
+)
 from magnetar.http.websocket.parameters import consumer_options, producer_options, pulls, reader_options
+from magnetar.protocol.metadata import Entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 PAYLOAD = b64encode(b"x").decode()
 
@@ -56,6 +66,19 @@ def test_times_are_as_java_writes_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ms", "told"),
+    [
+        (2**64 - 1, "1969-12-31T23:59:59.999Z"),
+        (253402300800000, "+10000-01-01T00:00:00Z"),
+        (2**63 - 1, "+292278994-08-17T07:12:55.807Z"),
+        (2**63, "-292275055-05-16T16:47:04.192Z"),
+    ],
+)
+def test_any_time_that_was_sent_can_be_told(ms: int, told: str) -> None:
+    assert iso_time(ms) == told
+
+
+@pytest.mark.parametrize(
     "text", ["{", "[]", "null", "1", "[" * 100_000, message(properties=[]), message(key={})]
 )
 def test_what_is_no_message_is_refused(text: str) -> None:
@@ -81,6 +104,7 @@ _NAMES = st.sampled_from(
         "deliverAfterMs",
     ]
 )
+_SOUND = st.text(max_size=5)
 _COMMANDS = st.sampled_from(["type", "messageId", "permitMessages"])
 
 
@@ -94,6 +118,67 @@ def test_any_json_is_a_message_or_refused(fields: dict[str, Any]) -> None:
 def test_any_json_is_a_command_or_refused(fields: dict[str, Any]) -> None:
     with suppress(BadForm):
         consumer_command(json.dumps(fields))
+
+
+@given(
+    st.builds(
+        lambda before, fields, behind: before + json.dumps(fields, ensure_ascii=False) + behind,
+        st.sampled_from(["", " ", "\n\t"]),
+        st.dictionaries(_COMMANDS, st.text(), min_size=3),
+        st.sampled_from(["", " ", "\r\n", "x", "{}"]),
+    )
+)
+def test_what_is_around_a_command_is_space_or_too_much(text: str) -> None:
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        expected = None
+    try:
+        found = consumer_command(text)
+    except BadForm:
+        assert expected is None or not expected["permitMessages"].strip().isdecimal()
+        return
+    assert (found.type, found.message_id) == (expected["type"], expected["messageId"])
+
+
+_SINGLE = st.builds(
+    MessageOptions,
+    properties=st.dictionaries(_SOUND, _SOUND, max_size=3),
+    partition_key=st.none() | _SOUND,
+    event_timestamp=st.none() | st.integers(0, 2**63 - 1),
+)
+
+
+@given(options=_SINGLE, content=st.binary(max_size=40), redelivered=st.integers(0, 2**31 - 1))
+def test_what_is_written_is_json_of_what_was_sent(
+    options: MessageOptions, content: bytes, redelivered: int
+) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1704067200120)
+    options.fill(metadata)
+    told = b64encode(MessageId(-1, 3, 4).serialize()).decode()
+    sent = Message("t", MessageId(-1, 3, 4), Entry(None, metadata, content), b"", content, redelivered)
+    written = consumer_message(sent, told)
+    form: dict[str, Any] = {
+        "messageId": told,
+        "payload": b64encode(content).decode(),
+        "properties": options.properties,
+        "publishTime": "2024-01-01T00:00:00.12Z",
+        "redeliveryCount": redelivered,
+    }
+    if options.event_timestamp:
+        form["eventTime"] = iso_time(options.event_timestamp)
+    if options.partition_key is not None:
+        form["key"] = options.partition_key
+    assert written == json.dumps(form, separators=(",", ":"), ensure_ascii=False)
+
+
+@given(st.none() | st.text(), st.binary(max_size=20))
+def test_what_became_of_a_message_is_json(context: str | None, message_id: bytes) -> None:
+    told = {"result": "ok", "messageId": b64encode(message_id).decode()}
+    given_back = {} if context is None else {"context": context}
+    form = {**told, **given_back, "errorCode": 0, "schemaVersion": 0}
+    written = producer_ack(message_id, context)
+    assert written == json.dumps(form, separators=(",", ":"), ensure_ascii=False)
 
 
 @given(st.text())

@@ -252,3 +252,36 @@ def test_damaged_batches(hot: SimpleNamespace, data: st.DataObject) -> None:
         return
     if places is not None:
         assert [cut[middle:end] for _, middle, end in places] == expected
+
+
+@given(
+    ledger=NUMBER,
+    entry=NUMBER,
+    partition=st.integers(-1, 2**31 - 1),
+    index=st.integers(-1, 2**31 - 1),
+    size=st.integers(0, 2**31 - 1),
+)
+def test_ids_for_others(
+    hot: SimpleNamespace, ledger: int, entry: int, partition: int, index: int, size: int
+) -> None:
+    expected = MessageIdData(ledgerId=ledger % 2**64, entryId=entry % 2**64)
+    if partition >= 0:
+        expected.partition = partition
+    if index >= 0:
+        expected.batch_index = index
+    if size > 0:
+        expected.batch_size = size
+    written = hot.encode_message_id(ledger, entry, partition, index, size)
+    assert written == expected.SerializeToString()
+    assert hot.decode_message_id(written) == (ledger, entry, partition, index, size)
+
+
+@given(data=st.binary(max_size=40) | st.builds(lambda each: bytes(each.SerializeToString()), ids()))
+def test_ids_are_read_as_protobuf_reads_them_or_left_to_it(hot: SimpleNamespace, data: bytes) -> None:
+    found = hot.decode_message_id(data)
+    if found is not None:
+        read = MessageIdData.FromString(data)
+        assert not read.ack_set
+        assert not read.HasField("first_chunk_message_id")
+        told = (signed(read.ledgerId), signed(read.entryId), read.partition, read.batch_index)
+        assert found == (*told, read.batch_size)

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
-from wsproto.connection import Connection, ConnectionType
+from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from magnetar.http.engine.hot_frames import FrameReader, text_frame
 from magnetar.http.engine.message import Request, Response, asks_for_websocket, error_response
 from magnetar.io.interfaces import Cancellable, Loop, Transport
 
@@ -53,6 +54,10 @@ class Conversation(Protocol):
         ...
 
     def received(self, text: str) -> None: ...
+
+    def go_on(self) -> None:
+        """The client takes again what it is sent, which it did not for a time."""
+        ...
 
     def ended(self) -> None:
         """The client has gone, or never came: nothing reaches it any more. Called once."""
@@ -97,7 +102,9 @@ class WebSocket:
         self._conversation = conversation
         self._loop = loop
         self._limits = limits
+        self._reader = FrameReader(limits.message_bytes)
         self._frames = Connection(ConnectionType.SERVER)
+        """Has seen every frame but those that are a message each, which leave nothing to remember."""
         self._transport: Transport | None = None
         self._text: list[str] = []
         self._text_size = 0
@@ -106,7 +113,7 @@ class WebSocket:
         self._heard = loop.time()
         self._idle: Cancellable | None = None
         self._ping: Cancellable | None = None
-        self._drained: Any = None
+        self._stalled = False
         self.remote = ""
         """``host:port`` of the client."""
 
@@ -119,14 +126,14 @@ class WebSocket:
 
     def send(self, text: str) -> None:
         """Sends a message; nothing once the client has gone."""
-        if self.is_open:
+        if self._transport is not None and not self._closing:
             self._heard = self._loop.time()
-            self._write(self._frames.send(TextMessage(data=text)))
+            self._transport.write(text_frame(text))
 
-    async def drained(self) -> None:
-        """Waits while the client does not take what it was sent; returns also when it has gone."""
-        if self._drained is not None:
-            await self._drained
+    @property
+    def takes(self) -> bool:
+        """Whether the client takes what it is sent; :meth:`Conversation.go_on` tells when it does again."""
+        return not self._stalled and self._transport is not None and not self._closing
 
     def close(self, code: int, reason: str = "") -> None:
         """Says that this is the end, and waits some seconds for the client to say so, too."""
@@ -146,7 +153,7 @@ class WebSocket:
             return
         self._idle = self._loop.call_later(_CLOSING_SECONDS, self._abort)
         # An end that waits behind unsent messages is still an end.
-        self.resume_writing()
+        self._listen()
 
     # what the connection calls
 
@@ -165,8 +172,17 @@ class WebSocket:
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
+        for found in self._reader.read(data):
+            if isinstance(found, bytes):
+                self._take_others(found)
+                if self._frames.state is ConnectionState.CLOSED:
+                    break
+            elif not self._closing:
+                self._conversation.received(found)
+
+    def _take_others(self, frames: bytes) -> None:
         try:
-            self._frames.receive_data(data)
+            self._frames.receive_data(frames)
             for event in self._frames.events():
                 self._take(event)
         except RemoteProtocolError as error:
@@ -184,25 +200,26 @@ class WebSocket:
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._expect_nothing()
-        self.resume_writing()
         if not self._over:
             self._over = True
             self._conversation.ended()
 
     def pause_writing(self) -> None:
-        if self._drained is None and self.is_open:
-            self._drained = self._loop.create_future()
+        if not self._stalled and self.is_open:
+            self._stalled = True
             if self._transport is not None:
                 self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._drained is None:
-            return
-        if not self._drained.done():
-            self._drained.set_result(None)
-        self._drained = None
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._listen()
+        if self.is_open:
+            self._conversation.go_on()
+
+    def _listen(self) -> None:
+        if self._stalled:
+            self._stalled = False
+            if self._transport is not None:
+                self._transport.resume_reading()
 
     def close_when_idle(self) -> None:
         """The process stops."""

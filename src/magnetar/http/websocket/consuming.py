@@ -10,7 +10,7 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message import Message, MessageReference
@@ -27,8 +27,7 @@ from magnetar.http.websocket.forms import (
 )
 from magnetar.http.websocket.parameters import message_id_of
 from magnetar.io.interfaces import Loop
-from magnetar.io.slices import let_others
-from magnetar.io.waiting import nobody_waits, settle
+from magnetar.io.waiting import nobody_waits
 
 log = logging.getLogger("magnetar.http")
 
@@ -43,8 +42,9 @@ Answered = MessageReference | MessageId
 class Receiving(Protocol):
     """As much of a consumer or reader as it takes."""
 
+    on_arrival: Callable[[], object] | None
+
     def take(self) -> Message | None: ...
-    async def receive(self) -> Message: ...
     def acknowledge_soon(self, message: Answered) -> None: ...
     def negative_acknowledge(self, message: Answered) -> None: ...
     def has_reached_end_of_topic(self) -> bool: ...
@@ -82,10 +82,10 @@ class Consuming:
         self._traffic = Traffic()
         self._room = 0 if terms.pulls else max(1, terms.pending)
         """Messages that may be sent now."""
-        self._more_room: Any = None
         self._topics: dict[str, str] = {}
         """Of messages that are not answered yet, by the id that was told; of several topics."""
-        self._sending: Any = None
+        self._others_first = False
+        """Whether it goes on sending in the next turn of the loop."""
 
     def told(self) -> Told:
         terms = self._terms
@@ -100,31 +100,42 @@ class Consuming:
 
     def opened(self, socket: WebSocket) -> None:
         self._socket = socket
-        self._sending = self._loop.create_task(self._send_all(socket))
-        self._sending.add_done_callback(nobody_waits)
+        self._consumer.on_arrival = self._send_more
+        self._send_more()
 
     # out
 
-    async def _send_all(self, socket: WebSocket) -> None:
+    def go_on(self) -> None:
+        self._send_more()
+
+    def _send_more(self) -> None:
+        """Sends what is here, as far as the client wants it and takes it."""
+        socket = self._socket
+        if socket is None or self._others_first:
+            return
         sent = 0
         try:
-            while True:
-                while self._room <= 0:
-                    self._more_room = self._loop.create_future()
-                    await self._more_room
+            while self._room > 0 and socket.takes:
                 message = self._consumer.take()
                 if message is None:
-                    message = await self._consumer.receive()
-                    sent = 0
+                    return
                 self._send(socket, message)
-                await socket.drained()
                 sent += 1
                 if sent == _AT_ONCE:
-                    sent = 0
-                    await let_others(self._loop)
+                    self._others_first = True
+                    self._loop.call_soon(self._after_others)
+                    return
         except PulsarException as error:
             log.info("a WebSocket's consumer ends", extra={"peer": socket.remote, "reason": str(error)})
             socket.close(INTERNAL_ERROR, str(error))
+        except Exception:
+            # Whoever calls this has other consumers, too.
+            log.exception("a WebSocket's consumer ends by a defect", extra={"peer": socket.remote})
+            socket.close(INTERNAL_ERROR, "Internal error")
+
+    def _after_others(self) -> None:
+        self._others_first = False
+        self._send_more()
 
     def _send(self, socket: WebSocket, message: Message) -> None:
         self._room -= 1
@@ -135,10 +146,10 @@ class Consuming:
         self._traffic.was_delivered(len(message.data()))
 
     def _make_room(self, messages: int) -> None:
+        waited = self._room <= 0
         self._room += messages
-        if self._room > 0 and self._more_room is not None:
-            settle(self._more_room)
-            self._more_room = None
+        if waited:
+            self._send_more()
 
     # in
 
@@ -184,6 +195,7 @@ class Consuming:
             self._make_room(1)
 
     async def _unsubscribe(self, socket: WebSocket) -> None:
+        self._consumer.on_arrival = None
         try:
             await self._consumer.unsubscribe()
         except PulsarException as error:
@@ -194,7 +206,5 @@ class Consuming:
     def ended(self) -> None:
         self._socket = None
         self._forget(self)
-        if self._sending is not None:
-            self._sending.cancel()
         self._topics.clear()
         self._loop.create_task(self._consumer.close()).add_done_callback(nobody_waits)

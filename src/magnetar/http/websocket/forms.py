@@ -1,18 +1,22 @@
 """What goes over a WebSocket, as JSON (Pulsar's "WebSocket API" and its classes ``ProducerMessage``,
-``ConsumerCommand``, ``ConsumerMessage``, ``ProducerAck``)."""
+``ConsumerCommand``, ``ConsumerMessage``, ``ProducerAck``).
+
+What there is one of for each message is written out here: ids, payloads and times need no escaping.
+"""
 
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
+from base64 import b64encode
+from binascii import a2b_base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from magnetar.client.message import Message
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+from magnetar.protocol.wire_ids import signed
 
 UNREADABLE = 3
 """Failed to de-serialize from JSON."""
@@ -20,6 +24,13 @@ WRONG_PAYLOAD = 7
 """Invalid payload encoding."""
 NOT_SENT = 8
 """Whatever the broker or the client refused it for."""
+
+
+_CALENDAR_SECONDS = 146_097 * 86_400
+"""After 400 years dates come again."""
+_NO_OPTIONS: Mapping[str, Any] = {}
+_raw_decode = json.JSONDecoder().raw_decode
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class BadForm(ValueError):
@@ -31,8 +42,7 @@ class BadForm(ValueError):
         self.context = context
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMessage:
+class ProducerMessage(NamedTuple):
     payload: bytes
     options: Mapping[str, Any]
     """Of :class:`magnetar.client.outgoing_message.MessageOptions`."""
@@ -46,6 +56,17 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
     payload = _text(found, "payload", context)
     if payload is None:
         raise BadForm(WRONG_PAYLOAD, "There is no payload", context)
+    del found["payload"]
+    options = _options(found, context, now_ms) if found else _NO_OPTIONS
+    try:
+        content = a2b_base64(payload, strict_mode=True)
+    except ValueError as error:
+        raise BadForm(WRONG_PAYLOAD, f"Invalid Base64 message-payload error={error}", context) from error
+    return ProducerMessage(content, options, context)
+
+
+def _options(found: Mapping[str, Any], context: str | None, now_ms: int) -> dict[str, Any]:
+    """What a message may say besides its payload."""
     options: dict[str, Any] = {}
     properties = found.get("properties")
     if properties is not None:
@@ -63,25 +84,22 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
         options["deliver_at"] = deliver_at
     if deliver_after > 0:
         options["deliver_at"] = now_ms + deliver_after
-    try:
-        content = b64decode(payload, validate=True)
-    except (NotBase64, ValueError) as error:
-        raise BadForm(WRONG_PAYLOAD, f"Invalid Base64 message-payload error={error}", context) from error
-    return ProducerMessage(content, options, context)
+    return options
 
 
 def producer_ack(message_id: bytes, context: str | None) -> str:
-    told = {"result": "ok", "messageId": b64encode(message_id).decode()}
-    return _json({**told, **_given(context=context), "errorCode": 0, "schemaVersion": 0})
+    given = "" if context is None else f'"context":{_json(context)},'
+    told = b64encode(message_id).decode()
+    return f'{{"result":"ok","messageId":"{told}",{given}"errorCode":0,"schemaVersion":0}}'
 
 
 def producer_refusal(code: int, reason: str, context: str | None) -> str:
     told = {"result": f"send-error:{code}", "errorMsg": reason}
-    return _json({**told, **_given(context=context), "errorCode": 0, "schemaVersion": 0})
+    given = {} if context is None else {"context": context}
+    return _json({**told, **given, "errorCode": 0, "schemaVersion": 0})
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerCommand:
+class ConsumerCommand(NamedTuple):
     type: str | None
     """None: an acknowledgement."""
     message_id: str | None
@@ -97,20 +115,21 @@ def consumer_command(text: str) -> ConsumerCommand:
 
 
 def consumer_message(message: Message, message_id: str) -> str:
-    form: dict[str, Any] = {
-        "messageId": message_id,
-        "payload": b64encode(message.data()).decode(),
-        "properties": message.properties(),
-        "publishTime": iso_time(message.publish_timestamp()),
-        "redeliveryCount": message.redelivery_count(),
-    }
-    if message.event_timestamp():
-        form["eventTime"] = iso_time(message.event_timestamp())
+    payload = b64encode(message.data()).decode()
+    properties = message.properties()
+    written = (
+        f'{{"messageId":"{message_id}","payload":"{payload}"'
+        f',"properties":{_json(properties) if properties else "{}"}'
+        f',"publishTime":"{iso_time(message.publish_timestamp())}"'
+        f',"redeliveryCount":{message.redelivery_count()}'
+    )
+    if event_time := message.event_timestamp():
+        written += f',"eventTime":"{iso_time(event_time)}"'
     if (encryption := message.encryption()) is not None:
-        form["encryptionContext"] = _encryption_context(encryption)
+        written += f',"encryptionContext":{_json(_encryption_context(encryption))}'
     if message.has_partition_key():
-        form["key"] = message.partition_key()
-    return _json(form)
+        written += f',"key":{_json(message.partition_key())}'
+    return written + "}"
 
 
 def _encryption_context(metadata: MessageMetadata) -> dict[str, Any]:
@@ -136,10 +155,22 @@ def end_of_topic(reached: bool) -> str:
 
 
 def iso_time(ms: int) -> str:
-    """As Java writes ``ISO_OFFSET_DATE_TIME`` in UTC: a fraction only as long as it has to be."""
-    at = datetime.fromtimestamp(ms // 1000, UTC)
+    """As Java writes ``ISO_OFFSET_DATE_TIME`` in UTC: a fraction only as long as it has to be.
+
+    :param ms: since 1970, of 64 bits, as it was sent: any
+    """
+    ms = signed(ms)
     fraction = f".{ms % 1000:03}".rstrip("0") if ms % 1000 else ""
-    return f"{at:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{_to_the_second(ms // 1000)}{fraction}Z"
+
+
+@lru_cache(maxsize=16)
+def _to_the_second(seconds: int) -> str:
+    cycles, rest = divmod(seconds, _CALENDAR_SECONDS)
+    at = datetime.fromtimestamp(rest, UTC)
+    year = at.year + 400 * cycles
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04}-{at:%m-%dT%H:%M:%S}"
 
 
 def _milliseconds(text: str, context: str | None) -> int:
@@ -154,7 +185,7 @@ def _milliseconds(text: str, context: str | None) -> int:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = _loaded(text)
     except (ValueError, RecursionError) as error:
         raise BadForm(UNREADABLE, f"This is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -162,12 +193,21 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
+def _loaded(text: str) -> Any:
+    """``json.loads``, which takes its time to look for spaces before and behind."""
+    if text.startswith("{"):
+        found, end = _raw_decode(text)
+        if end == len(text):
+            return found
+    return json.loads(text)
+
+
 def _text(found: Mapping[str, Any], name: str, context: str | None = None) -> str | None:
     value = found.get(name)
     if value is None:
         return None
     if isinstance(value, str):
-        return _sound(value, name, context)
+        return value if value.isascii() else _sound(value, name, context)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -195,13 +235,5 @@ def _whole(found: Mapping[str, Any], name: str, context: str | None = None) -> i
     value = found.get(name, 0)
     try:
         return int(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadForm(UNREADABLE, f"{name} is no whole number", context) from error
-
-
-def _given(**values: str | None) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -147,7 +147,7 @@ def message_id_of(text: str) -> MessageId:
     :raises InvalidRequest: it is none
     """
     try:
-        return MessageId.deserialize(b64decode(text, validate=True))
+        return MessageId.deserialize(a2b_base64(text, strict_mode=True))
     except (ValueError, InvalidMessage) as error:
         raise InvalidRequest(f"Invalid query params: {text!r} is no message id") from error
 

@@ -69,6 +69,9 @@ class Producing:
         except PulsarException as error:
             self._refuse(NOT_SENT, str(error), context)
 
+    def go_on(self) -> None:
+        """What became of messages is told all the same: as many wait as were sent."""
+
     def _refuse(self, code: int, reason: str, context: str | None) -> None:
         self._traffic.failed += 1
         if self._socket is not None:

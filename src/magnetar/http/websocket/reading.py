@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from magnetar.client.consumer import Consumer
 from magnetar.client.message import Message, MessageReference
 from magnetar.client.message_id import MessageId
@@ -20,8 +22,13 @@ class Reading:
     def take(self) -> Message | None:
         return self._consumer.take()
 
-    async def receive(self) -> Message:
-        return await self._consumer.receive()
+    @property
+    def on_arrival(self) -> Callable[[], object] | None:
+        return self._consumer.on_arrival
+
+    @on_arrival.setter
+    def on_arrival(self, told: Callable[[], object] | None) -> None:
+        self._consumer.on_arrival = told
 
     def acknowledge_soon(self, message: MessageReference | MessageId) -> None:
         """Nothing is kept of what a reader has read."""

@@ -1,0 +1,117 @@
+"""The one kind of frame that nearly all WebSocket messages are: text, whole in it (RFC 6455, section 5).
+
+A hot module: plain Python that also compiles, with the C types in ``hot_frames.pxd``. It says where frames
+begin and end, and reads and writes that kind; wsproto, which knows the whole protocol, gets every other one.
+"""
+
+from __future__ import annotations
+
+_FINAL = 0x80
+_MASKED = 0x80
+_CONTROL = 0x08
+_WHOLE_TEXT = 0x81
+_TEXT = 0x01
+_LARGEST_CONTROL = 125
+_LAST_KIND = 0x0A
+
+
+def text_frame(text: str) -> bytes:
+    """A message as a server sends it."""
+    data = text.encode()
+    size = len(data)
+    if size <= _LARGEST_CONTROL:
+        return bytes((_WHOLE_TEXT, size)) + data
+    if size < 0x10000:
+        return bytes((_WHOLE_TEXT, 126, size >> 8, size & 255)) + data
+    return b"\x81\x7f" + size.to_bytes(8, "big") + data
+
+
+class FrameReader:
+    """Cuts what a client sends into frames, and reads those it knows."""
+
+    def __init__(self, largest: int) -> None:
+        """:param largest: bytes of the largest frame that is waited for here"""
+        self._largest = largest
+        self._rest = bytearray()
+        self._wanted = 0
+        self._in_parts = False
+        self._given_up = False
+
+    def read(self, data: bytes) -> list[str | bytes]:
+        """What came to its end with these bytes: texts that are messages, and bytes that are for wsproto.
+
+        Those are whole frames, until something comes that is larger than it may be, or no text, or breaks the
+        protocol: that and all that follows is passed on as it comes.
+        """
+        if self._given_up:
+            return [data]
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
+        found: list[str | bytes] = []
+        at = 0
+        end = len(data)
+        while at < end:
+            size = self._size(data, at, end)
+            if size > end - at:
+                self._rest += data[at:]
+                self._wanted = size
+                break
+            text = self._text(data, at, size) if size else None
+            if text is not None:
+                found.append(text)
+            elif self._given_up or not size:
+                self._given_up = True
+                found.append(data[at:])
+                break
+            else:
+                found.append(data[at : at + size])
+            at += size
+        return found
+
+    def _size(self, data: bytes, at: int, end: int) -> int:
+        """Of the frame that begins there, or of as much of it as says more; 0: it is for wsproto to say."""
+        if end - at < 2:
+            return 2
+        first = data[at]
+        kind = first & 0x0F
+        size = data[at + 1] & 0x7F
+        if first & 0x70 or not data[at + 1] & _MASKED:
+            return 0
+        if kind & _CONTROL:
+            return 6 + size if first & _FINAL and size <= _LARGEST_CONTROL and kind <= _LAST_KIND else 0
+        if kind > _TEXT or (kind == _TEXT) == self._in_parts:
+            return 0
+        if size <= _LARGEST_CONTROL:
+            return 6 + size if size <= self._largest else 0
+        head = 4 if size == 126 else 10
+        if end - at < head:
+            return head
+        told = int.from_bytes(data[at + 2 : at + head], "big")
+        shortest = 126 if head == 4 else 0x10000
+        # Longer forms of a length than it takes break the protocol.
+        return head + 4 + told if shortest <= told <= self._largest else 0
+
+    def _text(self, data: bytes, at: int, size: int) -> str | None:
+        """The message in a frame; None: it is of another kind."""
+        first = data[at]
+        if first != _WHOLE_TEXT:
+            if not first & _CONTROL:
+                self._in_parts = not first & _FINAL
+            return None
+        start = at + (6 if data[at + 1] & 0x7F < 126 else 8 if data[at + 1] & 0x7F == 126 else 14)
+        try:
+            return str(_unmasked(data[start - 4 : start], data[start : at + size]), "utf-8")
+        except UnicodeDecodeError:
+            self._given_up = True
+            return None
+
+
+def _unmasked(mask: bytes, data: bytes) -> bytes:
+    size = len(data)
+    repeated = (mask * ((size >> 2) + 1))[:size]
+    # Whole numbers of any size are the fastest exclusive-or that Python has.
+    return (int.from_bytes(data, "little") ^ int.from_bytes(repeated, "little")).to_bytes(size, "little")
