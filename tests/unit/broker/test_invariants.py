@@ -119,11 +119,11 @@ def _back(topic: Topic, _subscription: Subscription, _consumers: list[Consumer[A
 
 
 def _no_writer(topic: Topic, _subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
-    topic.managed_ledger._writer = None
+    topic.managed_ledger._current.writer = None
 
 
 def _less_than_nothing(topic: Topic, _subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
-    topic.managed_ledger._appended_bytes = -1
+    topic.managed_ledger._current.size = -1
 
 
 def _out_of_order(topic: Topic, _subscription: Subscription, _consumers: list[Consumer[Any]]) -> None:
