@@ -95,6 +95,21 @@ class File(Protocol):
         """
         ...
 
+    def begin_durably(
+        self,
+        data: bytes | bytearray | memoryview,
+        offset: int,
+        done: Callable[[None, OSError | None], object],
+    ) -> bool:
+        """Begins what :meth:`write_durably` does, without waiting for it.
+
+        The loop calls ``done(None, error)``; until then nobody else writes to the file. Only for the loop's
+        thread.
+
+        :return: whether it began; else nothing was written, and it is a worker's
+        """
+        ...
+
     def truncate(self, size: int) -> None: ...
     def allocate(self, size: int) -> None:
         """Makes the file at least ``size`` bytes long, with room on the device for all of them.

@@ -90,7 +90,7 @@ class _Served:
         self._wanted = wanted
         self._stopping = loop.create_future()
         self._faults = Faults(loop)
-        real = real_io(loop, wanted.folder)
+        real = real_io(loop, wanted.folder, in_threads=True)
         self._time = AdvancingIo(
             replace(real, network=FaultyNetwork(real.network, self._faults)), loop, wanted.ahead
         )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magnetar.io.interfaces import File
+from magnetar.io.real import real_io
 from magnetar.io.real.direct import BLOCK_BYTES, STAGING_BYTES, DirectWriter, StagingBuffers
 from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.kernel_writes import MOST_BYTES, Done, KernelWrites
 from magnetar.io.real.memory import keep_freed_buffers
 
 SIZE = 4 * STAGING_BYTES
@@ -141,3 +147,140 @@ def test_one_write_asks_once_and_a_long_one_ends_with_a_sync(
 
 def test_the_allocator_can_be_asked() -> None:
     assert keep_freed_buffers() in (True, False)
+
+
+# Without a thread
+
+
+def in_loop(work: Coroutine[Any, Any, None], kind: str) -> None:
+    """Runs it on one of the loops that there are."""
+    if kind == "uvloop":
+        uvloop = pytest.importorskip("uvloop")
+        uvloop.run(work)
+    else:
+        asyncio.run(work)
+
+
+async def begun(file: File, data: bytes, offset: int) -> bool:
+    """Whether it was done without a thread; it is durable."""
+    ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    if not file.begin_durably(data, offset, lambda _none, error: ended.set_result(error)):
+        file.write_durably(data, offset)
+        return False
+    assert not ended.done()
+    if (error := await ended) is not None:
+        raise error
+    return True
+
+
+def kernel_writes_are_possible(folder: Path) -> bool:
+    async def made() -> None:
+        KernelWrites(asyncio.get_running_loop())
+
+    try:
+        asyncio.run(made())
+    except OSError:
+        return False
+    return direct_is_possible(folder)
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+@settings(max_examples=30, deadline=None)
+@given(start=st.integers(0, 2 * BLOCK_BYTES), lengths=logs(), blocking=st.sets(st.integers(0, 12)))
+def test_a_log_of_writes_that_are_begun_reads_as_it_was_written(
+    kind: str, start: int, lengths: list[int], blocking: set[int]
+) -> None:
+    async def written(folder: str) -> None:
+        file = real_io(asyncio.get_running_loop(), folder).disk.open("log", create=True)
+        file.write(b"\xaa" * SIZE, 0)
+        file.sync()
+        model = bytearray(b"\xaa" * SIZE)
+        offset = start
+        for number, length in enumerate(lengths):
+            data = bytes([number + 1]) * length
+            if offset + length > SIZE:
+                break
+            if number in blocking:
+                file.write_durably(data, offset)
+            else:
+                await begun(file, data, offset)
+            model[offset : offset + length] = data
+            offset += length
+            assert file.read(offset, 0) == model[:offset]
+        file.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        in_loop(written(folder), kind)
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_small_writes_need_no_thread_once_one_went_well(tmp_path: Path, kind: str) -> None:
+    if not kernel_writes_are_possible(tmp_path):
+        pytest.skip("this system has no writes without a thread, or the file system none past its cache")
+
+    async def written() -> None:
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+        file, other = io.disk.open("log", create=True), io.disk.open("other", create=True)
+        for each in (file, other):
+            each.write(bytes(SIZE), 0)
+            assert not await begun(each, b"first", 0)
+        for number in range(50):
+            both = (begun(file, b"%5d" % number, 5 * number), begun(other, b"%7d" % number, 7 * number))
+            assert await asyncio.gather(*both) == [True, True]
+        assert not await begun(file, bytes(MOST_BYTES + 1), 250)
+        assert file.read(250, 0) == b"".join(b"%5d" % number for number in range(50))
+        assert other.read(350, 0) == b"".join(b"%7d" % number for number in range(50))
+        file.close()
+        other.close()
+
+    in_loop(written(), kind)
+
+
+def test_workers_write_where_it_is_to_be_known_what_is_under_way(tmp_path: Path) -> None:
+    async def written() -> None:
+        file = real_io(asyncio.get_running_loop(), tmp_path, in_threads=True).disk.open("log", create=True)
+        file.write_durably(b"first", 0)
+        assert not file.begin_durably(b"second", 5, lambda *_: None)
+        file.close()
+
+    asyncio.run(written())
+
+
+def test_what_the_kernel_says_of_a_write_is_told(tmp_path: Path) -> None:
+    if not kernel_writes_are_possible(tmp_path):
+        pytest.skip("this system has no writes without a thread, or the file system none past its cache")
+    answers: list[int] = []
+
+    class Answering(KernelWrites):
+        def begin(self, descriptor: int, buffer: Any, length: int, offset: int, done: Done) -> bool:
+            return super().begin(descriptor, buffer, length, offset, lambda _written: done(answers.pop()))
+
+    async def written() -> None:
+        made = Answering(asyncio.get_running_loop())
+        file = RealDisk(tmp_path, lambda: made).open("log", create=True)
+        file.write_durably(b"first", 0)
+        answers.append(-errno.EIO)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            await begun(file, b"lost", 5)
+        answers.append(100)
+        with pytest.raises(OSError, match="wrote 100"):
+            await begun(file, b"lost", 5)
+        file.close()
+        assert not file.begin_durably(b"late", 5, lambda *_: None)
+
+    asyncio.run(written())
+
+
+def test_nothing_is_begun_on_what_is_no_file_for_direct_writes(tmp_path: Path) -> None:
+    if not kernel_writes_are_possible(tmp_path):
+        pytest.skip("this system has no writes without a thread, or the file system none past its cache")
+
+    async def refused() -> None:
+        writes = KernelWrites(asyncio.get_running_loop())
+        buffer = StagingBuffers().take()
+        for _ in range(100):
+            # What is refused leaves its place to the next.
+            assert not writes.begin(-1, buffer, BLOCK_BYTES, 0, lambda _written: None)
+        buffer.close()
+
+    asyncio.run(refused())

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Service
 from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.kernel_writes import KernelWrites
 from magnetar.io.real.network import TcpNetwork
 from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.io.real.worker import ThreadWorker
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls
 
 __all__ = ["EXIT_CODE_IO_FAILED", "real_client_io", "real_io", "running_client_io", "stop_process"]
+
+log = logging.getLogger("magnetar.io")
 
 EXIT_CODE_IO_FAILED = 74
 """The exit status of a process that could not write or sync (EX_IOERR of sysexits.h)."""
@@ -33,12 +38,13 @@ def stop_process(message: str) -> NoReturn:
     os._exit(EXIT_CODE_IO_FAILED)
 
 
-def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
+def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads: bool = False) -> Io:
     """Everything outside for one event loop, with the disk's root at ``data_dir`` (made when missing).
 
+    :param in_threads: whatever waits for the disk is done by workers, so that it is known what is under way
     :raises OSError: the directory cannot be made or used
     """
-    disk = RealDisk(data_dir)
+    disk = RealDisk(data_dir) if in_threads else RealDisk(data_dir, _kernel_writes(loop))
 
     def start_worker(name: str) -> ThreadWorker:
         return ThreadWorker(loop, name)
@@ -63,6 +69,20 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path) -> Io:
         open_sqlite=open_sqlite,
         stop_process=stop_process,
     )
+
+
+def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites | None]:
+    """Those of the loop, made when somebody asks for the first time; None where there are none."""
+
+    @cache
+    def made() -> KernelWrites | None:
+        try:
+            return KernelWrites(loop)
+        except (OSError, NotImplementedError) as error:
+            log.info("durable writes are done by threads", extra={"reason": str(error)})
+            return None
+
+    return made
 
 
 def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:

@@ -10,6 +10,9 @@ import errno
 import mmap
 import os
 from collections import deque
+from collections.abc import Callable
+
+from magnetar.io.real.kernel_writes import MOST_BYTES, KernelWrites
 
 BLOCK_BYTES = 4096
 """Offsets, lengths and addresses of direct writes are multiples of this."""
@@ -78,6 +81,45 @@ class DirectWriter:
         finally:
             self._buffers.give_back(buffer)
 
+    def begin(
+        self,
+        data: bytes | bytearray | memoryview,
+        offset: int,
+        writes: KernelWrites,
+        done: Callable[[None, OSError | None], object],
+    ) -> bool:
+        """As :meth:`write`, but that ``done`` is called in the loop when it is durable, or with the error.
+
+        :return: whether it began; else nothing was written
+        """
+        head = offset % BLOCK_BYTES
+        before = self._before(offset, head)
+        used = head + len(data)
+        length = -(-used // BLOCK_BYTES) * BLOCK_BYTES
+        if length > MOST_BYTES:
+            return False
+        buffer = self._buffers.take()
+        buffer[:head] = before
+        buffer[head:used] = data
+        buffer[used:length] = bytes(length - used)
+        tail = buffer[used - used % BLOCK_BYTES : used]
+        end, self._end = self._end, -1
+
+        def ended(written: int) -> None:
+            self._buffers.give_back(buffer)
+            if written == length:
+                self._end, self._tail = offset + len(data), tail
+                done(None, None)
+            else:
+                error = OSError(-written, os.strerror(-written)) if written < 0 else _short(length, written)
+                done(None, error)
+
+        if writes.begin(self._direct, buffer, length, offset - head, ended):
+            return True
+        self._end = end
+        self._buffers.give_back(buffer)
+        return False
+
     def _before(self, offset: int, head: int) -> bytes:
         """What the block already holds ahead of ``offset``."""
         if not head:
@@ -125,6 +167,10 @@ class DirectWriter:
                         return False
                     raise
                 if written <= 0 or written % BLOCK_BYTES:
-                    raise OSError(errno.EIO, f"a direct write of {length - done} bytes wrote {written}")
+                    raise _short(length - done, written)
                 done += written
         return True
+
+
+def _short(length: int, written: int) -> OSError:
+    return OSError(errno.EIO, f"a direct write of {length} bytes wrote {written}")

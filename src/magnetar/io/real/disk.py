@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from magnetar.io.real.direct import DirectWriter, StagingBuffers
+from magnetar.io.real.kernel_writes import KernelWrites
 
 _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 
@@ -23,13 +24,24 @@ class RealFile:
     :param ahead: whether reading may keep the device for long
     """
 
-    def __init__(self, path: str, descriptor: int, buffers: StagingBuffers, *, ahead: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        descriptor: int,
+        buffers: StagingBuffers,
+        writes: Callable[[], KernelWrites | None],
+        *,
+        ahead: bool = True,
+    ) -> None:
         self.path = path
         self._descriptor = descriptor
         self._buffers = buffers
+        self._writes = writes
         self._ahead = ahead
         self._cached_reads = hasattr(os, "RWF_NOWAIT")
         self._direct: DirectWriter | None = None
+        self._proven = False
+        """Whether a direct write went well."""
         self._direct_writes = hasattr(os, "O_DIRECT") and hasattr(os, "RWF_DSYNC")
 
     def read(self, length: int, offset: int) -> bytes:
@@ -81,10 +93,21 @@ class RealFile:
                 self._direct_writes = False
             else:
                 if self._direct.write(data, offset):
+                    self._proven = True
                     return
                 self._direct_writes = False
         self.write(data, offset)
         self.sync()
+
+    def begin_durably(
+        self,
+        data: bytes | bytearray | memoryview,
+        offset: int,
+        done: Callable[[None, OSError | None], object],
+    ) -> bool:
+        if not self._proven or self._direct is None or (writes := self._writes()) is None:
+            return False
+        return self._direct.begin(data, offset, writes, done)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
@@ -118,8 +141,10 @@ class RealFile:
 class RealDisk:
     """The files below ``root``, which is made when missing."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, writes: Callable[[], KernelWrites | None] = lambda: None) -> None:
+        """:param writes: what files begin writes with, in the thread of the loop; None: nothing"""
         self._root = Path(root).absolute()
+        self._writes = writes
         self._buffers = StagingBuffers()
         self._make_directory(self._root)
 
@@ -150,7 +175,7 @@ class RealDisk:
         descriptor = os.open(self.locate(path), flags, 0o640)
         if not ahead and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        return RealFile(path, descriptor, self._buffers, ahead=ahead)
+        return RealFile(path, descriptor, self._buffers, self._writes, ahead=ahead)
 
     def exists(self, path: str) -> bool:
         return self.locate(path).exists()

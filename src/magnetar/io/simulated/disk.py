@@ -59,6 +59,15 @@ class SimulatedFile:
         self.write(data, offset)
         self.sync()
 
+    def begin_durably(
+        self,
+        data: bytes | bytearray | memoryview,
+        offset: int,
+        done: Callable[[None, OSError | None], object],
+    ) -> bool:
+        """Never: workers have their moments from the seed."""
+        return False
+
     def _whole_blocks(self, data: bytes, offset: int) -> tuple[bytes, int]:
         """What a direct write sends: the start of the first block once more, zeros behind the end."""
         start = offset - offset % _BLOCK_BYTES

@@ -237,7 +237,8 @@ class CommitLog:
         commit.segment.end += len(data)
         file, offset = commit.segment.file, commit.offset
 
-        self._worker.submit(lambda: file.write_durably(data, offset), self._written)
+        if not file.begin_durably(data, offset, self._written):
+            self._worker.submit(lambda: file.write_durably(data, offset), self._written)
 
     def _take(self) -> _Commit:
         """Groups of what waits, as far as it fits into the segment and one commit."""

@@ -1,0 +1,140 @@
+"""Durable direct writes that the kernel does by itself and tells of through an eventfd (Linux, io_submit(2)).
+
+To wake a thread, and to take turns with it at the interpreter's lock, costs more than a small write."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any
+
+MOST_BYTES = 64 << 10
+"""Of one write: a larger one keeps the loop longer than a thread costs, which works on another processor."""
+
+_AT_ONCE = 16
+"""Writes in flight."""
+
+_CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+"""Numbers of io_setup, io_destroy, io_submit and io_getevents."""
+
+_PWRITE = 1
+_EVENTFD = 1
+_EVENT_WORDS = 4
+
+Done = Callable[[int], object]
+"""Told how many bytes were written, or the error's number below 0."""
+
+
+class _Fields(ctypes.Structure):
+    """``struct iocb`` of ``linux/aio_abi.h`` on machines with the lowest byte first."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("priority", ctypes.c_int16),
+        ("descriptor", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("length", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("reserved", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("eventfd", ctypes.c_uint32),
+    )
+
+
+class _Request:
+    """One that is used again and again."""
+
+    def __init__(self, eventfd: int) -> None:
+        self.fields = _Fields(opcode=_PWRITE, rw_flags=os.RWF_DSYNC, flags=_EVENTFD, eventfd=eventfd)
+        self.place = self.fields.data = ctypes.addressof(self.fields)
+        self.pointer = (ctypes.c_void_p * 1)(self.place)
+
+
+class KernelWrites:
+    """Writes of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """:raises OSError: the system has nothing of the kind, or no more of it
+
+        :raises NotImplementedError: the loop does not watch descriptors
+        """
+        numbers = _CALLS.get(platform.machine())
+        if numbers is None or sys.platform != "linux" or sys.byteorder != "little" or sys.maxsize < 1 << 32:
+            raise OSError(errno.ENOSYS, "no asynchronous writes here")
+        self._setup, self._destroy, self._submit, self._get = map(ctypes.c_long, numbers)
+        self._call: Any = ctypes.CDLL(None, use_errno=True).syscall
+        self._call.restype = ctypes.c_long
+        self._context = ctypes.c_ulong(0)
+        self._ask(self._setup, ctypes.c_long(_AT_ONCE), ctypes.byref(self._context))
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._events = (ctypes.c_int64 * (_EVENT_WORDS * _AT_ONCE))()
+        self._one, self._many, self._none = ctypes.c_long(1), ctypes.c_long(_AT_ONCE), ctypes.c_long(0)
+        self._idle = [_Request(self._eventfd) for _ in range(_AT_ONCE)]
+        self._in_flight: dict[int, tuple[_Request, mmap.mmap, Done]] = {}
+        """By the request's address; the kernel reads from these buffers."""
+        try:
+            loop.add_reader(self._eventfd, self._told)
+        except NotImplementedError:
+            self._end()
+            raise
+
+    def begin(self, descriptor: int, buffer: mmap.mmap, length: int, offset: int, done: Done) -> bool:
+        """Writes the first ``length`` bytes of a buffer, which nobody changes before ``done`` is called.
+
+        :param descriptor: open for direct writes, for which length and offset are right
+        :return: whether it began; else nothing was written
+        """
+        if not self._idle:
+            return False
+        request = self._idle.pop()
+        fields = request.fields
+        fields.descriptor, fields.length, fields.offset = descriptor, length, offset
+        first = ctypes.c_char.from_buffer(buffer)
+        fields.address = ctypes.addressof(first)
+        # Else the buffer could not be closed ever after.
+        del first
+        if self._call(self._submit, self._context, self._one, request.pointer) != 1:
+            self._idle.append(request)
+            return False
+        self._in_flight[request.place] = request, buffer, done
+        return True
+
+    def _told(self) -> None:
+        try:
+            os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            return
+        events = self._events
+        found = self._ask(self._get, self._context, self._none, self._many, events, None)
+        ended = [(events[_EVENT_WORDS * n], events[_EVENT_WORDS * n + 2]) for n in range(found)]
+        for place, result in ended:
+            request, _buffer, done = self._in_flight.pop(place)
+            self._idle.append(request)
+            done(result)
+
+    def _ask(self, *arguments: Any) -> int:
+        answer: int = self._call(*arguments)
+        if answer < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return answer
+
+    def _end(self) -> None:
+        """Waits for what is in flight."""
+        self._ask(self._destroy, self._context)
+        os.close(self._eventfd)
+        self._eventfd = -1
+
+    def __del__(self) -> None:
+        # With its loop, that is, which knows whom it calls; before that only if there is nothing to end.
+        if getattr(self, "_eventfd", -1) >= 0:
+            self._end()
