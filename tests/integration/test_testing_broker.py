@@ -14,6 +14,7 @@ import pulsar
 import pytest
 
 from magnetar.testing import Broker, BrokerNotStarted, BrokerRefused, ServerErrorCode
+from magnetar.testing.channel import Channel
 
 MILLISECONDS = 20_000
 """Time for what comes; a test that passes waits for none of it."""
@@ -257,6 +258,19 @@ def test_faults_end_with_the_life_of_the_broker(broker: Broker) -> None:
 
 
 # Lives
+
+
+def test_a_broker_that_is_stopped_says_how_it_ended(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who hears nothing takes it for one that hangs, and ends it while it ends.
+    ask, told = Channel.ask, {}
+
+    def asking(channel: Channel, question: dict[str, Any], *files: Any) -> dict[str, Any]:
+        told[question["do"]] = answer = ask(channel, question, *files)
+        return answer
+
+    monkeypatch.setattr(Channel, "ask", asking)
+    broker.stop()
+    assert told["stop"] == {"code": 0}
 
 
 def test_lives_have_the_same_data_ports_and_clock(broker: Broker) -> None:

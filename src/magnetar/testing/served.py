@@ -89,6 +89,8 @@ class _Served:
         self._control = control
         self._wanted = wanted
         self._stopping = loop.create_future()
+        self._asked_to_stop = False
+        """Rather than left alone."""
         self._faults = Faults(loop)
         real = real_io(loop, wanted.folder, in_threads=True)
         self._time = AdvancingIo(
@@ -147,9 +149,10 @@ class _Served:
         listening = self._loop.create_task(self._listen(reader, tell))
         await self._stopping
         code = await assembly.stop(broker)
-        if not listening.done():
+        if self._asked_to_stop:
             tell({"code": code})
-            listening.cancel()
+            await writer.drain()
+        listening.cancel()
         writer.close()
         return code
 
@@ -164,7 +167,7 @@ class _Served:
             except Exception as error:
                 log.exception("what a test asked was not done")
                 answer = {"refused": f"{type(error).__name__}: {error}"}
-            if self._stopping.done():
+            if self._asked_to_stop:
                 # It is answered when that is through.
                 return
             tell(answer)
@@ -175,6 +178,7 @@ class _Served:
     # What may be asked
 
     async def _stop(self, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._asked_to_stop = True
         settle(self._stopping)
         return {}
 
