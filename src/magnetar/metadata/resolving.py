@@ -9,6 +9,7 @@ from magnetar.io.in_progress import InProgress
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
+    BadVersion,
     MetadataRefused,
     MetadataStore,
     MetadataUnavailable,
@@ -63,6 +64,8 @@ class ResolvingStore(PassingOnStore):
             node = await self.inner.get(path)
             if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
                 return node
+            if node is not None and _is_of_another(node) and expected_version is not None:
+                raise BadVersion(f"{path}: another session has made it meanwhile")
             return await put()
 
         return await self._certainly(put, None if sequential else look)
@@ -72,6 +75,10 @@ class ResolvingStore(PassingOnStore):
             await self.inner.delete(path, expected_version)
 
         async def look() -> None:
+            node = await self.inner.get(path)
+            if node is not None and expected_version is not None and _is_of_another(node):
+                # It may have the same version, and be another one: that it is not deleted is what counts.
+                return
             try:
                 await delete()
             except NodeMissing:
@@ -115,6 +122,11 @@ class ResolvingStore(PassingOnStore):
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
     """What a store says that refuses the second try says nothing of the first one."""
     return MetadataUnavailable(f"what became of it is unknown: {error}")
+
+
+def _is_of_another(node: Node) -> bool:
+    """Whether a session made it that is not this one: so it was not there when this one changed its own."""
+    return node.ephemeral and not node.own
 
 
 def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:

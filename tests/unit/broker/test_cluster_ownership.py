@@ -13,6 +13,7 @@ from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.nodes import path_of
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.errors import ServiceNotReady
+from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -200,6 +201,35 @@ def test_who_was_sent_to_a_broker_and_who_comes_right_after_hear_the_same() -> N
     one, _two = brokers(world, "one:80", "two:80")
     assert one.asked().here
     assert [one.asked(SECOND).broker_id for _ in range(3)] == ["two:80"] * 3
+
+
+def test_who_does_not_know_whether_it_gave_a_bundle_up_takes_it_from_nobody() -> None:
+    world = SeveralSessions()
+    one, two = brokers(world, "one:80", "two:80")
+    assert one.asked().here
+    delete, get = one.store.delete, one.store.get
+
+    async def overtaken(path: str, version: int | None = None) -> None:
+        await delete(path, version)
+        # Nor can it look at it now.
+        one.store.get = away  # type: ignore[method-assign, assignment]
+        await two.ownership.owner_of(BUNDLE, Asked.TAKE)
+        raise MetadataUnavailable("the answer is lost")
+
+    async def away(_path: str) -> None:
+        raise MetadataUnavailable("not connected")
+
+    one.store.delete = overtaken  # type: ignore[method-assign]
+    with pytest.raises(MetadataUnavailable):
+        one.gives_up()
+    assert one.ownership.held() == [BUNDLE]
+    one.store.delete, one.store.get = delete, get  # type: ignore[method-assign]
+    one.gives_up()
+    assert one.ownership.held() == []
+    assert two.asked().here
+    node = world.run(two.store.get(path_of(BUNDLE)))
+    assert node is not None
+    assert node.own
 
 
 def test_a_bundle_that_another_one_takes_away_is_lost() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from several_sessions import SeveralSessions
 from world import World
 
 from magnetar.metadata.faulty import Fault
@@ -10,9 +13,12 @@ from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
     MetadataRefused,
+    MetadataStore,
     MetadataUnavailable,
     NodeMissing,
 )
+from magnetar.metadata.passing_on import PassingOnStore
+from magnetar.metadata.resolving import ResolvingStore
 
 BOTH = pytest.mark.parametrize("fault", list(Fault))
 
@@ -96,3 +102,44 @@ def test_only_the_session_that_made_an_ephemeral_node_owns_it() -> None:
     world.run(world.faulty_metadata.lose_session())
     world.faulty_metadata.reconnect()
     assert world.run(world.metadata.children("/")) == ["stays"]
+
+
+class Overtaken(PassingOnStore):
+    """Its node is deleted, the answer lost, and another session makes the node anew before anybody looks."""
+
+    def __init__(self, inner: MetadataStore, other: MetadataStore) -> None:
+        super().__init__(inner)
+        self._other = other
+
+    async def _overtaken(self, path: str) -> None:
+        node = await self.inner.get(path)
+        if node is not None and node.own:
+            await self.inner.delete(path)
+            await self._other.put(path, b"theirs", MUST_NOT_EXIST, ephemeral=True)
+            raise MetadataUnavailable("the answer is lost")
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        await self._overtaken(path)
+        await super().delete(path, expected_version)
+
+    async def put(self, path: str, value: bytes, expected_version: int | None = None, **how: Any) -> Any:
+        await self._overtaken(path)
+        return await super().put(path, value, expected_version, **how)
+
+
+def test_what_another_session_made_meanwhile_is_neither_deleted_nor_changed() -> None:
+    for path, change in (
+        ("/deleted", lambda store: store.delete("/deleted", 0)),
+        ("/changed", lambda store: store.put("/changed", b"disabled", 0, ephemeral=True)),
+    ):
+        world = SeveralSessions()
+        mine, other = world.session(), world.session()
+        store = ResolvingStore(Overtaken(mine, other), world.io.loop)
+        world.run(store.put(path, b"mine", MUST_NOT_EXIST, ephemeral=True))
+        if path == "/deleted":
+            world.run(change(store))
+        else:
+            with pytest.raises(BadVersion):
+                world.run(change(store))
+        found = world.run(other.get(path))
+        assert (found.value, found.version, found.own) == (b"theirs", 0, True)

@@ -45,6 +45,9 @@ class _Held:
     """Of its node."""
     generation: int
     releasing: bool = False
+    doubtful: bool = False
+    """It was to be deleted, and nobody knows whether it was: the node may be another's by now, with the same
+    version."""
 
 
 class _Nobody:
@@ -235,9 +238,10 @@ class ClusterOwnership:
         if held is None:
             return
         try:
-            await self._remove(path_of(bundle), held.version)
+            if not held.doubtful or await self._is_ours(bundle, held):
+                await self._remove(path_of(bundle), held.version)
         except MetadataError:
-            held.releasing = False
+            held.releasing, held.doubtful = False, True
             raise
         if towards is not None and self._leadership.is_leader:
             self.placement.prefer(bundle, towards)
@@ -255,6 +259,9 @@ class ClusterOwnership:
         own = self._own(0)
         value = encoded(own.addresses, own.listeners, disabled=True)
         try:
+            if held.doubtful and not await self._is_ours(bundle, held):
+                self._verify(bundle)
+                return
             held.version = (
                 await self._metadata.put(path_of(bundle), value, held.version, ephemeral=True)
             ).version
@@ -262,6 +269,14 @@ class ClusterOwnership:
             self._verify(bundle)
         except MetadataError as error:
             raise MetadataFailure(f"{bundle}: {error}") from error
+
+    async def _is_ours(self, bundle: Bundle, held: _Held) -> bool:
+        """Whether its node was made by this session, which nobody else ends: then it stays so."""
+        node = await self._metadata.get(path_of(bundle))
+        if node is None or not node.own:
+            return False
+        held.version, held.doubtful = node.version, False
+        return True
 
     async def _remove(self, path: str, version: int) -> None:
         try:
@@ -307,7 +322,7 @@ class ClusterOwnership:
             if self._held.get(bundle) is not held:
                 continue
             if node is not None and node.own:
-                held.version = node.version
+                held.version, held.doubtful = node.version, False
             elif not held.releasing:
                 self._lose(bundle)
             return
