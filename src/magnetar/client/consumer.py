@@ -25,6 +25,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.opening import Opening
+from magnetar.client.permits import Permits
 from magnetar.client.place import Place
 from magnetar.client.taken import Taken
 from magnetar.io.waiting import finished, nobody_waits
@@ -61,9 +62,7 @@ class Consumer(Attachment):
         Who sets it takes what is here; where nothing is asked for ahead, :meth:`take` then asks for one.
         """
         self._epoch = 0
-        self._used = 0
-        self._asked_for_one = False
-        self._threshold = max(1, options.receiver_queue_size // 2)
+        self._permits = Permits(options.receiver_queue_size, self._flow)
         self._start = options.start_message_id
         self._place = Place(None, options.start_message_id_inclusive)
         self._last_taken: MessageId | None = None
@@ -86,7 +85,7 @@ class Consumer(Attachment):
             services.io,
             topic,
             options,
-            used=self._count,
+            used=self._permits.use,
             acknowledge=self._acknowledge_entry,
             withheld=self._taken.withheld,
             open_waiting=self._open_all,
@@ -146,7 +145,7 @@ class Consumer(Attachment):
         self.check_open()
         while self._queue:
             entry = self._queue.popleft()
-            self._count(entry.num_messages)
+            self._permits.use(entry.num_messages)
             if not self._place.skips(entry.message_id()):
                 self._last_taken = entry.message_id()
                 return entry
@@ -154,11 +153,7 @@ class Consumer(Attachment):
 
     def widen_queue(self, receiver_queue_size: int) -> None:
         """Asks for so many messages ahead from now on; never for fewer than before."""
-        more = receiver_queue_size - self._options.receiver_queue_size
-        if more > 0:
-            self._options = self._options.with_queue(receiver_queue_size)
-            self._threshold = max(1, receiver_queue_size // 2)
-            self._flow(more)
+        self._permits.widen(receiver_queue_size)
 
     def take(self) -> Message | None:
         """The next message if one is here; as :meth:`receive`."""
@@ -166,7 +161,7 @@ class Consumer(Attachment):
         while True:
             while self._ready:
                 message = self._ready.popleft()
-                self._count(1)
+                self._permits.use(1)
                 message_id = message.message_id()
                 if self._place.matters and self._place.skips(message_id):
                     continue
@@ -176,7 +171,7 @@ class Consumer(Attachment):
                 return message
             if not self._queue:
                 if self.on_arrival is not None:
-                    self._ask_for_one()
+                    self._permits.ask_for_one()
                 return None
             self._open_next()
 
@@ -196,28 +191,13 @@ class Consumer(Attachment):
         self._acks.individual(MessageId(self._partition, *position))
 
     async def _arrival(self, end: float | None) -> None:
-        self._ask_for_one()
+        self._permits.ask_for_one()
         await self._arrivals.wait(end, f"{self._topic}: no message in time")
-
-    def _ask_for_one(self) -> None:
-        """Where nothing is asked for ahead."""
-        if self._options.receiver_queue_size == 0 and not self._asked_for_one:
-            self._asked_for_one = True
-            self._flow(1)
 
     def _wake(self) -> None:
         self._arrivals.wake()
         if self.on_arrival is not None:
             self.on_arrival()
-
-    def _count(self, messages: int) -> None:
-        """So many messages were taken: the broker may send as many more."""
-        if self._options.receiver_queue_size == 0:
-            return
-        self._used += messages
-        if self._used >= self._threshold:
-            used, self._used = self._used, 0
-            self._flow(used)
 
     def _flow(self, permits: int) -> None:
         if self._connection is not None:
@@ -226,16 +206,16 @@ class Consumer(Attachment):
     # What the connection tells
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
-        self._asked_for_one = False
+        self._permits.arrived()
         if run.epoch < self._epoch and self._epoch:
-            self._count(run.total_messages)
+            self._permits.use(run.total_messages)
             return
         self._queue.extend(entries_of(buffer, run, self._partition))
         self._wake()
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
         message_id = id_of(command, self._partition)
-        self._asked_for_one = False
+        self._permits.arrived()
         if not intact:
             self._discard(message_id, "its checksum does not fit", CommandAck.ChecksumMismatch)
             return
@@ -246,7 +226,7 @@ class Consumer(Attachment):
             return
         epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         if epoch < self._epoch and self._epoch:
-            self._count(arrived.num_messages)
+            self._permits.use(arrived.num_messages)
             return
         if arrived.ack_set:
             self._acks.known(message_id.position, arrived.batch_size, arrived.ack_set)
@@ -327,7 +307,7 @@ class Consumer(Attachment):
                 self._epoch += 1
             self._connection.wire.send(self._commands.redeliver([], self._epoch))
             # After that, or the broker sends on from where it was.
-            self._count(cleared)
+            self._permits.use(cleared)
 
     def _redeliver(self, positions: list[tuple[int, int]]) -> None:
         if self._closed or self._failure is not None:
@@ -347,7 +327,7 @@ class Consumer(Attachment):
         self, message_id: MessageId, reason: object, why: CommandAck.ValidationError, messages: int = 1
     ) -> None:
         log.warning("%s: giving up %s: %s", self._topic, message_id, reason)
-        self._count(messages)
+        self._permits.use(messages)
         if self._connection is not None:
             self._connection.wire.send(self._commands.discard(message_id, why))
 
@@ -448,13 +428,7 @@ class Consumer(Attachment):
             raise NotConnected(f"{self._topic}: closed again by the broker")
 
     def _attached(self, connection: Connection) -> None:
-        self._used = 0
-        waits = bool(self._arrivals) or (self.on_arrival is not None and self._asked_for_one)
-        waiting_for_one = self._options.receiver_queue_size == 0 and waits
-        permits = 1 if waiting_for_one else self._options.receiver_queue_size
-        self._asked_for_one = waiting_for_one
-        if permits:
-            self._flow(permits)
+        self._permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
         self._attachments.wake()
 
     def _forget_messages(self) -> None:
