@@ -38,6 +38,10 @@ class Loop(Protocol):
     def create_future(self) -> Any: ...
     def create_task(self, coroutine: Coroutine[Any, Any, T]) -> Any: ...
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Reports what nobody handled: ``message`` and ``exception``."""
+        ...
+
 
 class Clock(Protocol):
     def wall_ms(self) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import tempfile
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,34 @@ def test_what_the_kernel_says_of_a_write_is_told(tmp_path: Path) -> None:
             await begun(file, b"lost", 5)
         file.close()
         assert not file.begin_durably(b"late", 5, lambda *_: None)
+
+    asyncio.run(written())
+
+
+def test_who_raises_when_told_of_a_write_keeps_nobody_from_hearing_of_others(tmp_path: Path) -> None:
+    if not kernel_writes_are_possible(tmp_path):
+        pytest.skip("this system has no writes without a thread, or the file system none past its cache")
+    reported: list[object] = []
+
+    async def written() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        io = real_io(loop, tmp_path)
+        files = [io.disk.open(name, create=True) for name in ("one", "other")]
+        told = loop.create_future()
+
+        def fails(*_: object) -> None:
+            raise RuntimeError("of one")
+
+        for file in files:
+            file.write_durably(b"first", 0)
+        assert files[0].begin_durably(b"second", 5, fails)
+        assert files[1].begin_durably(b"second", 5, lambda _, error: told.set_result(error))
+        time.sleep(0.3)  # noqa: ASYNC251 - both are to have ended when the loop looks at them
+        assert await asyncio.wait_for(told, 10) is None
+        assert [str(error) for error in reported] == ["of one"]
+        for file in files:
+            file.close()
 
     asyncio.run(written())
 

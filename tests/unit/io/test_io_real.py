@@ -106,6 +106,23 @@ def test_a_failed_job_without_a_listener_reaches_the_loops_exception_handler() -
     asyncio.run(scenario())
 
 
+def test_who_raises_when_told_of_a_job_keeps_nobody_from_hearing_of_others() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        seen: list[BaseException] = []
+        loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        worker = ThreadWorker(loop, "test")
+        answers: list[int] = []
+        for number in range(3):
+            # Answers come later than both are there.
+            worker.submit(lambda number=number: number, lambda result, _: answers.append(1 // result))
+        worker.close()
+        assert answers == [1, 0]
+        assert [type(error) for error in seen] == [ZeroDivisionError]
+
+    asyncio.run(scenario())
+
+
 def test_sqlite_is_durable_and_exclusive(tmp_path: Path) -> None:
     async def scenario() -> None:
         io = real_io(asyncio.get_running_loop(), tmp_path)

@@ -63,6 +63,29 @@ def test_on_the_real_disk(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_what_one_listener_raises_keeps_no_other_ledger_of_the_commit_from_hearing(tmp_path: Path) -> None:
+    reported: list[object] = []
+
+    class Failing(Listener):
+        def on_durable(self, _ledger_id: int, _last_entry_id: int) -> None:
+            raise RuntimeError("of one topic")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        store = await _open(real_io(loop, tmp_path))
+        (one, _), (other, heard) = await _create(store), await _create(store)
+        one.set_listener(Failing())
+        append(one, b"entry")
+        append(other, b"entry")
+        assert await other.close() == (0, 5)
+        assert heard.last == 0
+        assert [str(error) for error in reported] == ["of one topic"]
+        await store.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_second_store_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
     async def scenario() -> None:
         io = real_io(asyncio.get_running_loop(), tmp_path)

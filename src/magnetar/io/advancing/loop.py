@@ -81,6 +81,9 @@ class AdvancingLoop:
     def create_task(self, coroutine: Coroutine[Any, Any, T]) -> Any:
         return self._loop.create_task(coroutine)
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self._loop.call_exception_handler(context)
+
     def next_due(self) -> float | None:
         """When the next timer is due, by :meth:`time`; None: none waits."""
         while self._timers and not self._timers[0][2].waits:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.io.telling import tell
+
 MOST_BYTES = 64 << 10
 """Of one write: a larger one keeps the loop longer than a thread costs, which works on another processor."""
 
@@ -67,6 +69,7 @@ class KernelWrites:
 
         :raises NotImplementedError: the loop does not watch descriptors
         """
+        self._loop = loop
         numbers = _CALLS.get(platform.machine())
         if numbers is None or sys.platform != "linux" or sys.byteorder != "little" or sys.maxsize < 1 << 32:
             raise OSError(errno.ENOSYS, "no asynchronous writes here")
@@ -119,7 +122,7 @@ class KernelWrites:
         for place, result in ended:
             request, _buffer, done = self._in_flight.pop(place)
             self._idle.append(request)
-            done(result)
+            tell(self._loop, done, result)
 
     def _ask(self, *arguments: Any) -> int:
         answer: int = self._call(*arguments)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import real_client_io
 from magnetar.io.real.loops import new_loop
+from magnetar.io.telling import tell
 
 T = TypeVar("T")
 
@@ -80,11 +81,7 @@ class LoopThread:
         calls = self._calls
         while calls:
             call, arguments = calls.popleft()
-            try:
-                call(*arguments)
-            except Exception as error:  # noqa: BLE001
-                # Nobody waits for it; the others must be called all the same.
-                self.loop.call_exception_handler({"message": f"{call!r} failed", "exception": error})
+            tell(self.loop, call, *arguments)
 
     def close(self) -> None:
         """Ends the loop and the thread; what was posted before is called."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from magnetar.io.telling import tell
+
 T = TypeVar("T")
 Job = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object] | None]
 
@@ -74,7 +76,7 @@ class ThreadWorker:
         while self._answers:
             done, result, error = self._answers.popleft()
             if done is not None:
-                done(result, error)
+                tell(self._loop, done, result, error)
             elif error is not None:
                 context = {"message": "a job without a listener failed", "exception": error}
                 self._loop.call_exception_handler(context)

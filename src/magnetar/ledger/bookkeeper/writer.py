@@ -282,9 +282,9 @@ class BookKeeperWriter:
         pending = self._pending
         while pending and pending[0].last <= confirmed:
             pending.popleft()
+        self._wake()
         if self._listener is not None:
             self._listener.on_durable(self.ledger_id, confirmed)
-        self._wake()
 
     def _too_far_behind(self) -> bool:
         """Whether a bookie has so much to store that those who append must wait for it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.io.telling import report
 from magnetar.ledger.embedded.failure import StoreFailure
 from magnetar.ledger.embedded.group import (
     ENTRIES,
@@ -333,7 +334,10 @@ class CommitLog:
         self._start()
         for queue, last in durable.items():
             if not queue.ended:
-                queue.on_durable(last)
+                try:
+                    queue.on_durable(last)
+                except Exception as error:  # noqa: BLE001 - reported
+                    report(self._io.loop, queue.on_durable, error)
         self._complete()
         if self._in_flight is None:
             self._watch_for_idleness()
