@@ -66,7 +66,15 @@ class ResolvingStore(PassingOnStore):
                 return node
             if node is not None and _is_of_another(node) and expected_version is not None:
                 raise BadVersion(f"{path}: another session has made it meanwhile")
-            return await put()
+            try:
+                return await put()
+            except BadVersion:
+                # Of several servers one may answer that has not heard yet of what another one was asked; by
+                # the time it refuses something it has.
+                node = await self.inner.get(path)
+                if node is None or not _is_result(node, value, expected_version, ephemeral=ephemeral):
+                    raise
+                return node
 
         return await self._certainly(put, None if sequential else look)
 
