@@ -21,7 +21,7 @@ from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
 from magnetar.managed_ledger.large_states import decode_newest, encode_large, is_large
 from magnetar.managed_ledger.owned_ledgers import owned_ledgers
-from magnetar.managed_ledger.owned_record import OwnedRecord
+from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.records import (
     CursorRecord,
     decode_cursor,
@@ -31,7 +31,7 @@ from magnetar.managed_ledger.records import (
 )
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.managed_ledger.side_ledgers import SideLedgers, brokers_own, users_own
-from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing, may_have_happened
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
 
 log = logging.getLogger(__name__)
 
@@ -322,7 +322,7 @@ class CursorStorage:
             self._perhaps_named |= {self._ledger_id, ledger.ledger_id}
             await self._put(ledger.ledger_id)
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
-            if not may_have_happened(error):
+            if not perhaps_written(error):
                 self._perhaps_named.discard(ledger.ledger_id)
                 await self._let_go(ledger.ledger_id)
             raise

@@ -23,6 +23,10 @@ class ManagedLedgerFenced(ManagedLedgerError):
     """Somebody else has taken the managed ledger over."""
 
 
+class ManagedLedgerOvertaken(ManagedLedgerFenced):
+    """Likewise; and whether the last change of its record was made before is not known."""
+
+
 class CursorNotFound(ManagedLedgerError):
     """There is no cursor of that name."""
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from magnetar.io.interfaces import Loop
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.owned_record import OwnedRecord
+from magnetar.managed_ledger.owned_record import OwnedRecord, perhaps_written
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord, encode_managed_ledger
-from magnetar.metadata.interface import MetadataStore, NodeMissing, may_have_happened
+from magnetar.metadata.interface import MetadataStore, NodeMissing
 
 
 class LedgersRecord:
@@ -66,7 +66,7 @@ class LedgersRecord:
 
     async def not_listed(self, summary: LedgerSummary, error: Exception) -> None:
         """A ledger was made that the record could not be made to name."""
-        if may_have_happened(error):
+        if perhaps_written(error):
             # The record may name it: it goes when one has been written for certain that does not.
             self._perhaps_named.append(summary)
         else:

@@ -7,16 +7,24 @@ from collections.abc import Callable
 from magnetar.io.interfaces import Loop
 from magnetar.io.mutex import Mutex
 from magnetar.io.waiting import outcome
-from magnetar.managed_ledger.errors import ManagedLedgerFenced
+from magnetar.managed_ledger.errors import ManagedLedgerFenced, ManagedLedgerOvertaken
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
     BadVersion,
     MetadataRefused,
     MetadataStore,
     MetadataUnavailable,
+    Overtaken,
+    may_have_happened,
 )
 
 Written = Callable[[], None] | None
+
+
+def perhaps_written(error: BaseException) -> bool:
+    """Whether a put that ended in ``error`` may have been made: what it names may be named by whoever has the
+    record now."""
+    return isinstance(error, ManagedLedgerOvertaken) or may_have_happened(error)
 
 
 class OwnedRecord:
@@ -49,6 +57,7 @@ class OwnedRecord:
 
         :raises BadVersion: it was to be made and exists
         :raises ManagedLedgerFenced: somebody else wrote it
+        :raises ManagedLedgerOvertaken: likewise, perhaps on top of this
         :raises MetadataUnavailable: it may have been written; the next put finds out
         """
         # A task of its own: a caller that is cancelled must not leave the version behind the store's.
@@ -87,6 +96,8 @@ class OwnedRecord:
             except BadVersion as error:
                 if self.version == MUST_NOT_EXIST:
                     raise
+                if isinstance(error, Overtaken):
+                    raise ManagedLedgerOvertaken(f"{self.path}: {error}") from error
                 raise self._fenced() from error
             except MetadataRefused:
                 raise

@@ -15,9 +15,10 @@ from magnetar.io.interfaces import Io
 from magnetar.ledger.interface import LedgerError, LedgerStore, LedgerWriter, Quorums
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError
+from magnetar.managed_ledger.owned_record import perhaps_written
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.managed_ledger.single_entry import SingleEntries
-from magnetar.metadata.interface import MetadataError, may_have_happened
+from magnetar.metadata.interface import MetadataError
 
 OWN_PREFIX = "magnetar."
 """Begins the names of properties that are not the user's."""
@@ -150,7 +151,7 @@ class SideLedgers:
         try:
             await self._put(properties)
         except (ManagedLedgerError, MetadataError) as error:
-            if may_have_happened(error):
+            if perhaps_written(error):
                 self._doubtful |= wanted
             raise
         self._doubtful = set()

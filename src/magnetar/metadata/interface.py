@@ -27,6 +27,11 @@ class BadVersion(MetadataError):
     """The node's version is not the expected one (also: it exists and must not, or the other way round)."""
 
 
+class Overtaken(BadVersion):
+    """Likewise; and the answer to a first try of this change was lost: it may have been made, and somebody
+    else have gone on from there."""
+
+
 class NodeMissing(MetadataError):
     """No node at that path."""
 
@@ -49,7 +54,9 @@ class MetadataRefused(MetadataUnavailable):
 
 def may_have_happened(error: BaseException) -> bool:
     """Whether a change that ended in ``error`` may have been made all the same."""
-    return isinstance(error, MetadataUnavailable) and not isinstance(error, MetadataRefused)
+    if isinstance(error, MetadataRefused):
+        return False
+    return isinstance(error, MetadataUnavailable | Overtaken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from magnetar.metadata.interface import (
     MetadataUnavailable,
     Node,
     NodeMissing,
+    Overtaken,
     SessionEvent,
 )
 from magnetar.metadata.passing_on import PassingOnStore
@@ -29,8 +30,9 @@ class ResolvingStore(PassingOnStore):
     """A ``MetadataStore`` in front of ``inner`` that answers puts and deletions for certain.
 
     A change without an answer is looked for: value and version tell whether it happened; when it did not it
-    is made again, under the same condition. MetadataUnavailable is left for a store that stays away: then
-    the change may have happened. Sequential puts are not repeated, for each takes a number.
+    is made again, under the same condition. MetadataUnavailable is left for a store that stays away,
+    Overtaken for a node that others may have changed after this change: then it may have happened.
+    Sequential puts are not repeated, for each takes a number.
     """
 
     def __init__(self, inner: MetadataStore, loop: Loop) -> None:
@@ -65,8 +67,19 @@ class ResolvingStore(PassingOnStore):
             if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
                 return node
             if node is not None and _is_of_another(node) and expected_version is not None:
-                raise BadVersion(f"{path}: another session has made it meanwhile")
-            return await put()
+                raise Overtaken(f"{path}: another session has made it meanwhile")
+            try:
+                return await put()
+            except BadVersion as error:
+                # Of several servers one may answer that has not heard yet of what another one was asked; by
+                # the time it refuses something it has.
+                node = await self.inner.get(path)
+                if node is not None and _is_result(node, value, expected_version, ephemeral=ephemeral):
+                    return node
+                if node is not None and expected_version is not None and node.version == expected_version + 1:
+                    # That is what another one changed it to, and not this one.
+                    raise
+                raise Overtaken(str(error)) from error
 
         return await self._certainly(put, None if sequential else look)
 

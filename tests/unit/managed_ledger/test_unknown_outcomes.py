@@ -9,8 +9,9 @@ from magnetar.broker.schemas.data import SchemaData, SchemaType, StoredSchema
 from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import decode_cursor, decode_managed_ledger
 from magnetar.metadata.faulty import Fault
-from magnetar.metadata.interface import MetadataUnavailable
+from magnetar.metadata.interface import BadVersion, MetadataUnavailable
 
 BOTH = pytest.mark.parametrize("fault", list(Fault))
 
@@ -111,3 +112,63 @@ def test_ledgers_that_may_still_be_listed_are_trimmed_later(fault: Fault) -> Non
     assert len(ledger.ledgers) == 1
     named = {summary.ledger_id for summary in ledger.ledgers} | {cursor.storage.ledger_id}
     assert set(world.run(world.store.ledger_ids())) == named
+
+
+def overtake_next(world: World) -> None:
+    """The next change is made and not answered."""
+    world.faulty_metadata.fail_next("put", Fault.AFTER)
+    # It is looked for a while later.
+    world.faulty_metadata.fail_next("get", Fault.BEFORE)
+
+
+def overtake(world: World, path: str) -> bytes:
+    """Somebody else goes on from there before it is looked for; what was found there."""
+    world.wait(0.05)
+    inner = world.faulty_metadata.inner
+    node = world.run(inner.get(path))
+    assert node is not None
+    return world.run(inner.put(path, node.value, node.version)).value
+
+
+def test_a_ledger_that_the_next_owner_has_read_of_is_not_deleted() -> None:
+    world = World()
+    ledger, listener = world.open()
+    world.publish(ledger, listener, 4)
+    overtake_next(world)
+    append(ledger, 2)
+    record = decode_managed_ledger(overtake(world, ledger.path), ledger.path)
+    world.wait(5)
+    assert listener.fenced
+    assert len(record.ledgers) == 2
+    assert {each.ledger_id for each in record.ledgers} <= set(world.run(world.store.ledger_ids()))
+    again = World(world.crash())
+    ledger, _ = again.open(create=False)
+    assert ledger.last_confirmed == listener.stored[-1]
+
+
+def test_the_ledger_of_a_cursor_that_the_next_owner_has_read_of_is_not_deleted() -> None:
+    world = World()
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    world.publish(ledger, listener, 4)
+    overtake_next(world)
+    cursor.delete(*listener.stored[1])
+    path = f"{ledger.path}/s"
+    record = decode_cursor(overtake(world, path), path)
+    world.wait(5)
+    assert record.ledger_id in world.run(world.store.ledger_ids())
+
+
+def test_a_schema_that_somebody_else_has_read_of_is_not_deleted() -> None:
+    world = World()
+    storage = SchemaStorage(
+        world.simulation.loop, world.store, world.metadata, Quorums(), world.managed.deletions
+    )
+    schema = StoredSchema(0, SchemaData(SchemaType.STRING, b""), 1, False)
+    overtake_next(world)
+    appending = world.simulation.loop.create_task(storage.append("t/n/x", schema, [], -1))
+    overtake(world, "/schemas/t/n/x")
+    with pytest.raises(BadVersion):
+        world.run(appending)
+    [entry], _record = world.run(storage.index("t/n/x"))
+    assert world.run(storage.read(entry)).data.type is SchemaType.STRING

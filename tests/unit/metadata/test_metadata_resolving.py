@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -143,3 +144,38 @@ def test_what_another_session_made_meanwhile_is_neither_deleted_nor_changed() ->
                 world.run(change(store))
         found = world.run(other.get(path))
         assert (found.value, found.version, found.own) == (b"theirs", 0, True)
+
+
+class Late(PassingOnStore):
+    """As an ensemble of servers: a put is on its way when the connection to one of them ends, and another one
+    does not know of it until it has refused to do it twice."""
+
+    def __init__(self, inner: MetadataStore) -> None:
+        super().__init__(inner)
+        self.lose_next = False
+        self._under_way: Any = None
+
+    async def put(self, path: str, value: bytes, expected_version: int | None = None, **how: Any) -> Any:
+        if self.lose_next:
+            self.lose_next = False
+            self._under_way = super().put(path, value, expected_version, **how)
+            raise MetadataUnavailable("the connection was lost")
+        if self._under_way is not None:
+            before, self._under_way = self._under_way, None
+            with suppress(BadVersion):
+                await before
+        return await super().put(path, value, expected_version, **how)
+
+
+@pytest.mark.parametrize("expected", [0, MUST_NOT_EXIST])
+def test_a_change_that_a_server_tells_of_late_is_not_taken_for_anothers(expected: int) -> None:
+    world = World()
+    if expected == 0:
+        world.run(world.metadata.put("/x", b"1"))
+    late = Late(world.metadata)
+    store = ResolvingStore(late, world.simulation.loop)
+    late.lose_next = True
+    assert world.run(store.put("/x", b"mine", expected)).version == expected + 1
+    late.lose_next = True
+    with pytest.raises(BadVersion):
+        world.run(store.put("/x", b"otherwise", expected))

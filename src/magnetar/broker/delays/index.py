@@ -29,9 +29,10 @@ from magnetar.io.slices import Slice, let_others
 from magnetar.ledger.interface import DataDamaged, LedgerError, NoSuchEntry, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.owned_record import perhaps_written
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.side_ledgers import SideLedgers
-from magnetar.metadata.interface import MetadataError, may_have_happened
+from magnetar.metadata.interface import MetadataError
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +200,7 @@ class DelayIndex:
         try:
             await self._side.name(PROPERTY, {"ledgers": ledgers, "covers": self.covers, "version": version})
         except (MetadataError, ManagedLedgerError) as error:
-            if not may_have_happened(error):
+            if not perhaps_written(error):
                 await self._side.delete((ledger_id,))
             raise
 

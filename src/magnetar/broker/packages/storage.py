@@ -13,7 +13,6 @@ from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.interface import (
     MUST_NOT_EXIST,
-    BadVersion,
     MetadataError,
     MetadataStore,
     NodeMissing,
@@ -180,7 +179,7 @@ class NewPackage:
         try:
             await self._metadata.put(_place(self._name), encode_record(record), MUST_NOT_EXIST)
         except MetadataError as error:
-            self._named = not isinstance(error, BadVersion) and may_have_happened(error)
+            self._named = may_have_happened(error)
             raise
         self._named = True
 
