@@ -23,14 +23,19 @@ SECOND = Bundle(NAMESPACE, BundleRange(0x40000000, 0x80000000))
 
 
 class Broker:
-    def __init__(self, world: SeveralSessions, name: str) -> None:
+    def __init__(self, world: SeveralSessions, name: str, *, tls: bool = False) -> None:
+        """:param tls: it has doors with TLS, and no others"""
         self.world = world
         self.name = name
         self.number = len(world.stores)
         self.store = world.session()
         self.lost: list[Bundle | None] = []
         host = name.partition(":")[0]
-        addresses = Addresses(f"pulsar://{host}:6650", None, f"http://{name}")
+        addresses = (
+            Addresses(None, f"pulsar+ssl://{host}:6651", None, f"https://{name}")
+            if tls
+            else Addresses(f"pulsar://{host}:6650", None, f"http://{name}")
+        )
         inside = {"inside": Addresses(f"pulsar://{host}.inside:6650")}
         world.register(self.store, name)
         live = world.live_brokers(self.store)
@@ -55,9 +60,9 @@ class Broker:
         self.world.loop.run_for(0.1)
 
 
-def brokers(world: SeveralSessions, *names: str) -> list[Broker]:
+def brokers(world: SeveralSessions, *names: str, tls: bool = False) -> list[Broker]:
     """The first of them leads."""
-    found = [Broker(world, name) for name in names]
+    found = [Broker(world, name, tls=tls) for name in names]
     for each in found:
         world.run(each.leadership.start())
     world.loop.run_for(0.1)
@@ -271,6 +276,20 @@ def test_a_node_of_an_earlier_life_is_replaced_and_one_of_another_is_not() -> No
     # The earlier one, should it still run, hears of it.
     world.loop.run_for(0.5)
     assert earlier.lost == [BUNDLE]
+
+
+def test_brokers_with_tls_alone_take_nothing_from_each_other() -> None:
+    world = SeveralSessions()
+    earlier, two = brokers(world, "one:443", "two:443", tls=True)
+    assert earlier.asked(asked=Asked.TAKE).here
+    for asked in (Asked.TAKE, Asked.LOOK, Asked.PLACE):
+        told = two.asked(asked=asked)
+        assert (told.here, told.settled) == (False, True)
+        assert told.addresses.http_tls == "https://one:443"
+    world.loop.run_for(0.5)
+    assert not earlier.lost
+    (later,) = brokers(world, "one:443", tls=True)
+    assert later.asked(asked=Asked.TAKE).here
 
 
 def test_the_end_of_a_session_loses_everything() -> None:

@@ -146,9 +146,11 @@ class ClusterOwnership:
         return Owner(broker_id, node.addresses, False, 0, node.listeners)
 
     def _is_earlier_life(self, node: OwnerNode) -> bool:
-        """A node of this broker that its session did not make: it is replaced, those of others never are."""
-        own = self._own(0).addresses
-        return not node.own and own.http == node.addresses.http and own.binary == node.addresses.binary
+        """A node of this broker that its session did not make: it is replaced, those of others never are.
+
+        All addresses count: brokers that have doors with TLS alone have none of the others in common.
+        """
+        return not node.own and self._own(0).addresses == node.addresses
 
     async def _read(self, path: str) -> OwnerNode | _Nobody:
         node = await self._metadata.get(path)
