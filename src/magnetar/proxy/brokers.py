@@ -123,6 +123,7 @@ class RegisteredBrokers:
         self._turns = _InTurn()
         self._reading: Any = None
         self._stale = False
+        self._open = False
         self._closed = False
 
     @property
@@ -137,6 +138,10 @@ class RegisteredBrokers:
         self._metadata.listen(BROKERS, self._changed)
         self._metadata.listen_session(self._session_changed)
         await self._read()
+        # Not before: of two that read at the same time the one that ends last may have read first.
+        self._open = True
+        if self._stale:
+            self._read_again()
 
     async def close(self) -> None:
         self._closed = True
@@ -153,7 +158,7 @@ class RegisteredBrokers:
 
     def _read_again(self) -> None:
         self._stale = True
-        if self._reading is None and not self._closed:
+        if self._reading is None and self._open and not self._closed:
             self._reading = self._loop.create_task(self._read_until_fresh())
             self._reading.add_done_callback(nobody_waits)
 

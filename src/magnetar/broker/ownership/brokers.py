@@ -144,8 +144,9 @@ class LiveBrokers:
 
         :raises MetadataError: the store refused
         """
-        self._started = True
         await self._read()
+        # Not before: of two that read at the same time the one that ends last may have read first.
+        self._started = True
         self._read_anew()
 
     def stop(self) -> None:
