@@ -191,13 +191,24 @@ class RegisteredBrokers:
 def _broker_of(value: bytes) -> Broker | None:
     try:
         record = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
         return None
     keys = ("pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls")
     urls = [record.get(key) or "" for key in keys]
-    return Broker(*urls) if all(isinstance(url, str) for url in urls) and any(urls) else None
+    if not all(isinstance(url, str) for url in urls) or not any(urls):
+        return None
+    return Broker(*urls) if all(map(_is_address, urls)) else None
+
+
+def _is_address(url: str) -> bool:
+    """Whether it leads somewhere, or is empty."""
+    try:
+        parts = urlsplit(url)
+        return not url or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        return False
 
 
 def is_web_of(brokers: Brokers, url: str) -> bool:

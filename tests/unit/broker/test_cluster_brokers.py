@@ -47,7 +47,9 @@ def test_brokers_come_change_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"[]", b"{nonsense", b'{"webServiceUrl":5}', b'{"advertisedListeners":1}']
+    "value",
+    [b"", b"[]", b"{nonsense", b'{"webServiceUrl":5}', b'{"advertisedListeners":1}', b"[" * 100_000],
+    ids=range(6),
 )
 def test_a_record_that_cannot_be_read_is_left_out_and_told_of_once(
     value: bytes, caplog: pytest.LogCaptureFixture

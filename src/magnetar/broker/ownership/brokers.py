@@ -51,7 +51,7 @@ class BrokerRecord:
 
 
 def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
-    """:raises ValueError: it is not what brokers write"""
+    """:raises ValueError: it is not what brokers write; so says RecursionError"""
     raw = json.loads(value)
     if not isinstance(raw, dict):
         raise ValueError("no object")
@@ -232,7 +232,7 @@ class LiveBrokers:
             return None
         try:
             record = parse_record(name, node.value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if name not in self._unreadable:
                 log.error("a broker's record cannot be read", extra={"broker": name, "error": str(error)})
             self._unreadable.add(name)

@@ -158,7 +158,7 @@ class ClusterOwnership:
             return _NOBODY
         try:
             return decoded(node.value, node.version, own=node.own)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MetadataFailure(f"{path}: {error}") from error
 
     # Who is to serve what nobody serves
