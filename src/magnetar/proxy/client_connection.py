@@ -286,6 +286,11 @@ class ClientConnection:
         if self._state is not State.JOINING:
             broker.abort()
             return
+        if broker.closed:
+            # Whoever has its transport from here on would never hear of its end.
+            log.warning("a broker ends at once", extra={"peer": self.address, "broker": str(target)})
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} has ended the connection")
+            return
         self._send(self._welcome(broker.ready.result()))
         self._state = State.JOINED
         self._unwatch()
