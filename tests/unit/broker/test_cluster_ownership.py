@@ -349,6 +349,25 @@ def test_what_was_begun_before_a_bundle_was_divided_is_not_in_vain() -> None:
     assert not one.ownership.is_current(BUNDLE, whole)
 
 
+def test_a_bundle_that_was_divided_is_one_like_others_when_its_namespace_was_made_anew() -> None:
+    world = SeveralSessions()
+    one, two = brokers(world, "one:80", "two:80")
+    assert one.asked().here
+    world.run(one.ownership.retire_bundle(BUNDLE))
+    with pytest.raises(ServiceNotReady, match="being unloaded"):
+        two.asked(asked=Asked.TAKE)
+    # With the namespace its nodes are deleted.
+    world.run(two.store.delete(path_of(BUNDLE)))
+    world.loop.run_for(0.5)
+    assert two.asked(asked=Asked.TAKE).here
+    two.gives_up()
+    again = one.asked(asked=Asked.TAKE)
+    assert again.here
+    assert one.ownership.is_current(BUNDLE, again)
+    assert one.ownership.held() == [BUNDLE]
+    assert not one.lost
+
+
 def test_who_retires_takes_nothing_more_and_keeps_what_it_has() -> None:
     world = SeveralSessions()
     (one,) = brokers(world, "one:80")

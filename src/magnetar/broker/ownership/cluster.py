@@ -45,6 +45,8 @@ class _Held:
     """Of its node."""
     generation: int
     releasing: bool = False
+    retired: bool = False
+    """It was divided: its node stays for nobody else to make one."""
     doubtful: bool = False
     """It was to be deleted, and nobody knows whether it was: the node may be another's by now, with the same
     version."""
@@ -257,7 +259,7 @@ class ClusterOwnership:
         held = self._held.get(bundle)
         if held is None:
             return
-        held.releasing = True
+        held.releasing = held.retired = True
         own = self._own(0)
         value = encoded(own.addresses, own.listeners, disabled=True)
         try:
@@ -325,13 +327,19 @@ class ClusterOwnership:
                 continue
             if node is not None and node.own:
                 held.version, held.doubtful = node.version, False
+            elif held.retired:
+                # It went with its namespace, which may be made anew, and divided otherwise.
+                self._forget(bundle)
             elif not held.releasing:
                 self._lose(bundle)
             return
 
-    def _lose(self, bundle: Bundle) -> None:
+    def _forget(self, bundle: Bundle) -> None:
         del self._held[bundle]
         self._known.forget(path_of(bundle))
+
+    def _lose(self, bundle: Bundle) -> None:
+        self._forget(bundle)
         for lost in self._listeners:
             lost(bundle)
 
