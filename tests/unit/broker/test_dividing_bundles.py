@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from lived import NAME
@@ -11,6 +12,8 @@ from world import World
 
 from magnetar.broker.admin.all import Admin
 from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.load.desk import LoadDesk
+from magnetar.broker.load.settings import LoadSettings, SplitSettings
 from magnetar.broker.namespaces.bootstrap import bootstrap
 from magnetar.broker.ownership.brokers import LiveBrokers
 from magnetar.broker.ownership.cluster import ClusterOwnership
@@ -21,7 +24,7 @@ from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
-from magnetar.errors import ConcurrentModification, NamespaceNotFound, ServiceNotReady
+from magnetar.errors import ConcurrentModification, NamespaceNotFound, PreconditionFailed, ServiceNotReady
 from magnetar.io.waiting import finished
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataUnavailable, Node
@@ -65,9 +68,9 @@ class Dividing:
     async def owner_of(self, bundle: Bundle) -> Owner:
         return await self.broker.ownership.owner_of(bundle, Asked.TAKE)
 
-    async def split(self) -> None:
+    async def split(self, algorithm: str | None = None, positions: Sequence[int] = ()) -> None:
         await self.admin.bundles.split(
-            NAMESPACE, str(WHOLE.range), None, (), unload=False, authoritative=True
+            NAMESPACE, str(WHOLE.range), algorithm, positions, unload=False, authoritative=True
         )
 
     @property
@@ -105,6 +108,26 @@ def test_of_two_who_divide_it_at_the_same_time_one_does_and_nothing_is_unloaded(
     with pytest.raises(Exception, match="upper boundary"):
         case.world.run(case.split())
     assert case.held == {LOWER, UPPER}
+
+
+def test_how_is_said_by_the_settings_where_nobody_says(case: Dividing) -> None:
+    def use(**changes: Any) -> None:
+        split = SplitSettings(**changes)
+        case.broker.load = cast(
+            LoadDesk, SimpleNamespace(manager=SimpleNamespace(settings=LoadSettings(split=split)))
+        )
+
+    use(algorithm="topic_count_equally_divide")
+    case.world.run(case.split())
+    assert case.held == {WHOLE}, "it has one topic"
+    use(algorithm="specified_positions_divide")
+    with pytest.raises(PreconditionFailed, match="splitBoundaries"):
+        case.world.run(case.split())
+    use(supported=("specified_positions_divide",))
+    with pytest.raises(PreconditionFailed, match=r"supported algorithms are \[specified_positions_divide\]"):
+        case.world.run(case.split("range_equally_divide"))
+    case.world.run(case.split("specified_positions_divide", [0x1000]))
+    assert case.divided == ["0x00000000", "0x00001000", "0xffffffff"]
 
 
 @pytest.mark.parametrize("part", [LOWER, UPPER])

@@ -11,7 +11,7 @@ from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.load.settings import SplitSettings
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerRefused
-from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT, Carried, ToDivide, positions_within
+from magnetar.broker.ownership.splitting import Carried, ToDivide, positions_within
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -235,7 +235,7 @@ class BundleAdmin:
         """Topics stay where they are, and clients notice nothing.
 
         :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
-        :param algorithm: one of Pulsar's; None: into two ranges of the same size
+        :param algorithm: one of Pulsar's; None: the one that the settings name
         :param positions: for ``specified_positions_divide``
         :param unload: the parts are given up then
         :raises NamespaceNotFound: no such namespace
@@ -243,12 +243,13 @@ class BundleAdmin:
         :raises ServedElsewhere: another broker has it
         :raises ConcurrentModification: it is being divided, or another broker has a part of it
         """
-        algorithm = algorithm or DEFAULT
-        if algorithm not in ALGORITHMS:
+        bounds = self._bounds
+        if algorithm and algorithm not in bounds.supported:
             raise PreconditionFailed(
                 "Unsupported namespace bundle split algorithm, supported algorithms are "
-                f"[{', '.join(ALGORITHMS)}]"
+                f"[{', '.join(bounds.supported)}]"
             )
+        algorithm = algorithm or bounds.algorithm
         if algorithm == "specified_positions_divide" and not positions:
             raise PreconditionFailed(
                 "With specified_positions_divide split algorithm, splitBoundaries must not be empty"
@@ -265,9 +266,13 @@ class BundleAdmin:
             for part in parts:
                 await self._unload(part)
 
-    async def _to_divide(self, bundle: Bundle, positions: Sequence[int]) -> ToDivide:
+    @property
+    def _bounds(self) -> SplitSettings:
         desk = self._broker.load
-        bounds = SplitSettings() if desk is None else desk.manager.settings.split
+        return SplitSettings() if desk is None else desk.manager.settings.split
+
+    async def _to_divide(self, bundle: Bundle, positions: Sequence[int]) -> ToDivide:
+        bounds = self._bounds
         most = Carried(bounds.max_rate, bounds.max_throughput)
         carried = await self._carried(bundle)
         return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
