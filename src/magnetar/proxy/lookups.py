@@ -29,6 +29,8 @@ REQUESTS = {
     BaseCommand.GET_SCHEMA: "getSchema",
 }
 """What a proxy answers, and where its message is."""
+LARGE = frozenset({BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.GET_SCHEMA})
+"""Whose answers may take megabytes."""
 _COUNTS = {
     BaseCommand.LOOKUP: "lookup_requests",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata_requests",

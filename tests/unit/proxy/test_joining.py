@@ -16,7 +16,7 @@ from magnetar.proxy.brokers import NamedBrokers
 from magnetar.proxy.client_connection import ClientConnection
 from magnetar.proxy.frames import Commands
 from magnetar.proxy.service import ProxyOptions, ProxyService
-from magnetar.proxy.targets import AllowedTargets
+from magnetar.proxy.targets import AllowedTargets, Target
 from magnetar.security.authentication import NobodyIsAsked
 
 CONNECTED = encode_command(BaseCommand(type=BaseCommand.CONNECTED, connected={"server_version": "broker"}))
@@ -78,28 +78,90 @@ class Network:
             self.wire.close()
 
 
+class Lists:
+    """A broker that tells which topics there are, and counts how often it was asked."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, command: BaseCommand, _field: str) -> BaseCommand:
+        self.asked += 1
+        answer = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+        answer.getTopicsOfNamespaceResponse.request_id = 0
+        answer.getTopicsOfNamespaceResponse.topics.append(command.getTopicsOfNamespace.namespace * 1000)
+        return answer
+
+
+def begun(network: Network, wire: Wire, to_broker: str = "") -> tuple[ProxyService, ClientConnection]:
+    """A client that has sent CONNECT to a proxy."""
+    service = ProxyService(
+        real_io(asyncio.get_running_loop(), "."),
+        ProxyOptions(),
+        NamedBrokers("pulsar://b:6650", "", "", ""),
+        AllowedTargets(),
+        network,
+        NobodyIsAsked(),
+        None,
+    )
+    client = wire.protocol = ClientConnection(service)
+    client.connection_made(wire)
+    asked = BaseCommand(type=BaseCommand.CONNECT)
+    asked.connect.client_version, asked.connect.protocol_version = "test", 19
+    if to_broker:
+        asked.connect.proxy_to_broker_url = to_broker
+    client.data_received(encode_command(asked))
+    return service, client
+
+
+async def settled() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_a_client_that_takes_nothing_has_one_large_answer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        wire, broker = Wire(), Lists()
+        service, client = begun(Network(ends=False), wire)
+        await settled()
+
+        async def known(_target: Target) -> Lists:
+            return broker
+
+        monkeypatch.setattr(client, "broker", known)
+        client.pause_writing()
+        asked = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
+        for number in range(5):
+            asked.getTopicsOfNamespace.namespace, asked.getTopicsOfNamespace.request_id = "n", number
+            client.data_received(encode_command(asked))
+        await settled()
+        assert broker.asked == 0
+        client.resume_writing()
+        client.pause_writing()
+        await settled()
+        assert broker.asked == 1
+        client.resume_writing()
+        await settled()
+        assert broker.asked == 5
+        client.pause_writing()
+        client.data_received(encode_command(asked))
+        await settled()
+        wire.close()
+        await settled()
+        assert broker.asked == 5
+        assert (service.lookups, service.figures.active_connections) == (0, 0)
+        await service.stop()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_broker_that_ends_while_it_is_handed_over_is_no_broker(ends: bool) -> None:
     async def work() -> None:
-        io = real_io(asyncio.get_running_loop(), ".")
         network, wire = Network(ends), Wire()
-        service = ProxyService(
-            io,
-            ProxyOptions(),
-            NamedBrokers("pulsar://b:6650", "", "", ""),
-            AllowedTargets(),
-            network,
-            NobodyIsAsked(),
-            None,
-        )
-        client = wire.protocol = ClientConnection(service)
-        client.connection_made(wire)
-        asked = BaseCommand(type=BaseCommand.CONNECT)
-        asked.connect.client_version, asked.connect.protocol_version = "test", 19
-        asked.connect.proxy_to_broker_url = "b:6650"
-        client.data_received(encode_command(asked))
-        for _ in range(50):
-            await asyncio.sleep(0)
+        service, _client = begun(network, wire, "b:6650")
+        await settled()
         told = Commands(1 << 20)
         told.feed(wire.written)
         answer = told.next()
@@ -107,8 +169,7 @@ def test_a_broker_that_ends_while_it_is_handed_over_is_no_broker(ends: bool) -> 
         assert answer.type == (BaseCommand.ERROR if ends else BaseCommand.CONNECTED)
         assert (len(service.tunnels), wire.closed) == ((0, True) if ends else (1, False))
         await asyncio.wait_for(service.stop(), 30)
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await settled()
         assert not service.tunnels
         assert service.figures.active_connections == 0
         assert wire.closed
