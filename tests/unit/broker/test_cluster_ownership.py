@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from several_sessions import SeveralSessions
@@ -13,7 +14,8 @@ from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.nodes import path_of
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.errors import ServiceNotReady
-from magnetar.metadata.interface import MetadataUnavailable
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import MetadataUnavailable, Node
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -235,6 +237,53 @@ def test_who_does_not_know_whether_it_gave_a_bundle_up_takes_it_from_nobody() ->
     node = world.run(two.store.get(path_of(BUNDLE)))
     assert node is not None
     assert node.own
+
+
+@pytest.mark.parametrize("asked", list(Asked))
+def test_a_bundle_that_was_taken_without_anybody_knowing_is_there(asked: Asked) -> None:
+    world = SeveralSessions()
+    two, one = brokers(world, "two:80", "one:80")
+    put = one.store.put
+
+    async def unanswered(*values: Any, **named: Any) -> Node:
+        await put(*values, **named)
+        raise MetadataUnavailable("the answer is lost, and so is all that was asked after it")
+
+    one.store.put = unanswered  # type: ignore[method-assign]
+    with pytest.raises(ServiceNotReady, match="the answer is lost"):
+        one.asked(asked=Asked.TAKE)
+    one.store.put = put  # type: ignore[method-assign]
+    assert not one.ownership.held()
+    world.loop.run_for(0.5)
+    found = one.asked(asked=asked)
+    assert found.here
+    assert one.ownership.is_current(BUNDLE, found)
+    assert two.asked().broker_id == "one:80"
+    one.gives_up()
+    assert two.asked(asked=Asked.TAKE).here
+
+
+def test_what_is_read_late_brings_nothing_back_that_was_given_up() -> None:
+    world = SeveralSessions()
+    two, one = brokers(world, "two:80", "one:80")
+    assert one.asked(asked=Asked.TAKE).here
+    get = one.store.get
+
+    async def slowly(path: str) -> Node | None:
+        found = await get(path)
+        await sleep(world.loop, 0.2)
+        return found
+
+    # It is not known that it is this broker's, and read anew; meanwhile it is given up.
+    held = one.ownership._held.pop(BUNDLE)
+    one.store.get = slowly  # type: ignore[method-assign]
+    asking = world.loop.create_task(one.ownership.owner_of(BUNDLE, Asked.LOOK))
+    world.loop.run_for(0.1)
+    one.ownership._held[BUNDLE] = held
+    one.gives_up()
+    with pytest.raises(ServiceNotReady, match="served by nobody"):
+        world.run(asking)
+    assert two.asked(asked=Asked.TAKE).here
 
 
 def test_a_bundle_that_another_one_takes_away_is_lost() -> None:

@@ -106,8 +106,15 @@ class ClusterOwnership:
         held = self._held.get(bundle)
         if held is not None:
             return self._here(bundle, held)
+        path = path_of(bundle)
         try:
-            node = await self._known.get(path_of(bundle))
+            node = await self._known.get(path)
+            if isinstance(node, OwnerNode) and node.own:
+                # It was made and nobody heard so, or has been given up since it was read.
+                self._known.forget(path)
+                node = await self._read(path)
+                if isinstance(node, OwnerNode) and node.own:
+                    return await self._taken(bundle)
             if isinstance(node, OwnerNode) and not self._is_earlier_life(node):
                 return self._elsewhere(bundle, node)
             if asked is Asked.LOOK:
