@@ -97,6 +97,8 @@ class ClusterSettings:
     load_balancer_namespace_bundle_max_msg_rate: int
     load_balancer_namespace_bundle_max_bandwidth_mbytes: int
     load_balancer_namespace_maximum_bundles: int
+    supported_namespace_bundle_split_algorithms: tuple[str, ...]
+    default_namespace_bundle_split_algorithm: str
     flow_or_qps_difference_threshold_percentage: int
     load_manager_class_name: str
     load_balancer_override_broker_nic_speed_gbps: float | None

@@ -123,6 +123,7 @@ class RegisteredBrokers:
         self._turns = _InTurn()
         self._reading: Any = None
         self._stale = False
+        self._open = False
         self._closed = False
 
     @property
@@ -137,6 +138,10 @@ class RegisteredBrokers:
         self._metadata.listen(BROKERS, self._changed)
         self._metadata.listen_session(self._session_changed)
         await self._read()
+        # Not before: of two that read at the same time the one that ends last may have read first.
+        self._open = True
+        if self._stale:
+            self._read_again()
 
     async def close(self) -> None:
         self._closed = True
@@ -153,7 +158,7 @@ class RegisteredBrokers:
 
     def _read_again(self) -> None:
         self._stale = True
-        if self._reading is None and not self._closed:
+        if self._reading is None and self._open and not self._closed:
             self._reading = self._loop.create_task(self._read_until_fresh())
             self._reading.add_done_callback(nobody_waits)
 
@@ -186,13 +191,24 @@ class RegisteredBrokers:
 def _broker_of(value: bytes) -> Broker | None:
     try:
         record = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):
         return None
     keys = ("pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls")
     urls = [record.get(key) or "" for key in keys]
-    return Broker(*urls) if all(isinstance(url, str) for url in urls) and any(urls) else None
+    if not all(isinstance(url, str) for url in urls) or not any(urls):
+        return None
+    return Broker(*urls) if all(map(_is_address, urls)) else None
+
+
+def _is_address(url: str) -> bool:
+    """Whether it leads somewhere, or is empty."""
+    try:
+        parts = urlsplit(url)
+        return not url or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        return False
 
 
 def is_web_of(brokers: Brokers, url: str) -> bool:

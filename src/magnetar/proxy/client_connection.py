@@ -8,7 +8,8 @@ from typing import Any
 
 from magnetar import __version__
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady
-from magnetar.io.waiting import nobody_waits, outcome
+from magnetar.io.mutex import Mutex
+from magnetar.io.waiting import nobody_waits, outcome, settle
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect, CommandConnected
@@ -16,7 +17,7 @@ from magnetar.proxy.broker_connection import BrokerConnection, BrokerLost, Broke
 from magnetar.proxy.client_proof import ClientProof
 from magnetar.proxy.forwarded_address import HeaderRefused, read_header
 from magnetar.proxy.frames import Commands
-from magnetar.proxy.lookups import REQUESTS, answered
+from magnetar.proxy.lookups import LARGE, REQUESTS, answered
 from magnetar.proxy.service import ProxyService
 from magnetar.proxy.targets import Target, TargetDenied, is_in, target_of
 from magnetar.proxy.tunnel import Tunnel
@@ -65,6 +66,10 @@ class ClientConnection:
         self._tasks: set[Any] = set()
         self._requests = 0
         self._pauses = 0
+        self._large = Mutex(self._loop)
+        self._full = False
+        """The client does not take what it is sent."""
+        self._room: Any = None
         self._timer: Any = None
         self._heard = False
         self._asked = False
@@ -103,9 +108,13 @@ class ClientConnection:
         return False
 
     def pause_writing(self) -> None:
+        self._full = True
         self._pause()
 
     def resume_writing(self) -> None:
+        self._full = False
+        if self._room is not None:
+            settle(self._room)
         self._resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -222,13 +231,24 @@ class ClientConnection:
 
     async def _answer(self, command: BaseCommand) -> None:
         try:
-            self._send(await answered(self._service, self, command))
+            if command.type in LARGE:
+                await self._answer_large(command)
+            else:
+                self._send(await answered(self._service, self, command))
         finally:
             self._requests -= 1
             if self._requests == _REQUESTS - 1:
                 self._resume()
                 if self._state is State.LOOKUPS:
                     self._take()
+
+    async def _answer_large(self, command: BaseCommand) -> None:
+        """One after another, when the client has taken the last one: each may have megabytes."""
+        async with self._large:
+            if self._full:
+                self._room = self._loop.create_future()
+                await self._room
+            self._send(await answered(self._service, self, command))
 
     async def broker(self, target: Target) -> BrokerConnection:
         """See :class:`magnetar.proxy.lookups.Asking`."""
@@ -285,6 +305,11 @@ class ClientConnection:
             return
         if self._state is not State.JOINING:
             broker.abort()
+            return
+        if broker.closed:
+            # Whoever has its transport from here on would never hear of its end.
+            log.warning("a broker ends at once", extra={"peer": self.address, "broker": str(target)})
+            self._refuse(ServerErrorCode.SERVICE_NOT_READY, f"{target} has ended the connection")
             return
         self._send(self._welcome(broker.ready.result()))
         self._state = State.JOINED

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from magnetar.client.deadline import within
 from magnetar.client.exceptions import Timeout
@@ -97,6 +97,8 @@ class Forwarding:
         reverse = next((each for each in self._options.reverse if _is_below(request.path, each.path)), None)
         if reverse is None and not any(_is_below(request.path, path) for path in _BROKERS_PATHS):
             return None
+        if _leaves_its_place(request.path):
+            return error_response(HTTPStatus.BAD_REQUEST, "A path with . or .. in it is not forwarded")
         if self._in_progress >= self._options.most:
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests are in progress")
         self._in_progress += 1
@@ -161,7 +163,7 @@ class Forwarding:
             location = answer.header("location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            following = urljoin(url, location)
+            following = _joined(url, location)
             if not is_web_of(self._brokers, following):
                 if self._brokers.complete:
                     raise TargetDenied(f"{following[:300]!r} is no registered broker")
@@ -184,6 +186,25 @@ class Forwarding:
 
 def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(f"{root}/")
+
+
+def _leaves_its_place(path: str) -> bool:
+    """Whether another server may take a path for one that is not below the same root.
+
+    Some decode it before they look at its pieces, and leave out what follows a semicolon.
+    """
+    return any(piece.partition(";")[0] in (".", "..") for piece in unquote(path).split("/"))
+
+
+def _joined(url: str, location: str) -> str:
+    """:raises TargetDenied: it leads nowhere"""
+    try:
+        following = urljoin(url, location)
+        if urlsplit(following).port == 0:
+            raise TargetDenied(f"{location[:300]!r} is no address")
+    except ValueError as error:
+        raise TargetDenied(f"{location[:300]!r} is no address: {error}") from error
+    return following
 
 
 def _is_of_functions(path: str) -> bool:

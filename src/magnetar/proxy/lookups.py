@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from magnetar.client.deadline import within
+from magnetar.client.exceptions import Timeout
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
@@ -27,6 +29,8 @@ REQUESTS = {
     BaseCommand.GET_SCHEMA: "getSchema",
 }
 """What a proxy answers, and where its message is."""
+LARGE = frozenset({BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.GET_SCHEMA})
+"""Whose answers may take megabytes."""
 _COUNTS = {
     BaseCommand.LOOKUP: "lookup_requests",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata_requests",
@@ -70,7 +74,7 @@ async def answered(service: ProxyService, client: Asking, command: BaseCommand) 
         elif kind == BaseCommand.LOOKUP:
             answer = await _owner(service, client, command)
         else:
-            answer = await _of_any(service, lambda target: _ask(client, target, command))
+            answer = await _of_any(service, lambda target: _ask(service, client, target, command))
     except _Failed as failed:
         return failure(kind, request_id, failed.code, str(failed))
     except BrokerRefused as refused:
@@ -101,10 +105,19 @@ async def _of_any(service: ProxyService, ask: Callable[[Target], Awaitable[BaseC
     raise _Failed(ServerErrorCode.SERVICE_NOT_READY, reason)
 
 
-async def _ask(client: Asking, target: Target, command: BaseCommand) -> BaseCommand:
+async def _ask(service: ProxyService, client: Asking, target: Target, command: BaseCommand) -> BaseCommand:
+    """:raises BrokerLost: it is not there, or silent; who else waits by this connection hears so, too"""
     connection = await client.broker(target)
-    answer: BaseCommand = await connection.ask(command, REQUESTS[command.type])
-    return answer
+
+    async def answer() -> BaseCommand:
+        answered: BaseCommand = await connection.ask(command, REQUESTS[command.type])
+        return answered
+
+    try:
+        return await within(service.io.loop, service.options.answer_seconds, answer(), "asking it")
+    except Timeout as error:
+        connection.abort()
+        raise BrokerLost(f"{target} does not answer: {error}") from error
 
 
 async def _owner(service: ProxyService, client: Asking, command: BaseCommand) -> BaseCommand:
@@ -113,7 +126,7 @@ async def _owner(service: ProxyService, client: Asking, command: BaseCommand) ->
     :raises _Failed: it cannot be found
     """
     request = command.lookupTopic
-    answer = await _of_any(service, lambda target: _ask(client, target, command))
+    answer = await _of_any(service, lambda target: _ask(service, client, target, command))
     for _ in range(MAX_REDIRECTS):
         found = answer.lookupTopicResponse
         if answer.type != BaseCommand.LOOKUP_RESPONSE or found.response == CommandLookupTopicResponse.Failed:
@@ -133,7 +146,7 @@ async def _owner(service: ProxyService, client: Asking, command: BaseCommand) ->
                 ServerErrorCode.SERVICE_NOT_READY, "The topic's broker cannot be validated"
             ) from None
         request.authoritative = found.authoritative
-        answer = await _ask(client, target, command)
+        answer = await _ask(service, client, target, command)
     raise _Failed(ServerErrorCode.SERVICE_NOT_READY, f"More than {MAX_REDIRECTS} redirects")
 
 

@@ -36,6 +36,8 @@ class ProxyOptions:
     max_message_size: int = 5 << 20
     connect_seconds: float = 10.0
     """Until a broker must have answered CONNECT; 0: a day."""
+    answer_seconds: float = 15.0
+    """Until a broker must have answered a lookup: half of what clients wait by default."""
     read_seconds: float = 75.0
     """A broker that is silent for so long is left; 0: never."""
     keep_alive_seconds: float = 30.0

@@ -116,7 +116,11 @@ class WebNetworks:
         :raises OSError: the same
         :raises TlsRefused: the files for TLS cannot be used
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise NotAnswered(f"{url[:300]!r} is no address: {error}") from error
         if parts.scheme not in _PORTS or not parts.hostname:
             raise NotAnswered(f"{url[:300]!r} is no address of HTTP")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -128,7 +132,7 @@ class WebNetworks:
 
         network = self.tls if parts.scheme == "https" else self.plain
         try:
-            await network.connect(parts.hostname, parts.port or _PORTS[parts.scheme], factory)
+            await network.connect(parts.hostname, port or _PORTS[parts.scheme], factory)
             answer: Answer = await made[-1].answer
             return answer
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from magnetar.broker.load.manager import PLACEMENTS, SHEDDERS
 from magnetar.broker.load.reports import MODULAR, Weights
 from magnetar.broker.load.settings import LoadSettings, ReportSettings, ShedderSettings, SplitSettings
+from magnetar.broker.ownership.splitting import ALGORITHMS
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict, attribute_name
@@ -103,7 +104,13 @@ def _shed(settings: ClusterSettings) -> ShedderSettings:
 
 
 def _split(settings: ClusterSettings) -> SplitSettings:
+    supported = settings.supported_namespace_bundle_split_algorithms
+    for given in supported:
+        _named("supportedNamespaceBundleSplitAlgorithms", given, ALGORITHMS)
+    algorithm = settings.default_namespace_bundle_split_algorithm
     return SplitSettings(
+        algorithm=_named("defaultNamespaceBundleSplitAlgorithm", algorithm, ALGORITHMS),
+        supported=supported,
         enabled=settings.load_balancer_auto_bundle_split_enabled,
         unload=settings.load_balancer_auto_unload_split_bundles_enabled,
         max_topics=settings.load_balancer_namespace_bundle_max_topics,

@@ -64,16 +64,16 @@ class HttpPeerAdmin:
             raise ServiceNotReady(f"The broker {broker.broker_id} does not answer within {self._seconds} s")
         try:
             answer: PeerAnswer = work.result()
-        except (OSError, TlsRefused, NoProof, h11.ProtocolError) as error:
+        except (OSError, TlsRefused, NoProof, h11.ProtocolError, UnicodeError) as error:
+            # Of those the last is said of names that are none.
             raise ServiceNotReady(f"The broker {broker.broker_id} cannot be asked: {error}") from error
         if answer.status >= 300:
             raise PeerRefused(answer.status, _reason(answer), answer.location)
         return answer
 
     async def _exchange(self, url: str, method: str, target: str, body: bytes | None) -> PeerAnswer:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        headers = [("Host", parts.netloc), ("Connection", "close"), *(await self._prove()).items()]
+        host, port, netloc = _place(url)
+        headers = [("Host", netloc), ("Connection", "close"), *(await self._prove()).items()]
         if body is not None:
             headers += [("Content-Type", "application/json")]
         headers += [("Content-Length", str(len(body or b"")))]
@@ -147,6 +147,21 @@ class _Exchange:
                     raise ConnectionResetError("the connection ended before the answer did")
         except (h11.ProtocolError, OSError) as error:
             fail(self.answered, error)
+
+
+def _place(url: str) -> tuple[str, int, str]:
+    """Host, port, and both as they are told; brokers write themselves where they are, right or wrong.
+
+    :raises OSError: it is nowhere
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError as error:
+        raise OSError(f"{url[:300]!r} is no address: {error}") from error
+    if not host or port is None:
+        raise OSError(f"{url[:300]!r} is no address of HTTP")
+    return host, port, parts.netloc
 
 
 def _reason(answer: PeerAnswer) -> str:

@@ -174,5 +174,5 @@ def _load_manager(node: Node | None) -> str:
         return ""
     try:
         return parse_record(node.path, node.value).load_manager
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""

@@ -8,10 +8,12 @@ import logging
 import pytest
 from several_sessions import SeveralSessions
 
-from magnetar.broker.ownership.brokers import BROKERS, listeners_json, listeners_of
+from magnetar.broker.ownership.brokers import BROKERS, LiveBrokers, listeners_json, listeners_of
 from magnetar.broker.ownership.contract import Addresses, Bundle
 from magnetar.broker.ownership.leader import LEADER, Leadership
 from magnetar.broker.ownership.placement import FewestBundles
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import Node
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -45,7 +47,9 @@ def test_brokers_come_change_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"[]", b"{nonsense", b'{"webServiceUrl":5}', b'{"advertisedListeners":1}']
+    "value",
+    [b"", b"[]", b"{nonsense", b'{"webServiceUrl":5}', b'{"advertisedListeners":1}', b"[" * 100_000],
+    ids=range(6),
 )
 def test_a_record_that_cannot_be_read_is_left_out_and_told_of_once(
     value: bytes, caplog: pytest.LogCaptureFixture
@@ -71,6 +75,27 @@ def test_what_changed_while_the_connection_was_lost_is_seen() -> None:
     world.run(one.put(f"{BROKERS}/one:80", b"{}", ephemeral=True))
     world.loop.run_for(3)
     assert list(live.all) == ["one:80"]
+
+
+def test_who_goes_while_all_are_read_for_the_first_time_is_not_there() -> None:
+    world = SeveralSessions()
+    one, two, three = world.session(), world.session(), world.session()
+    world.register(one, "one:80")
+    world.register(two, "two:80")
+    live, get = LiveBrokers(world.io, three), three.get
+
+    async def slowly(path: str) -> Node | None:
+        found = await get(path)
+        if path.endswith("/two:80"):
+            # The first one has been read by then.
+            world.expire(0)
+            await sleep(world.loop, 0.5)
+        return found
+
+    three.get = slowly  # type: ignore[method-assign]
+    world.run(live.start())
+    world.loop.run_for(0.5)
+    assert list(live.all) == ["two:80"]
 
 
 def test_listeners_are_read_as_they_are_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from several_sessions import SeveralSessions
@@ -13,7 +14,8 @@ from magnetar.broker.ownership.leader import Leadership
 from magnetar.broker.ownership.nodes import path_of
 from magnetar.broker.ownership.placement import FewestBundles
 from magnetar.errors import ServiceNotReady
-from magnetar.metadata.interface import MetadataUnavailable
+from magnetar.io.waiting import sleep
+from magnetar.metadata.interface import MetadataUnavailable, Node
 from magnetar.naming.bundles import BundleRange
 from magnetar.naming.namespace_name import NamespaceName
 
@@ -23,14 +25,19 @@ SECOND = Bundle(NAMESPACE, BundleRange(0x40000000, 0x80000000))
 
 
 class Broker:
-    def __init__(self, world: SeveralSessions, name: str) -> None:
+    def __init__(self, world: SeveralSessions, name: str, *, tls: bool = False) -> None:
+        """:param tls: it has doors with TLS, and no others"""
         self.world = world
         self.name = name
         self.number = len(world.stores)
         self.store = world.session()
         self.lost: list[Bundle | None] = []
         host = name.partition(":")[0]
-        addresses = Addresses(f"pulsar://{host}:6650", None, f"http://{name}")
+        addresses = (
+            Addresses(None, f"pulsar+ssl://{host}:6651", None, f"https://{name}")
+            if tls
+            else Addresses(f"pulsar://{host}:6650", None, f"http://{name}")
+        )
         inside = {"inside": Addresses(f"pulsar://{host}.inside:6650")}
         world.register(self.store, name)
         live = world.live_brokers(self.store)
@@ -55,9 +62,9 @@ class Broker:
         self.world.loop.run_for(0.1)
 
 
-def brokers(world: SeveralSessions, *names: str) -> list[Broker]:
+def brokers(world: SeveralSessions, *names: str, tls: bool = False) -> list[Broker]:
     """The first of them leads."""
-    found = [Broker(world, name) for name in names]
+    found = [Broker(world, name, tls=tls) for name in names]
     for each in found:
         world.run(each.leadership.start())
     world.loop.run_for(0.1)
@@ -232,6 +239,53 @@ def test_who_does_not_know_whether_it_gave_a_bundle_up_takes_it_from_nobody() ->
     assert node.own
 
 
+@pytest.mark.parametrize("asked", list(Asked))
+def test_a_bundle_that_was_taken_without_anybody_knowing_is_there(asked: Asked) -> None:
+    world = SeveralSessions()
+    two, one = brokers(world, "two:80", "one:80")
+    put = one.store.put
+
+    async def unanswered(*values: Any, **named: Any) -> Node:
+        await put(*values, **named)
+        raise MetadataUnavailable("the answer is lost, and so is all that was asked after it")
+
+    one.store.put = unanswered  # type: ignore[method-assign]
+    with pytest.raises(ServiceNotReady, match="the answer is lost"):
+        one.asked(asked=Asked.TAKE)
+    one.store.put = put  # type: ignore[method-assign]
+    assert not one.ownership.held()
+    world.loop.run_for(0.5)
+    found = one.asked(asked=asked)
+    assert found.here
+    assert one.ownership.is_current(BUNDLE, found)
+    assert two.asked().broker_id == "one:80"
+    one.gives_up()
+    assert two.asked(asked=Asked.TAKE).here
+
+
+def test_what_is_read_late_brings_nothing_back_that_was_given_up() -> None:
+    world = SeveralSessions()
+    two, one = brokers(world, "two:80", "one:80")
+    assert one.asked(asked=Asked.TAKE).here
+    get = one.store.get
+
+    async def slowly(path: str) -> Node | None:
+        found = await get(path)
+        await sleep(world.loop, 0.2)
+        return found
+
+    # It is not known that it is this broker's, and read anew; meanwhile it is given up.
+    held = one.ownership._held.pop(BUNDLE)
+    one.store.get = slowly  # type: ignore[method-assign]
+    asking = world.loop.create_task(one.ownership.owner_of(BUNDLE, Asked.LOOK))
+    world.loop.run_for(0.1)
+    one.ownership._held[BUNDLE] = held
+    one.gives_up()
+    with pytest.raises(ServiceNotReady, match="served by nobody"):
+        world.run(asking)
+    assert two.asked(asked=Asked.TAKE).here
+
+
 def test_a_bundle_that_another_one_takes_away_is_lost() -> None:
     world = SeveralSessions()
     one, two = brokers(world, "one:80", "two:80")
@@ -271,6 +325,20 @@ def test_a_node_of_an_earlier_life_is_replaced_and_one_of_another_is_not() -> No
     # The earlier one, should it still run, hears of it.
     world.loop.run_for(0.5)
     assert earlier.lost == [BUNDLE]
+
+
+def test_brokers_with_tls_alone_take_nothing_from_each_other() -> None:
+    world = SeveralSessions()
+    earlier, two = brokers(world, "one:443", "two:443", tls=True)
+    assert earlier.asked(asked=Asked.TAKE).here
+    for asked in (Asked.TAKE, Asked.LOOK, Asked.PLACE):
+        told = two.asked(asked=asked)
+        assert (told.here, told.settled) == (False, True)
+        assert told.addresses.http_tls == "https://one:443"
+    world.loop.run_for(0.5)
+    assert not earlier.lost
+    (later,) = brokers(world, "one:443", tls=True)
+    assert later.asked(asked=Asked.TAKE).here
 
 
 def test_the_end_of_a_session_loses_everything() -> None:
@@ -328,6 +396,25 @@ def test_what_was_begun_before_a_bundle_was_divided_is_not_in_vain() -> None:
     world.expire(0)
     world.loop.run_for(10)
     assert not one.ownership.is_current(BUNDLE, whole)
+
+
+def test_a_bundle_that_was_divided_is_one_like_others_when_its_namespace_was_made_anew() -> None:
+    world = SeveralSessions()
+    one, two = brokers(world, "one:80", "two:80")
+    assert one.asked().here
+    world.run(one.ownership.retire_bundle(BUNDLE))
+    with pytest.raises(ServiceNotReady, match="being unloaded"):
+        two.asked(asked=Asked.TAKE)
+    # With the namespace its nodes are deleted.
+    world.run(two.store.delete(path_of(BUNDLE)))
+    world.loop.run_for(0.5)
+    assert two.asked(asked=Asked.TAKE).here
+    two.gives_up()
+    again = one.asked(asked=Asked.TAKE)
+    assert again.here
+    assert one.ownership.is_current(BUNDLE, again)
+    assert one.ownership.held() == [BUNDLE]
+    assert not one.lost
 
 
 def test_who_retires_takes_nothing_more_and_keeps_what_it_has() -> None:

@@ -133,14 +133,16 @@ def test_who_went_meanwhile_is_told_nothing(case: Case, monkeypatch: pytest.Monk
 class Others:
     """What a broker knows of others, and how they answer."""
 
-    def __init__(self, *answers: Any, listeners: int = 0) -> None:
+    def __init__(self, *answers: Any, listeners: int = 0, tls: bool = False) -> None:
+        """:param tls: the broker has doors with TLS alone"""
         self.asked: list[Any] = []
         self.answers = list(answers)
         self.admin = self.brokers = self
         self.loop = simulated_io(1).loop
         own = SimpleNamespace(
             broker_id="here:8080",
-            service_url="pulsar://here:6650",
+            service_url="" if tls else "pulsar://here:6650",
+            service_url_tls="pulsar+ssl://here:6651" if tls else "",
             listeners={str(number): Addresses(None) for number in range(listeners)},
         )
         self.handing_over = HandingOver(self.loop, cast(Beside, self), lambda: cast(BrokerSettings, own))
@@ -188,6 +190,11 @@ def test_a_target_that_has_not_heard_yet_is_asked_again() -> None:
     assert others.take() == Assigned("pulsar://there:6650", "")
     assert len(others.asked) == 3
     assert Others(*[still] * 100).take() is None
+    still, taken = (
+        b'{"brokerUrlTls": "pulsar+ssl://here:6651"}',
+        b'{"brokerUrlTls": "pulsar+ssl://there:6651"}',
+    )
+    assert Others(taken, still, tls=True).take() == Assigned("", "pulsar+ssl://there:6651")
 
 
 def test_clients_are_sent_to_live_brokers_only_and_to_no_listener_that_may_not_be_theirs() -> None:

@@ -15,7 +15,7 @@ from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.errors import InvalidRequest, NamespaceNotFound, ServedElsewhere, ServiceNotReady
 from magnetar.naming.topic_name import TopicName
 
-OTHER = Addresses("pulsar://other:6650", "pulsar+ssl://other:6651", "http://other:8080")
+OTHER = Addresses("pulsar://other:6650", "pulsar+ssl://other:6651", "http://other:8080", "https://other:8443")
 
 
 class Two:
@@ -81,7 +81,7 @@ def test_lookup_loading_and_administration_ask_for_the_owner_of_the_bundle(lived
     assert (found.redirect, found.broker_url, found.http_url) == (False, OTHER.binary, OTHER.http)
     with pytest.raises(ServedElsewhere, match="other:8080") as elsewhere:
         lived.topic()
-    assert elsewhere.value.http_url == OTHER.http
+    assert (elsewhere.value.http_url, elsewhere.value.http_url_tls) == (OTHER.http, OTHER.http_tls)
     with pytest.raises(ServedElsewhere):
         lived.world.run(admin.brokers.check_here(str(NAME)))
     bundle = lived.world.run(admin.brokers.bundle(str(NAME)))

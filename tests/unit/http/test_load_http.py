@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from served import Served
+
+from magnetar.broker.admin.bundles import BundleAdmin
+from magnetar.errors import NamespaceNotFound, ServiceNotReady
 
 QUOTAS = "/admin/v2/resource-quotas"
 BUNDLE = f"{QUOTAS}/public/default/0x00000000_0x40000000"
@@ -77,6 +81,43 @@ def test_isolation_policies_come_change_and_go() -> None:
     assert status(served, "POST", f"{elsewhere}/mine", policy()) == 404
 
 
+def test_a_policy_that_nobody_here_can_read_hides_no_other_and_is_replaced() -> None:
+    served = Served()
+    topic = served.topic("persistent://public/default/t")
+    path = "/admin/clusters/standalone/namespaceIsolationPolicies"
+    theirs = {"theirs": policy(primary=["(?!x).*"]), "mine": policy()}
+    served.world.run(served.broker.metadata.put(path, json.dumps(theirs).encode()))
+    served.world.wait(0.1)
+    (seen,) = served.get(f"{POLICIES}/brokers")
+    assert seen["policyName"] == "mine"
+    assert served.get(f"{POLICIES}/brokers/127.0.0.1:8080")["policyName"] == "mine"
+    assert status(served, "POST", f"{POLICIES}/theirs", policy()) == 204
+    assert served.broker.topics.get(topic.full_name) is not topic, "to it something is new"
+
+
+def test_what_cannot_be_unloaded_keeps_nothing_else_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served()
+    for name in ("a", "b"):
+        assert status(served, "PUT", f"/admin/v2/namespaces/public/{name}", {"numBundles": 1}) == 204
+    unloaded: list[str] = []
+
+    async def unload_all(_bundles: BundleAdmin, namespace: str) -> None:
+        unloaded.append(namespace)
+        if namespace == "public/a":
+            raise NamespaceNotFound("it has gone meanwhile")
+        if namespace == "public/b":
+            raise ServiceNotReady("its owner does not answer")
+
+    monkeypatch.setattr(BundleAdmin, "unload_all", unload_all)
+    assert status(served, "POST", f"{POLICIES}/mine", policy()) == 503
+    assert unloaded == ["public/a", "public/b", "public/default"]
+    assert status(served, "POST", f"{POLICIES}/mine", policy(primary=["x"], namespaces=["public/a"])) == 503
+    assert status(served, "DELETE", "/admin/v2/namespaces/public/b") == 204
+    unloaded.clear()
+    assert status(served, "POST", f"{POLICIES}/mine", policy(primary=["y"], namespaces=["public/a"])) == 204
+    assert unloaded == ["public/a"]
+
+
 def test_topics_are_unloaded_where_a_policy_says_something_new() -> None:
     served = Served()
     topic = served.topic("persistent://public/default/t")
@@ -98,6 +139,8 @@ def test_failure_domains_come_change_and_go() -> None:
     assert status(served, "POST", f"{DOMAINS}/d2", {"brokers": ["b:1"]}) == 409
     assert status(served, "POST", f"{DOMAINS}/d1", {"brokers": ["a:1"]}) == 204
     assert status(served, "POST", f"{DOMAINS}/d2", {"brokers": ["b:1"]}) == 204
+    for wrong in ("..", "a%2Fb", "%2E"):
+        assert status(served, "POST", f"{DOMAINS}/{wrong}", {"brokers": ["c:1"]}) == 412
     assert status(served, "DELETE", f"{DOMAINS}/d1") == 200
     assert status(served, "DELETE", f"{DOMAINS}/d1") == 404
     assert status(served, "GET", DOMAINS.replace("standalone", "elsewhere")) == 412

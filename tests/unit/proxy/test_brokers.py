@@ -10,6 +10,7 @@ import pytest
 
 from magnetar.io.real import real_io
 from magnetar.metadata.embedded import EmbeddedMetadataStore
+from magnetar.metadata.interface import Node
 from magnetar.proxy.brokers import BROKERS, Broker, NamedBrokers, RegisteredBrokers, is_web_of, target_of_url
 from magnetar.proxy.targets import Target
 
@@ -41,6 +42,9 @@ def test_registered_brokers_come_and_go(tmp_path: Path, caplog: pytest.LogCaptur
         await store.put(f"{BROKERS}/b2:8080", record("b2"))
         await store.put(f"{BROKERS}/b3:8080", b"nonsense")
         await store.put(f"{BROKERS}/b4:8080", b'{"pulsarServiceUrl": 7}')
+        for number, nowhere in enumerate(("http://b5:web", "http://[b5", "http://", "http://b5:0")):
+            await store.put(f"{BROKERS}/b5:{number}", record("b5", webServiceUrl=nowhere))
+        await store.put(f"{BROKERS}/b6:8080", b"[" * 100_000)
         await settled()
         assert [each.http for each in brokers.all] == ["http://b1:8080", "http://b2:8080"]
         await store.delete(f"{BROKERS}/b1:8080")
@@ -50,7 +54,33 @@ def test_registered_brokers_come_and_go(tmp_path: Path, caplog: pytest.LogCaptur
 
     asyncio.run(work())
     # Each is told of once.
-    assert len([each for each in caplog.records if "cannot be read" in each.message]) == 2
+    assert len([each for each in caplog.records if "cannot be read" in each.message]) == 7
+
+
+def test_who_goes_while_all_are_read_for_the_first_time_is_not_there(tmp_path: Path) -> None:
+    async def work() -> None:
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+        store = await EmbeddedMetadataStore.open_store(io, "metadata")
+        for name in ("b1", "b2", "b3", "b4"):
+            await store.put(f"{BROKERS}/{name}:8080", record(name))
+        get = store.get
+
+        async def slowly(path: str) -> Node | None:
+            found = await get(path)
+            if path.endswith("/b2:8080") and await store.exists(f"{BROKERS}/b1:8080"):
+                # The first one has been read by then.
+                await store.delete(f"{BROKERS}/b1:8080")
+                await settled()
+            return found
+
+        store.get = slowly  # type: ignore[method-assign]
+        brokers = RegisteredBrokers(io.loop, store)
+        await brokers.open()
+        await settled()
+        assert [each.http for each in brokers.all] == [f"http://b{number}:8080" for number in (2, 3, 4)]
+        await brokers.close()
+
+    asyncio.run(work())
 
 
 def test_each_broker_has_its_turn() -> None:

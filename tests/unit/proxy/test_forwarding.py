@@ -123,7 +123,32 @@ def test_redirects_are_followed_to_brokers_and_nowhere_else() -> None:
         assert found.status == 502
         assert [place for place, _ in web.heard] == ["a:1"]
 
-    run(denied, {"a:1": answer(307, Location="http://evil:1/y"), "evil:1": answer(200)})
+    for place in ("http://evil:1/y", "http://evil:port/y", "http://[evil/y", "//a:0/y"):
+        run(denied, {"a:1": answer(307, Location=place), "evil:1": answer(200)})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/../metrics",
+        "/admin/v2/%2e%2E/metrics",
+        "/admin/..%2Fmetrics",
+        "/admin/..;a=b/metrics",
+        "/x/./a",
+        "/x/..",
+    ],
+)
+def test_no_path_leads_out_of_what_is_forwarded(path: str) -> None:
+    async def work(forwarding: Forwarding, web: Web) -> None:
+        found = await forwarding.answer(asked(path), None)
+        assert found is not None
+        assert found.status == 400
+        assert not web.heard
+        found = await forwarding.answer(asked("/admin/v2/persistent/a/b/..c?d=.."), None)
+        assert found is not None
+        assert found.status == 200
+
+    run(work, {"a:1": answer(200), "o:1": answer(200)})
 
 
 def test_the_proxy_speaks_for_its_client_with_its_own_proof() -> None:

@@ -18,7 +18,8 @@ from magnetar.proxy.service import ProxyOptions, ProxyService
 from magnetar.proxy.targets import AllowedTargets, Target
 from magnetar.security.authentication import NobodyIsAsked
 
-Answer = Callable[[BaseCommand], BaseCommand | Exception]
+Answer = Callable[[BaseCommand], BaseCommand | Exception | None]
+"""None: it is silent."""
 TWO = "pulsar://b1:6650,b2:6650"
 
 
@@ -40,9 +41,14 @@ class _Connection:
     def __init__(self, asked: list[str], name: str, answer: Answer) -> None:
         self._asked, self._name, self._answer = asked, name, answer
 
+    def abort(self) -> None:
+        self._asked.append(f"not {self._name}")
+
     async def ask(self, command: BaseCommand, _field: str) -> BaseCommand:
         self._asked.append(self._name)
         answer = self._answer(command)
+        if answer is None:
+            await asyncio.Event().wait()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -150,6 +156,21 @@ def test_a_broker_that_is_gone_is_left_for_the_next() -> None:
         assert service.lookups == 0
 
     run(work)
+
+
+def test_a_broker_that_is_silent_is_left_for_the_next() -> None:
+    async def work(service: ProxyService) -> None:
+        silent = Brokers(b1=lambda _command: None, b2=connect("pulsar://b2:6650"))
+        found = (await answered(service, silent, request())).lookupTopicResponse
+        assert found.brokerServiceUrl == "pulsar://b2:6650"
+        assert silent.asked == ["b1", "not b1", "b2"]
+        led = Brokers(b1=lambda _command: None, b2=redirect("pulsar://b1:6650"))
+        found = (await answered(service, led, request())).lookupTopicResponse
+        assert (found.response, found.request_id) == (CommandLookupTopicResponse.Failed, 7)
+        assert "does not answer" in found.message
+        assert service.lookups == 0
+
+    run(work, answer_seconds=0.05)
 
 
 def test_what_a_broker_refuses_is_passed_on_with_the_clients_id() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,13 @@ def test_without_a_file_pulsars_defaults_count(tmp_path: Path) -> None:
         "loadManagerClassName=org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl",
         "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder",
         "loadBalancerLoadPlacementStrategy=Mine",
+        "defaultNamespaceBundleSplitAlgorithm=in_halves",
+        "supportedNamespaceBundleSplitAlgorithms=range_equally_divide,in_halves",
         "loadBalancerLoadPlacementStrategy=org.apache.pulsar.broker.loadbalance.impl.AvgShedder",
     ],
 )
 def test_what_there_is_not_is_refused_by_name(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SettingsContradict, match=text.rpartition(".")[2].rpartition("=")[2]):
+    with pytest.raises(SettingsContradict, match=re.split("[.=,]", text)[-1]):
         LoadOptions(given(tmp_path, text))
 
 
@@ -52,6 +55,8 @@ loadBalancerBandwithOutResourceWeight=0.25
 loadBalancerBandwidthOutResourceWeight=0.5
 loadBalancerNamespaceBundleMaxBandwidthMbytes=1
 loadBalancerOverrideBrokerNicSpeedGbps=10
+defaultNamespaceBundleSplitAlgorithm=topic_count_equally_divide
+supportedNamespaceBundleSplitAlgorithms=specified_positions_divide
 """
     settings = load_settings(given(tmp_path, text))
     assert (settings.shedder, settings.placement, settings.shedding_seconds) == (
@@ -62,6 +67,8 @@ loadBalancerOverrideBrokerNicSpeedGbps=10
     assert (settings.weights.bandwidth_in, settings.weights.bandwidth_out) == (0.25, 0.5)
     assert settings.split.max_throughput == 1 << 20
     assert settings.report.nic_gbps == 10
+    assert settings.split.algorithm == "topic_count_equally_divide"
+    assert settings.split.supported == ("specified_positions_divide",)
 
 
 def test_most_can_change_while_a_broker_runs(tmp_path: Path) -> None:

@@ -124,6 +124,30 @@ def test_without_a_proof_nobody_is_asked(tmp_path: Path) -> None:
         call(tmp_path, Peer(b""), None, None)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "here",
+        "http://",
+        "odd://here",
+        "http://here:port",
+        "http://here:70000",
+        "http://[here",
+        "http://a..b:1",
+    ],
+)
+def test_an_address_that_is_none_is_said(tmp_path: Path, url: str) -> None:
+    async def prove() -> Mapping[str, str]:
+        return {}
+
+    async def scenario() -> None:
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+        with pytest.raises(ServiceNotReady, match="peer:80 cannot be asked"):
+            await HttpPeerAdmin(io.loop, io.network, None, prove).call(record(url), "GET", "/x")
+
+    asyncio.run(scenario())
+
+
 def test_nobody_there_and_no_address(tmp_path: Path) -> None:
     async def scenario(url: str) -> None:
         io = real_io(asyncio.get_running_loop(), tmp_path)

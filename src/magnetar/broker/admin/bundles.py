@@ -11,11 +11,12 @@ from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.load.settings import SplitSettings
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import PeerRefused
-from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT, Carried, ToDivide, positions_within
+from magnetar.broker.ownership.splitting import Carried, ToDivide, positions_within
 from magnetar.broker.policies.records import Record
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import (
+    BrokerError,
     ConcurrentModification,
     HasChildren,
     MetadataFailure,
@@ -41,6 +42,7 @@ class BundleAdmin:
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
+        self._dividing: set[Bundle] = set()
 
     async def of(self, namespace: str) -> Mapping[str, Any]:
         """``BundlesData``: how a namespace is divided now. :raises NamespaceNotFound: no such namespace"""
@@ -233,19 +235,21 @@ class BundleAdmin:
         """Topics stay where they are, and clients notice nothing.
 
         :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
-        :param algorithm: one of Pulsar's; None: into two ranges of the same size
+        :param algorithm: one of Pulsar's; None: the one that the settings name
         :param positions: for ``specified_positions_divide``
         :param unload: the parts are given up then
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle or algorithm, or no positions for it
         :raises ServedElsewhere: another broker has it
+        :raises ConcurrentModification: it is being divided, or another broker has a part of it
         """
-        algorithm = algorithm or DEFAULT
-        if algorithm not in ALGORITHMS:
+        bounds = self._bounds
+        if algorithm and algorithm not in bounds.supported:
             raise PreconditionFailed(
                 "Unsupported namespace bundle split algorithm, supported algorithms are "
-                f"[{', '.join(ALGORITHMS)}]"
+                f"[{', '.join(bounds.supported)}]"
             )
+        algorithm = algorithm or bounds.algorithm
         if algorithm == "specified_positions_divide" and not positions:
             raise PreconditionFailed(
                 "With specified_positions_divide split algorithm, splitBoundaries must not be empty"
@@ -262,20 +266,35 @@ class BundleAdmin:
             for part in parts:
                 await self._unload(part)
 
-    async def _to_divide(self, bundle: Bundle, positions: Sequence[int]) -> ToDivide:
+    @property
+    def _bounds(self) -> SplitSettings:
         desk = self._broker.load
-        bounds = SplitSettings() if desk is None else desk.manager.settings.split
+        return SplitSettings() if desk is None else desk.manager.settings.split
+
+    async def _to_divide(self, bundle: Bundle, positions: Sequence[int]) -> ToDivide:
+        bounds = self._bounds
         most = Carried(bounds.max_rate, bounds.max_throughput)
         carried = await self._carried(bundle)
         return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
-        """The parts are owned before anybody is told of them, and the whole can be taken by nobody after."""
+        """The parts are owned before anybody is told of them, and the whole can be taken by nobody after.
+
+        :raises ConcurrentModification: it is being divided, or was meanwhile, or another broker has a part
+        """
+        if bundle in self._dividing:
+            raise ConcurrentModification(f"{bundle} is being divided")
+        self._dividing.add(bundle)
+        try:
+            return await self._divide(bundle, at)
+        finally:
+            self._dividing.remove(bundle)
+
+    async def _divide(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
         ownership = self._broker.ownership
         bounds = [bundle.range.lower, *at, bundle.range.upper]
         parts = [Bundle(bundle.namespace, BundleRange(a, b)) for a, b in pairwise(bounds)]
-        for part in parts:
-            await ownership.owner_of(part, Asked.TAKE)
+        had, taken = frozenset(ownership.held()), list[Bundle]()
 
         def divide(record: Record) -> None:
             known = (record.get("bundles") or {}).get("boundaries")
@@ -287,9 +306,15 @@ class BundleAdmin:
 
         first = await self._broker.bundles.of_namespace(bundle.namespace)
         try:
-            await self._broker.policies.namespaces.divide(bundle.namespace, divide)
-        except (MetadataError, ConcurrentModification):
             for part in parts:
+                owner = await ownership.owner_of(part, Asked.TAKE)
+                if not owner.here:
+                    raise ConcurrentModification(f"{part}, a part of it, is served by {owner.broker_id}")
+                if part not in had:
+                    taken.append(part)
+            await self._broker.policies.namespaces.divide(bundle.namespace, divide)
+        except (MetadataError, BrokerError):
+            for part in taken:
                 await self._unload(part)
             raise
         self._broker.bundles.forget(bundle.namespace)

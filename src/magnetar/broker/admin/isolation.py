@@ -8,13 +8,15 @@ from typing import Any
 from magnetar.broker.admin.bundles import BundleAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.load.isolation import IsolationPolicy
-from magnetar.broker.load.rules_kept import GROUP, domains_path, isolation_path
+from magnetar.broker.load.rules_kept import GROUP, domains_path, isolation_of, isolation_path
 from magnetar.broker.policies.records import Record, change, create, encode, read
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     AlreadyExists,
+    BrokerError,
     ClusterNotFound,
     MetadataFailure,
+    NamespaceNotFound,
     NotFound,
     PreconditionFailed,
 )
@@ -58,6 +60,7 @@ class IsolationAdmin:
 
         :raises ClusterNotFound: no such cluster
         :raises InvalidRequest: it is no such policy
+        :raises BrokerError: the first of what was not unloaded; the policy counts, and the others were
         """
         await self._check(cluster)
         checked = IsolationPolicy.from_json(name, policy)
@@ -77,15 +80,25 @@ class IsolationAdmin:
         if scope == "none":
             return
         old = before if isinstance(before, dict) else {}
-        was = IsolationPolicy.from_json(now.name, old) if old else None
+        # One that nobody here could read has counted for nothing.
+        was = next(iter(isolation_of({now.name: old} if old else {}).policies), None)
         same_brokers = was is not None and (was.primary, was.secondary) == (now.primary, now.secondary)
+        failures: list[BrokerError] = []
         for namespace in await self._all_namespaces():
             then = was is not None and was.is_for(namespace)
             concerned = now.is_for(namespace) or then
             if scope == "changed" and same_brokers:
                 concerned = now.is_for(namespace) != then
             if concerned:
-                await self._bundles.unload_all(namespace)
+                try:
+                    await self._bundles.unload_all(namespace)
+                except NamespaceNotFound:
+                    # It has gone meanwhile, and its bundles with it.
+                    continue
+                except BrokerError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _all_namespaces(self) -> Sequence[str]:
         found: list[str] = []
@@ -116,8 +129,7 @@ class IsolationAdmin:
         return found
 
     async def _parsed(self, cluster: str) -> Sequence[IsolationPolicy]:
-        found = await self.policies(cluster)
-        return [IsolationPolicy.from_json(name, record) for name, record in found.items()]
+        return isolation_of(await self.policies(cluster)).policies
 
     def _live(self) -> Sequence[str]:
         beside = self._broker.beside

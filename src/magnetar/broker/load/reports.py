@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any
+
+from magnetar.naming.bundles import BundleRange
+from magnetar.naming.errors import InvalidName
+from magnetar.naming.namespace_name import NamespaceName
 
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 _KIND = "LocalBrokerData"
@@ -16,13 +21,40 @@ def number(value: object) -> float:
     """A figure of somebody's record; what is none, or not finite, counts as 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if isfinite(value) else 0.0
+    try:
+        found = float(value)
+    except OverflowError:
+        return 0.0
+    return found if isfinite(found) else 0.0
 
 
 def _texts(value: object) -> frozenset[str]:
     return (
         frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
     )
+
+
+def _are_bundles(names: Iterable[str]) -> frozenset[str]:
+    """Those that are full names of bundles: what is kept of them has paths with these names."""
+    ranges = defaultdict[str, list[str]](list)
+    for name in names:
+        namespace, _, told = name.rpartition("/")
+        ranges[namespace].append(told)
+    return frozenset(
+        f"{namespace}/{told}"
+        for namespace, found in ranges.items()
+        if _is(NamespaceName.parse, namespace)
+        for told in found
+        if _is(BundleRange.parse, told)
+    )
+
+
+def _is(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except InvalidName:
+        return False
+    return True
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -184,14 +216,14 @@ class BrokerReport:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> BrokerReport:
         """Takes what is there; what is missing or of another shape is as if nothing were told."""
-        stats = {
-            name: BundleStats.from_json(value) for name, value in _object(record.get("lastStats")).items()
-        }
+        told, has = _object(record.get("lastStats")), _texts(record.get("bundles"))
+        known = _are_bundles(has | told.keys())
+        stats = {name: BundleStats.from_json(value) for name, value in told.items() if name in known}
         return cls(
             _identity(record),
             Resources(*(Usage.from_json(record.get(name)) for name in RESOURCES)),
             stats,
-            _texts(record.get("bundles")),
+            has & known,
             _texts(record.get("lastBundleGains")),
             _texts(record.get("lastBundleLosses")),
             int(number(record.get("lastUpdate"))),

@@ -9,7 +9,7 @@ from typing import Any
 from magnetar.broker.load.candidates import Rules
 from magnetar.broker.load.isolation import Isolation, IsolationPolicy
 from magnetar.broker.policies.records import Record, read
-from magnetar.errors import InvalidRequest
+from magnetar.errors import InvalidRequest, MetadataFailure
 from magnetar.metadata.cache import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
@@ -60,7 +60,7 @@ class KeptRules:
 
         :param others: namespaces that brokers serve; they matter when that one is in a group
         :raises MetadataError: it cannot be read now
-        :raises MetadataFailure: a record is no JSON
+        :raises MetadataFailure: the record of isolation policies is no JSON
         """
         isolation = await self._isolation.get(isolation_path(self._cluster))
         group = await self._group(namespace)
@@ -86,12 +86,19 @@ class KeptRules:
     async def _read_domains(self, path: str) -> Mapping[str, str]:
         found: dict[str, str] = {}
         for name in await self._metadata.children(path):
-            record: Record = await read(self._metadata, f"{path}/{name}") or {}
+            record = await self._readable(f"{path}/{name}")
             brokers = record.get("brokers")
             found |= dict.fromkeys(map(str, brokers if isinstance(brokers, list) else ()), name)
         return found
 
     async def _read_group(self, path: str) -> str:
         """Empty: none."""
-        record = await read(self._metadata, path) or {}
-        return str(record.get(GROUP) or "").lower()
+        return str((await self._readable(path)).get(GROUP) or "").lower()
+
+    async def _readable(self, path: str) -> Record:
+        """Empty: there is none, or nobody can read it. What concerns one namespace stops no other."""
+        try:
+            return await read(self._metadata, path) or {}
+        except MetadataFailure as error:
+            log.error("a record counts for nothing", extra={"error": str(error)})
+            return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from magnetar.broker.load.reports import Weights
+from magnetar.broker.ownership.splitting import ALGORITHMS, DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class SplitSettings:
     """Bytes a second, in and out."""
     max_bundles: int = 128
     """Of a namespace (loadBalancerNamespaceMaximumBundles)."""
+    algorithm: str = DEFAULT
+    """Where nobody says how (defaultNamespaceBundleSplitAlgorithm)."""
+    supported: tuple[str, ...] = tuple(ALGORITHMS)
+    """Others are refused (supportedNamespaceBundleSplitAlgorithms)."""
     tolerance: float = 0.1
     """What is above the two rates by less is not divided by them (flowOrQpsDifferenceThresholdPercentage)."""
 

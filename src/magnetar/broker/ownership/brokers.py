@@ -51,7 +51,7 @@ class BrokerRecord:
 
 
 def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
-    """:raises ValueError: it is not what brokers write"""
+    """:raises ValueError: it is not what brokers write; so says RecursionError"""
     raw = json.loads(value)
     if not isinstance(raw, dict):
         raise ValueError("no object")
@@ -144,8 +144,9 @@ class LiveBrokers:
 
         :raises MetadataError: the store refused
         """
-        self._started = True
         await self._read()
+        # Not before: of two that read at the same time the one that ends last may have read first.
+        self._started = True
         self._read_anew()
 
     def stop(self) -> None:
@@ -231,7 +232,7 @@ class LiveBrokers:
             return None
         try:
             record = parse_record(name, node.value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if name not in self._unreadable:
                 log.error("a broker's record cannot be read", extra={"broker": name, "error": str(error)})
             self._unreadable.add(name)

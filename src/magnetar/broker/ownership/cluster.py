@@ -45,6 +45,8 @@ class _Held:
     """Of its node."""
     generation: int
     releasing: bool = False
+    retired: bool = False
+    """It was divided: its node stays for nobody else to make one."""
     doubtful: bool = False
     """It was to be deleted, and nobody knows whether it was: the node may be another's by now, with the same
     version."""
@@ -104,8 +106,15 @@ class ClusterOwnership:
         held = self._held.get(bundle)
         if held is not None:
             return self._here(bundle, held)
+        path = path_of(bundle)
         try:
-            node = await self._known.get(path_of(bundle))
+            node = await self._known.get(path)
+            if isinstance(node, OwnerNode) and node.own:
+                # It was made and nobody heard so, or has been given up since it was read.
+                self._known.forget(path)
+                node = await self._read(path)
+                if isinstance(node, OwnerNode) and node.own:
+                    return await self._taken(bundle)
             if isinstance(node, OwnerNode) and not self._is_earlier_life(node):
                 return self._elsewhere(bundle, node)
             if asked is Asked.LOOK:
@@ -146,9 +155,11 @@ class ClusterOwnership:
         return Owner(broker_id, node.addresses, False, 0, node.listeners)
 
     def _is_earlier_life(self, node: OwnerNode) -> bool:
-        """A node of this broker that its session did not make: it is replaced, those of others never are."""
-        own = self._own(0).addresses
-        return not node.own and own.http == node.addresses.http and own.binary == node.addresses.binary
+        """A node of this broker that its session did not make: it is replaced, those of others never are.
+
+        All addresses count: brokers that have doors with TLS alone have none of the others in common.
+        """
+        return not node.own and self._own(0).addresses == node.addresses
 
     async def _read(self, path: str) -> OwnerNode | _Nobody:
         node = await self._metadata.get(path)
@@ -156,7 +167,7 @@ class ClusterOwnership:
             return _NOBODY
         try:
             return decoded(node.value, node.version, own=node.own)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MetadataFailure(f"{path}: {error}") from error
 
     # Who is to serve what nobody serves
@@ -255,7 +266,7 @@ class ClusterOwnership:
         held = self._held.get(bundle)
         if held is None:
             return
-        held.releasing = True
+        held.releasing = held.retired = True
         own = self._own(0)
         value = encoded(own.addresses, own.listeners, disabled=True)
         try:
@@ -323,13 +334,19 @@ class ClusterOwnership:
                 continue
             if node is not None and node.own:
                 held.version, held.doubtful = node.version, False
+            elif held.retired:
+                # It went with its namespace, which may be made anew, and divided otherwise.
+                self._forget(bundle)
             elif not held.releasing:
                 self._lose(bundle)
             return
 
-    def _lose(self, bundle: Bundle) -> None:
+    def _forget(self, bundle: Bundle) -> None:
         del self._held[bundle]
         self._known.forget(path_of(bundle))
+
+    def _lose(self, bundle: Bundle) -> None:
+        self._forget(bundle)
         for lost in self._listeners:
             lost(bundle)
 

@@ -167,7 +167,7 @@ def _id_of(value: bytes) -> str | None:
     """None: it is not what brokers write."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     broker_id = found.get("brokerId") if isinstance(found, dict) else None
     return broker_id if isinstance(broker_id, str) else None

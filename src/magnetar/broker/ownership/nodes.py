@@ -56,7 +56,7 @@ def encoded(addresses: Addresses, listeners: Mapping[str, Addresses], *, disable
 
 
 def decoded(value: bytes, version: int, *, own: bool) -> OwnerNode:
-    """:raises ValueError: it is not what brokers write"""
+    """:raises ValueError: it is not what brokers write; so says RecursionError"""
     raw = json.loads(value)
     if not isinstance(raw, dict):
         raise ValueError("no object")

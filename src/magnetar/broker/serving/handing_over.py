@@ -62,12 +62,15 @@ class HandingOver:
             )
             return None
         found = _assigned(answer)
-        own = self._own()
-        if found is not None and found.url and found.url == own.service_url:
+        if found is not None and self._is_here(found):
             # It has not heard yet that the bundle is free.
             await sleep(self._loop, _RETRY_SECONDS)
             return await self._take(target, topic)
         return found
+
+    def _is_here(self, found: Assigned) -> bool:
+        own = self._own()
+        return found.url == own.service_url != "" or found.url_tls == own.service_url_tls != ""
 
 
 def _assigned(answer: Any) -> Assigned | None:

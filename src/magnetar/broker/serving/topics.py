@@ -279,7 +279,8 @@ class ServedTopics:
         bundle = await self.bundles.of_topic(name)
         owner = await self.ownership.owner_of(bundle, Asked.LOOK)
         if not owner.here:
-            raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", owner.addresses.http)
+            told = owner.addresses
+            raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", told.http, told.http_tls)
         if name.partition_index < 0 and await self.namespaces.partitions(name):
             raise NotAllowed(f"{name} is a partitioned topic: its partitions take producers and consumers")
         policies = await self.policies.of_topic(name)

@@ -266,6 +266,37 @@ def test_isolation_domains_and_groups_count_as_soon_as_they_are_set() -> None:
     assert (first == THREE) != (second == THREE)
 
 
+@pytest.mark.parametrize(
+    "name", ["", "x", "a//0x00000000_0x00001000", "../ns/0x00000000_0x00001000", "a/b/c/d/e"]
+)
+def test_what_one_broker_tells_that_is_no_bundle_keeps_nobody_from_being_placed_moved_or_split(
+    name: str,
+) -> None:
+    cluster = Cluster(ONE, TWO, THREE)
+    odd = {**report({}).to_json(), "lastUpdate": 1, "bundles": [name], "msgRateIn": 10**400}
+    odd["lastStats"] = {name: {"msgRateIn": 10**400, "topics": 5000}}
+    cluster.several.register(cluster.store, THREE, **odd)
+    assert cluster.choose(1) is not None
+    cluster.tell(two=report({**busy(10, 20), bundle(20): BundleStats(topics=5000)}, percent=90))
+    assert [path.rpartition("/")[2] for _, _, path, _ in cluster.peers.asked] == ["split"]
+    cluster.several.run(cluster.manager.shed())
+    assert cluster.manager.done.moved_bundles
+    cluster.several.run(cluster.manager.write_averages())
+    assert cluster.read(bundle_path(bundle(0))) is not None
+
+
+def test_a_record_that_cannot_be_read_is_as_if_nothing_were_said_there() -> None:
+    cluster = Cluster(ONE, TWO)
+    for path in ("/admin/local-policies/public/odd", f"{domains_path('c')}/odd"):
+        cluster.several.run(cluster.store.put(path, b"nonsense"))
+    cluster.put("/admin/local-policies/public/default", {"namespaceAntiAffinityGroup": "G"})
+    cluster.tell(two=report({**busy(10, 20), bundle(0, "public/odd"): BundleStats(1)}, percent=90))
+    assert cluster.choose(20) is not None
+    assert cluster.choose(20, "public/odd") is not None
+    cluster.several.run(cluster.manager.shed())
+    assert cluster.manager.done.moved_bundles
+
+
 def test_a_leader_moves_bundles_from_the_busy_to_the_idle_and_answers_where_they_go() -> None:
     cluster = Cluster(ONE, TWO, THREE)
     cluster.tell(two=report(busy(10, 20), percent=90), one=report(busy(2, 5, 20), percent=10))

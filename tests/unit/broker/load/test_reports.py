@@ -42,7 +42,7 @@ def test_apaches_record_is_written_as_it_was_read() -> None:
 def test_what_a_record_lacks_or_has_of_another_shape_is_as_if_nothing_were_told() -> None:
     strange = {
         "cpu": 3,
-        "lastStats": {"a": None},
+        "lastStats": {"a": None, "public/default/0x00000000_0x10000000": None},
         "bundles": "all",
         "lastUpdate": "x",
         "unknown": {},
@@ -50,7 +50,7 @@ def test_what_a_record_lacks_or_has_of_another_shape_is_as_if_nothing_were_told(
     }
     report = BrokerReport.from_json(strange)
     assert report.resources == Resources()
-    assert report.stats == {"a": BundleStats()}
+    assert report.stats == {"public/default/0x00000000_0x10000000": BundleStats()}
     assert report.bundles == frozenset()
     assert report.updated_ms == 0
     assert report.identity.persistent_topics
