@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ EMPTY = "The request entity cannot be empty."
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?")
+_LARGEST = sys.float_info.max
 _TRUTHS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -49,7 +51,8 @@ def whole(bits: int = 32) -> Check:
 
 def number(name: str, value: Any) -> float:
     given = _number_of(value, float)
-    if type(given) not in (int, float):
+    # Python's parser takes NaN and Infinity, which are no JSON: who reads what is stored could not.
+    if type(given) not in (int, float) or not -_LARGEST <= given <= _LARGEST:
         raise InvalidRequest(f"{name}: a number is wanted, not {value!r}")
     return float(given)
 
