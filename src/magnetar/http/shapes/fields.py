@@ -110,10 +110,24 @@ def choices(*known: str) -> Check:
     return check
 
 
-def text_map(name: str, value: Any) -> dict[str, str]:
+def by_name(check: Check, names: Check = text) -> Check:
+    """An object whose values all pass ``check``, and whose names pass ``names``."""
+
+    def checked(name: str, value: Any) -> dict[str, Any]:
+        given = an_object(name, value)
+        return {names(name, key): check(f"{name}.{key}", item) for key, item in given.items()}
+
+    return checked
+
+
+def an_object(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object of texts is wanted, not {value!r}")
-    return {text(name, key): text(name, item) for key, item in value.items()}
+        raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
+    return value
+
+
+text_map = by_name(text)
+"""An object of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +142,10 @@ def fields(table: Mapping[str, Field]) -> Check:
     """An object; fields that are not in the table are left aside, null is as absent."""
 
     def check(name: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
         found: dict[str, Any] = {}
+        all_given = an_object(name, value)
         for key, field in table.items():
-            given = value.get(key)
+            given = all_given.get(key)
             kept = field.default if given is None else field.check(f"{name}.{key}", given)
             if kept is not None:
                 found[key] = kept
