@@ -81,6 +81,49 @@ def test_the_namespace_wins_over_the_broker_and_the_topic_over_both() -> None:
     assert topic.subscription_dispatch_rate.messages == 9
 
 
+def test_what_is_below_0_says_nothing() -> None:
+    # Namespaces that Pulsar 2.7 made have -1 for what may be unacknowledged.
+    namespace = of_namespace(
+        message_ttl_in_seconds=-1,
+        max_producers_per_topic=-1,
+        max_consumers_per_topic=-3,
+        max_consumers_per_subscription=-1,
+        max_subscriptions_per_topic=-1,
+        max_unacked_messages_per_consumer=-1,
+        max_unacked_messages_per_subscription=-1,
+        max_topics_per_namespace=-1,
+    )
+    assert namespace == of_namespace()
+    own = {"maxProducerPerTopic": -1, "maxUnackedMessagesOnConsumer": -1, "messageTTLInSeconds": -1}
+    assert effective.of_topic(of_namespace(max_producers_per_topic=5), own).max_producers == 5
+
+
+def test_a_rate_that_bounds_nothing_leaves_the_rates_above_it() -> None:
+    namespace = of_namespace(
+        topicDispatchRate={"standalone": {"dispatchThrottlingRateInMsg": 4}},
+        subscriptionDispatchRate={"standalone": {"dispatchThrottlingRateInByte": 5}},
+        publishMaxMessageRate={"standalone": {"publishThrottlingRateInMsg": 6}},
+        clusterSubscribeRate={"standalone": {"subscribeThrottlingRatePerConsumer": 7}},
+    )
+    nothing = {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 0, "ratePeriodInSecond": 9}
+    own = {
+        "dispatchRate": nothing,
+        "subscriptionDispatchRate": nothing,
+        "publishRate": {"publishThrottlingRateInMsg": 0, "publishThrottlingRateInByte": -1},
+        "subscribeRate": {"subscribeThrottlingRatePerConsumer": 3, "ratePeriodInSecond": 0},
+    }
+    assert effective.of_topic(namespace, own) == namespace
+    bounded = of_namespace(topicDispatchRate={"standalone": nothing})
+    assert bounded.dispatch_rate == EffectivePolicies().dispatch_rate
+
+
+def test_rates_of_dispatch_are_read_where_older_versions_wrote_them() -> None:
+    older = {"standalone": {"dispatchThrottlingRateInMsg": 4}}
+    newer = {"standalone": {"dispatchThrottlingRateInMsg": 5}}
+    assert of_namespace(clusterDispatchRate=older).dispatch_rate.messages == 4
+    assert of_namespace(clusterDispatchRate=older, topicDispatchRate=newer).dispatch_rate.messages == 5
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -51,8 +51,8 @@ class NamespaceAdmin:
         :raises TenantNotFound: no such tenant
         :raises AlreadyExists: there is one
         :raises InvalidRequest: a policy is malformed or breaks a rule
-        :raises AuthorizationFailure: it is to be replicated to a cluster that the tenant may not use
-        :raises PreconditionFailed: the tenant has too many
+        :raises AuthorizationFailure: it names a cluster that the tenant may not use
+        :raises PreconditionFailed: the tenant has too many, or it is to be replicated
         """
         name = self._broker.parse_namespace(namespace)
         tenant = await self._policies.tenants.get(name.tenant)
@@ -60,7 +60,9 @@ class NamespaceAdmin:
         if most and len(await self._records.of_tenant(name.tenant)) >= most:
             raise PreconditionFailed(f"Exceed the maximum number of namespace in tenant :{name.tenant}")
         clusters = given.get("replication_clusters") or []
-        _check_allowed(name, clusters, tenant)
+        _check_allowed(name, [*clusters, *given.get("allowed_clusters", ())], tenant)
+        check_owned(clusters, self._broker.settings.cluster)
+        check_filters(self._broker, "entryFilters", given.get("entryFilters"))
         if not clusters and name.is_global:
             clusters = [self._broker.settings.cluster]
         bundles = _bundles(given.get("bundles"), self._broker.settings.default_bundles)

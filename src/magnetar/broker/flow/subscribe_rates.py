@@ -54,4 +54,4 @@ class SubscribeLimiter:
 
 def subscribe_limiter(rate: SubscribeRate) -> SubscribeLimiter | None:
     """None where there is no bound."""
-    return SubscribeLimiter(rate) if rate.per_consumer > 0 else None
+    return SubscribeLimiter(rate) if rate.limited else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from magnetar.broker.policies.values import (
     AGE_QUOTA,
@@ -30,6 +30,7 @@ from magnetar.errors import MetadataFailure
 from magnetar.ledger.interface import Groups, Quorums
 
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+_Rate = TypeVar("_Rate", PublishRate, DispatchRate, SubscribeRate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,27 @@ def _unless(nothing: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value == nothing else read(value)
 
 
+def _cap(value: Any) -> int | None:
+    """Below 0 says nothing, so that the level above counts; older versions of Pulsar write -1 for some."""
+    given = whole(value)
+    return given if given >= 0 else None
+
+
+def _most(value: Any) -> int:
+    """Below 0 there is no cap, whatever the broker says."""
+    return max(0, whole(value))
+
+
+def _rate(read: Callable[[Any], _Rate]) -> Callable[[Any], _Rate | None]:
+    """One that bounds nothing says nothing, as in Pulsar: the level above counts."""
+
+    def bounded(value: Any) -> _Rate | None:
+        rate = read(value)
+        return rate if rate.limited else None
+
+    return bounded
+
+
 def filter_names(value: Any) -> tuple[str, ...]:
     """Those of an ``EntryFilters``."""
     names = text(fields(value).get("entryFilterNames", ""))
@@ -120,39 +142,43 @@ class _Source:
     read: Callable[[Any], Any]
     per_cluster: bool = False
     """The namespace has one for each cluster."""
+    older: str | None = None
+    """Where older versions of Pulsar have written it, for each cluster."""
 
 
 _SOURCES: dict[str, _Source] = {
     "retention": _Source("retention_policies", "retentionPolicies", Retention.read),
-    "message_ttl_seconds": _Source("message_ttl_in_seconds", "messageTTLInSeconds", whole),
+    "message_ttl_seconds": _Source("message_ttl_in_seconds", "messageTTLInSeconds", _cap),
     "subscription_expiration_minutes": _Source("subscription_expiration_time_minutes", None, whole),
     "deduplication": _Source("deduplicationEnabled", "deduplicationEnabled", truth),
     "deduplication_snapshot_seconds": _Source(
         "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotIntervalSeconds", whole
     ),
-    "max_producers": _Source("max_producers_per_topic", "maxProducerPerTopic", whole),
-    "max_consumers": _Source("max_consumers_per_topic", "maxConsumerPerTopic", whole),
+    "max_producers": _Source("max_producers_per_topic", "maxProducerPerTopic", _cap),
+    "max_consumers": _Source("max_consumers_per_topic", "maxConsumerPerTopic", _cap),
     "max_consumers_per_subscription": _Source(
-        "max_consumers_per_subscription", "maxConsumersPerSubscription", whole
+        "max_consumers_per_subscription", "maxConsumersPerSubscription", _cap
     ),
-    "max_subscriptions": _Source("max_subscriptions_per_topic", "maxSubscriptionsPerTopic", whole),
+    "max_subscriptions": _Source("max_subscriptions_per_topic", "maxSubscriptionsPerTopic", _cap),
     "max_unacked_per_consumer": _Source(
-        "max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer", whole
+        "max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer", _cap
     ),
     "max_unacked_per_subscription": _Source(
-        "max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription", whole
+        "max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription", _cap
     ),
     "max_message_size": _Source(None, "maxMessageSize", whole),
-    "publish_rate": _Source("publishMaxMessageRate", "publishRate", PublishRate.read, True),
-    "dispatch_rate": _Source("topicDispatchRate", "dispatchRate", DispatchRate.read, True),
+    "publish_rate": _Source("publishMaxMessageRate", "publishRate", _rate(PublishRate.read), True),
+    "dispatch_rate": _Source(
+        "topicDispatchRate", "dispatchRate", _rate(DispatchRate.read), True, "clusterDispatchRate"
+    ),
     "subscription_dispatch_rate": _Source(
-        "subscriptionDispatchRate", "subscriptionDispatchRate", DispatchRate.read, True
+        "subscriptionDispatchRate", "subscriptionDispatchRate", _rate(DispatchRate.read), True
     ),
     "replicator_dispatch_rate": _Source(
-        "replicatorDispatchRate", "replicatorDispatchRate", DispatchRate.read, True
+        "replicatorDispatchRate", "replicatorDispatchRate", _rate(DispatchRate.read), True
     ),
     "resource_group": _Source("resource_group_name", None, text),
-    "subscribe_rate": _Source("clusterSubscribeRate", "subscribeRate", SubscribeRate.read, True),
+    "subscribe_rate": _Source("clusterSubscribeRate", "subscribeRate", _rate(SubscribeRate.read), True),
     "inactive_topics": _Source("inactive_topic_policies", "inactiveTopicPolicies", InactiveTopics.read),
     "subscription_types": _Source(
         "subscription_types_enabled", "subscriptionTypesEnabled", _unless([], texts)
@@ -178,7 +204,7 @@ _SOURCES: dict[str, _Source] = {
         "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth
     ),
     "replication_clusters": _Source("replication_clusters", "replicationClusters", texts),
-    "max_topics": _Source("max_topics_per_namespace", None, whole),
+    "max_topics": _Source("max_topics_per_namespace", None, _most),
 }
 
 _AUTO_UPDATE_STRATEGIES = {
@@ -206,6 +232,8 @@ def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> E
         value = policies.get(source.namespace)
         if source.per_cluster and value is not None:
             value = fields(value).get(cluster)
+        if value is None and source.older is not None:
+            value = fields(policies.get(source.older) or {}).get(cluster)
         _take(found, name, source, value, source.namespace)
     if "schema_compatibility" not in found:
         former = _AUTO_UPDATE_STRATEGIES.get(policies.get("schema_auto_update_compatibility_strategy", ""))

@@ -188,6 +188,10 @@ class SubscribeRate:
             "ratePeriodInSecond": self.period_seconds,
         }
 
+    @property
+    def limited(self) -> bool:
+        return self.per_consumer > 0 and self.period_seconds > 0
+
 
 @dataclass(frozen=True, slots=True)
 class InactiveTopics:

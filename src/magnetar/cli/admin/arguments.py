@@ -47,7 +47,8 @@ class Option:
             if kind.startswith("size"):
                 return quantity(text, SIZES)
         except ValueError:
-            raise UsageError(f"Invalid value for option '{self.names[0]}': {text!r} is no {kind}") from None
+            wanted = kind.partition(">")[0]
+            raise UsageError(f"Invalid value for option '{self.names[0]}': {text!r} is no {wanted}") from None
         if kind.startswith("enum"):
             return self._choice(text, kind)
         parts = text.split(",") if self.type.endswith(" comma") else [text]

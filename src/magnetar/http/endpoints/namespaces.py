@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from magnetar.http.endpoints.namespace_policies import NAMESPACE_POLICIES
-from magnetar.http.endpoints.policy_kinds import QUOTA_TYPE, reads, writes
+from magnetar.http.endpoints.policy_kinds import NOT_THERE, QUOTA_TYPE, reads, writes
 from magnetar.http.handlers import namespaces, permissions
 from magnetar.http.routing import Endpoint, Parameter
 from magnetar.security.operations import NamespaceOperation as N
@@ -36,7 +36,7 @@ _OTHERS: Sequence[Endpoint] = (
         N.CREATE_NAMESPACE,
         (f"{_LEGACY}/policy",),
         body="Policies",
-        refusals={409: "it is there already"},
+        refusals={409: "it is there already", **NOT_THERE},
     ),
     Endpoint(
         "DELETE",

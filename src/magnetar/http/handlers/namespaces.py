@@ -9,6 +9,7 @@ from magnetar.http.engine.message import Request, Response, json_response, nothi
 from magnetar.http.routing import Application
 from magnetar.http.shapes.fields import ACTIONS, body, choice, choices, string_list, text_map
 from magnetar.http.shapes.names import namespace_of, new_namespace_of, tenant_of
+from magnetar.http.shapes.new_namespace import new_namespace
 from magnetar.http.shapes.policies import quota, quota_type
 
 
@@ -31,15 +32,12 @@ async def get_namespace(application: Application, request: Request) -> Response:
 
 async def create(application: Application, request: Request) -> Response:
     namespace = new_namespace_of(request.variables)
-    given = body(_an_object, "policies", required=None)(request) or {}
+    given = new_namespace(request)
+    group = given.get("resource_group_name")
+    if group is not None:
+        await application.admin.resource_groups.check(group)
     await application.admin.namespaces.create(namespace, given)
     return nothing()
-
-
-def _an_object(name: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
-    return {key: item for key, item in value.items() if item is not None}
 
 
 async def delete(application: Application, request: Request) -> Response:

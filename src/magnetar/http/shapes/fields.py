@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ EMPTY = "The request entity cannot be empty."
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?")
+_LARGEST = sys.float_info.max
 _TRUTHS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -49,7 +51,8 @@ def whole(bits: int = 32) -> Check:
 
 def number(name: str, value: Any) -> float:
     given = _number_of(value, float)
-    if type(given) not in (int, float):
+    # Python's parser takes NaN and Infinity, which are no JSON: who reads what is stored could not.
+    if type(given) not in (int, float) or not -_LARGEST <= given <= _LARGEST:
         raise InvalidRequest(f"{name}: a number is wanted, not {value!r}")
     return float(given)
 
@@ -107,10 +110,24 @@ def choices(*known: str) -> Check:
     return check
 
 
-def text_map(name: str, value: Any) -> dict[str, str]:
+def by_name(check: Check, names: Check = text) -> Check:
+    """An object whose values all pass ``check``, and whose names pass ``names``."""
+
+    def checked(name: str, value: Any) -> dict[str, Any]:
+        given = an_object(name, value)
+        return {names(name, key): check(f"{name}.{key}", item) for key, item in given.items()}
+
+    return checked
+
+
+def an_object(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{name}: an object of texts is wanted, not {value!r}")
-    return {text(name, key): text(name, item) for key, item in value.items()}
+        raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
+    return value
+
+
+text_map = by_name(text)
+"""An object of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +142,10 @@ def fields(table: Mapping[str, Field]) -> Check:
     """An object; fields that are not in the table are left aside, null is as absent."""
 
     def check(name: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise InvalidRequest(f"{name}: an object is wanted, not {value!r}")
         found: dict[str, Any] = {}
+        all_given = an_object(name, value)
         for key, field in table.items():
-            given = value.get(key)
+            given = all_given.get(key)
             kept = field.default if given is None else field.check(f"{name}.{key}", given)
             if kept is not None:
                 found[key] = kept

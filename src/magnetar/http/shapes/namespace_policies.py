@@ -1,0 +1,185 @@
+"""The policies of namespaces: where each is, what it holds, and what that may look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magnetar.http.shapes import policies as shapes
+from magnetar.http.shapes.fields import Shape, always, at_least, body, cap, choice, truth, whole
+from magnetar.http.shapes.names import resource_group_of
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy of a namespace: three endpoints."""
+
+    path: str
+    field: str
+    """Of ``Policies``."""
+    shape: Shape
+    method: str = "POST"
+    per_cluster: bool = False
+    """The field is a map by cluster."""
+    unset: Any = None
+    """What is answered where nothing is set; None: an empty body."""
+    unset_status: int = 200
+    removable: bool = True
+    local: bool = False
+    """The field is one of ``LocalPolicies``."""
+    named: str = ""
+    """What it is set to is a piece of the path by this name, and not in the body."""
+
+
+def _object(path: str, field: str, check: Any, *, per_cluster: bool = False) -> Policy:
+    return Policy(path, field, shapes.optional(check, path), per_cluster=per_cluster)
+
+
+POLICIES: Sequence[Policy] = (
+    _object("autoSubscriptionCreation", "autoSubscriptionCreationOverride", shapes.AUTO_SUBSCRIPTIONS),
+    Policy("autoTopicCreation", "autoTopicCreationOverride", shapes.auto_topics),
+    Policy(
+        "compactionThreshold",
+        "compaction_threshold",
+        at_least(0, body(whole(64), "compactionThreshold"), "compactionThreshold must be 0 or more"),
+        "PUT",
+    ),
+    Policy("deduplication", "deduplicationEnabled", body(truth, "deduplication")),
+    Policy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        at_least(
+            0,
+            shapes.optional(whole(), "deduplicationSnapshotInterval"),
+            "interval must be greater than or equal to 0",
+        ),
+        removable=False,
+    ),
+    _object("delayedDelivery", "delayed_delivery_policies", shapes.DELAYED_DELIVERY),
+    _object("dispatchRate", "topicDispatchRate", shapes.DISPATCH_RATE, per_cluster=True),
+    _object("subscriptionDispatchRate", "subscriptionDispatchRate", shapes.DISPATCH_RATE, per_cluster=True),
+    _object("replicatorDispatchRate", "replicatorDispatchRate", shapes.DISPATCH_RATE, per_cluster=True),
+    _object("subscribeRate", "clusterSubscribeRate", shapes.SUBSCRIBE_RATE, per_cluster=True),
+    _object("publishRate", "publishMaxMessageRate", shapes.PUBLISH_RATE, per_cluster=True),
+    _object("inactiveTopicPolicies", "inactive_topic_policies", shapes.INACTIVE_TOPICS),
+    Policy(
+        "isAllowAutoUpdateSchema",
+        "is_allow_auto_update_schema",
+        body(truth, "isAllowAutoUpdateSchema"),
+        removable=False,
+    ),
+    Policy(
+        "maxConsumersPerSubscription", "max_consumers_per_subscription", cap("maxConsumersPerSubscription")
+    ),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", cap("maxConsumersPerTopic")),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", cap("maxProducersPerTopic")),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", cap("maxSubscriptionsPerTopic")),
+    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", cap("maxTopicsPerNamespace"), unset=0),
+    Policy(
+        "maxUnackedMessagesPerConsumer",
+        "max_unacked_messages_per_consumer",
+        cap("maxUnackedMessagesPerConsumer"),
+    ),
+    Policy(
+        "maxUnackedMessagesPerSubscription",
+        "max_unacked_messages_per_subscription",
+        cap("maxUnackedMessagesPerSubscription"),
+    ),
+    Policy(
+        "messageTTL",
+        "message_ttl_in_seconds",
+        at_least(0, body(whole(), "messageTTL"), "Invalid value for message TTL, message TTL must >= 0"),
+    ),
+    Policy("persistence", "persistence", shapes.persistence),
+    _object("retention", "retention_policies", shapes.RETENTION),
+    Policy(
+        "schemaCompatibilityStrategy",
+        "schema_compatibility_strategy",
+        body(choice(*shapes.STRATEGIES), "schemaCompatibilityStrategy", required=None),
+        "PUT",
+        unset="UNDEFINED",
+        removable=False,
+    ),
+    Policy(
+        "schemaAutoUpdateCompatibilityStrategy",
+        "schema_auto_update_compatibility_strategy",
+        body(choice(*shapes.AUTO_UPDATE_STRATEGIES), "schemaAutoUpdateCompatibilityStrategy"),
+        "PUT",
+        unset_status=204,
+        removable=False,
+    ),
+    Policy(
+        "schemaValidationEnforced",
+        "schema_validation_enforced",
+        body(truth, "schemaValidationEnforced"),
+        removable=False,
+    ),
+    Policy(
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+        at_least(
+            0, body(whole(), "subscriptionExpirationTime"), "Invalid value for subscription expiration time"
+        ),
+    ),
+    Policy("subscriptionTypesEnabled", "subscription_types_enabled", shapes.SUBSCRIPTION_TYPE_SET, unset=[]),
+    Policy(
+        "encryptionRequired",
+        "encryption_required",
+        body(truth, "encryptionRequired"),
+        unset=False,
+        removable=False,
+    ),
+    Policy(
+        "subscriptionAuthMode",
+        "subscription_auth_mode",
+        body(choice("None", "Prefix"), "subscriptionAuthMode"),
+        unset="None",
+        removable=False,
+    ),
+    Policy(
+        "offloadThreshold",
+        "offload_threshold",
+        shapes.only(-1, whole(64), "offloadThreshold", "offload"),
+        "PUT",
+        unset=-1,
+        removable=False,
+    ),
+    Policy(
+        "offloadThresholdInSeconds",
+        "offload_threshold_in_seconds",
+        shapes.only(-1, whole(64), "offloadThresholdInSeconds", "offload"),
+        "PUT",
+        unset=-1,
+        removable=False,
+    ),
+    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", shapes.refused("offload"), "PUT"),
+    Policy("offloadPolicies", "offload_policies", shapes.refused("offload"), removable=False),
+    Policy(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        always(True),
+        unset=False,
+    ),
+    Policy("entryFilters", "entryFilters", shapes.entry_filters),
+    Policy(
+        "resourcegroup",
+        "resource_group_name",
+        lambda request: resource_group_of(request.variables),
+        named="resourcegroup",
+    ),
+    Policy(
+        "antiAffinity",
+        "namespaceAntiAffinityGroup",
+        shapes.anti_affinity,
+        unset_status=204,
+        local=True,
+    ),
+    Policy(
+        "persistence/bookieAffinity",
+        "bookieAffinityGroup",
+        shapes.optional(shapes.BOOKIE_GROUPS, "bookieAffinityGroup"),
+        unset_status=204,
+        local=True,
+    ),
+)

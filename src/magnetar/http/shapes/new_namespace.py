@@ -1,0 +1,85 @@
+"""What a namespace may be made with: ``Policies``, each as it has to be where it is set alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from magnetar.errors import NotSupported
+from magnetar.http.engine.message import Request
+from magnetar.http.shapes.fields import (
+    ACTIONS,
+    Check,
+    Field,
+    Shape,
+    an_object,
+    body,
+    by_name,
+    choice,
+    choices,
+    fields,
+    text,
+    text_map,
+    texts,
+    truth,
+    whole,
+)
+from magnetar.http.shapes.namespace_policies import POLICIES
+from magnetar.http.shapes.policies import DISPATCH_RATE, QUOTA_TYPES, quota
+from magnetar.left_out import why
+
+
+def new_namespace(request: Request) -> Mapping[str, Any]:
+    """The policies in a body, which may be empty. Fields that Pulsar does not know are left aside, and so is
+    -1: older clients send it for numbers that nobody sets.
+
+    :raises InvalidRequest: a policy has another shape
+    :raises PreconditionFailed: a value is out of range
+    :raises NotSupported: something is asked for that is left out
+    """
+    given = body(an_object, "policies", required=None)(request) or {}
+    found: dict[str, Any] = {}
+    for name, check in _CHECKS.items():
+        value = given.get(name)
+        if value is not None and not (type(value) is int and value == -1):
+            found[name] = check(name, value)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _alone(shape: Shape) -> Check:
+    """A value that would be the body of a request."""
+    return lambda _name, value: shape(Request("PUT", "/", body=json.dumps(value).encode()))
+
+
+def _migrated(name: str, value: Any) -> None:
+    """A namespace is not. :raises NotSupported: it is said to be"""
+    if truth(name, value):
+        raise NotSupported(why("migration"))
+
+
+_ROLES = by_name(choices(*ACTIONS))
+_CHECKS: Mapping[str, Check] = {
+    **{
+        policy.field: by_name(_alone(policy.shape)) if policy.per_cluster else _alone(policy.shape)
+        for policy in POLICIES
+        if not policy.local
+    },
+    "allowed_clusters": texts,
+    "auth_policies": fields(
+        {
+            "namespace_auth": Field(_ROLES, {}),
+            "destination_auth": Field(by_name(_ROLES), {}),
+            "subscription_auth_roles": Field(by_name(texts), {}),
+        }
+    ),
+    "backlog_quota_map": by_name(_alone(quota), choice(*QUOTA_TYPES)),
+    "bundles": fields({"boundaries": Field(texts), "numBundles": Field(whole(), 0)}),
+    "clusterDispatchRate": by_name(DISPATCH_RATE),
+    "dispatcherPauseOnAckStatePersistentEnabled": truth,
+    "migrated": _migrated,
+    "properties": text_map,
+    "replication_clusters": texts,
+    "resource_group_name": text,
+}
+"""By field of ``Policies``. What is here by itself is no body where it is set alone."""
