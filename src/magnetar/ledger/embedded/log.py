@@ -336,8 +336,8 @@ class CommitLog:
             if not queue.ended:
                 try:
                     queue.on_durable(last)
-                except Exception as error:  # noqa: BLE001 - reported
-                    report(self._io.loop, queue.on_durable, error)
+                except Exception as raised:  # noqa: BLE001 - reported
+                    report(self._io.loop, queue.on_durable, raised)
         self._complete()
         if self._in_flight is None:
             self._watch_for_idleness()
