@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from magnetar.client.attachment import Attachment, Services
 from magnetar.client.chunks import SharedOutcome
@@ -43,9 +43,6 @@ from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from magnetar.protocol.wire_ids import signed
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
