@@ -241,7 +241,8 @@ class Bookie:
         limit = self._loop.call_later(self._settings.connect_seconds, attempt.cancel)
         try:
             await attempt
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the log
+            # Not only OSError: what bookies say where they listen may be no address at all.
             self._has_failed(str(error))
             return
         except BaseException:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from model_bookie import ModelBookie
 
+from magnetar.io.real import real_io
 from magnetar.io.simulated import simulated_io
+from magnetar.ledger.bookkeeper.adds import AddStream
 from magnetar.ledger.bookkeeper.bookie import Bookie, BookieSettings
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.frames import Flag, Status
+from magnetar.ledger.bookkeeper.hot_adds import Stripe
 
 KEY = master_key(b"")
 DIGEST = Digest(DigestType.CRC32C, b"")
@@ -153,6 +159,38 @@ def test_a_server_that_is_no_bookie() -> None:
     assert world.answers() == [(("read", 0), Status.LOST)]
     world.read(0)
     assert world.answers() == [(("read", 0), Status.OK)]
+
+
+class Adding:
+    """Whoever adds; hears that nothing was."""
+
+    def __init__(self) -> None:
+        self.told: Any = asyncio.get_running_loop().create_future()
+
+    def sending(self, stream: AddStream) -> tuple[Sequence[bytes], int, int]:
+        raise AssertionError(f"there is a connection for {stream}")
+
+    def on_added(self, stream: AddStream) -> None:
+        raise AssertionError(f"{stream} was added to")
+
+    def on_not_added(self, _stream: AddStream, status: int) -> None:
+        self.told.set_result(status)
+
+
+@pytest.mark.parametrize("where", [("127.0.0.1", 1 << 17), ("a..b", 3181), ("nobody\0", 3181)])
+def test_an_address_that_is_none_answers_what_waits(where: tuple[str, int], tmp_path: Path) -> None:
+    async def asked() -> None:
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+        bookie = Bookie(io.loop, io.clock, io.network, "one", lambda: where, BookieSettings(1000.0))
+        adding, read = Adding(), io.loop.create_future()
+        bookie.add_soon(AddStream(LEDGER, Stripe(0, 1, 1, 0), adding))
+        bookie.read(LEDGER, 0, lambda status, _bodies: read.set_result(status))
+        async with asyncio.timeout(30):
+            assert (await adding.told, await read) == (Status.LOST, Status.LOST)
+        assert bookie.unreachable
+        bookie.close()
+
+    asyncio.run(asked())
 
 
 def test_closing_loses_what_waits() -> None:
