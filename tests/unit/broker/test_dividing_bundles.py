@@ -27,6 +27,7 @@ from magnetar.broker.topics.base import TopicSettings
 from magnetar.errors import (
     ConcurrentModification,
     NamespaceNotFound,
+    OwnerUnknown,
     PreconditionFailed,
     ServedElsewhere,
     ServiceNotReady,
@@ -157,6 +158,24 @@ def test_it_is_not_given_up_while_it_is_divided(case: Dividing, monkeypatch: pyt
     node = case.world.run(case.world.metadata.get(path_of(WHOLE)))
     assert node is not None
     assert b'"disabled":true' in node.value
+
+
+def test_what_cannot_be_found_out_is_no_success(case: Dividing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a bundle that nobody has there is nothing to give up; whether somebody has it has to be known."""
+    case.world.run(case.unload())
+    metadata, get = case.world.metadata, case.world.metadata.get
+
+    async def away(path: str) -> Node | None:
+        if path == path_of(WHOLE):
+            raise MetadataUnavailable("not connected")
+        return await get(path)
+
+    monkeypatch.setattr(metadata, "get", away)
+    for work in (case.unload, lambda: case.admin.bundles.unload_all(NAMESPACE)):
+        with pytest.raises(OwnerUnknown, match="not connected"):
+            case.world.run(work())
+    monkeypatch.undo()
+    case.world.run(case.unload())
 
 
 def test_one_that_was_given_up_meanwhile_is_not_divided(

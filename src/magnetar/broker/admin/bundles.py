@@ -22,6 +22,7 @@ from magnetar.errors import (
     MetadataFailure,
     NotAllowed,
     NotFound,
+    OwnerUnknown,
     PreconditionFailed,
     ServiceNotReady,
 )
@@ -129,11 +130,14 @@ class BundleAdmin:
         await ask_owner(self._broker, owner, method, f"{root}/namespaces/{bundle}{path}")
 
     async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
-        """None: nobody has it."""
+        """None: nobody has it, or it is being given up.
+
+        :raises OwnerUnknown: it cannot be found out now
+        """
         try:
             return await self._broker.ownership.owner_of(bundle, Asked.PLACE if place else Asked.LOOK)
-        except ServiceNotReady:
-            if place:
+        except ServiceNotReady as error:
+            if place or isinstance(error, OwnerUnknown):
                 raise
             return None
 
